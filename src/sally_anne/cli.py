@@ -80,7 +80,7 @@ COMMANDS: dict[str, Command] = {
     "compare": Command(
         "set finished evaluations side by side",
         "sally_anne.harness.compare:run",
-        "sally_anne.harness.compare_config:CompareConfig",
+        "sally_anne.harness.config:CompareConfig",
         libraries=False,
         page=True,
     ),

@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sally_anne.cli import main
 from sally_anne.core.console import Console
-from sally_anne.core.errors import FolderError, HarnessError, MissingRunFileError, RunFolderError
+from sally_anne.core.errors import HarnessError, MissingRunFileError, RunFolderError
 from sally_anne.core.files import read_object, write_json
 from sally_anne.harness.compare import Finished, Shared, compare, compare_runs, differences
-from sally_anne.harness.compare_config import CompareConfig
+from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.score import mcnemar
 from tests.made_evaluations import answers, beliefs, evaluation
 
@@ -145,23 +144,6 @@ def test_intervals_are_those_of_a_plain_loop_over_films(tmp_path: Path) -> None:
         list(np.quantile(means, [0.025, 0.975]))
     )
     assert whole["difference"] == pytest.approx(sum(gains) / 40)
-
-
-def test_each_runs_own_intervals_stand_beside(tmp_path: Path) -> None:
-    folders = [
-        evaluation(tmp_path / name, answers(right))
-        for name, right in (("a", [1, 0] * 15), ("b", [1, 1, 0] * 10))
-    ]
-    table = compared(*folders)
-    for folder, which in zip(folders, ("first", "second"), strict=True):
-        own = read_object(folder / "results.json", ValueError, "x")["results"]["robust"]
-        for found, known in (
-            (row(table, "overall"), own["overall"]),
-            (row(table, "invalid"), own["invalid"]),
-            (row(table, "overall", "cue", "gaze"), own["groups"]["cue"]["gaze"]),
-        ):
-            ends = [found[which], found[f"{which}_low"], found[f"{which}_high"], found["n"]]
-            assert ends == [known[name] for name in ("value", "low", "high", "n")]
 
 
 @pytest.mark.parametrize(
@@ -327,15 +309,3 @@ def test_a_parser_that_understood_nothing_is_saved_and_not_printed(tmp_path: Pat
     table = compare_runs(CompareConfig(tuple(runs), out=tmp_path / "out"), console)
     assert set(table["parser"]) == {"robust", "official"}
     assert "parsed by official" not in console.file.getvalue()
-
-
-def test_wrong_calls_write_nothing(tmp_path: Path) -> None:
-    first, second = (evaluation(tmp_path / name, answers(RIGHT)) for name in "ab")
-    for runs in ([first], [first, tmp_path / "gone"]):
-        with pytest.raises(SystemExit):
-            main(["compare", *map(str, runs), "--out", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(FolderError):
-        compare_runs(CompareConfig((first, second), out=first))
-    paths = tuple(tmp_path / name for name in "abcd")
-    assert CompareConfig(paths).folder == Path("runs/compare/a-against-b-and-2-more")

@@ -25,7 +25,7 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask, evaluate
 from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.gridtom import GridToM, items_of
-from sally_anne.harness.judge import JudgeRequest, JudgeResult, judge_answers
+from sally_anne.harness.judge import JudgeRequest, JudgeResult
 from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.score import results_of, score
@@ -150,19 +150,6 @@ def test_asking(tmp_path: Path) -> None:
     assert table["robust_correct"].all() and crowded.done == len(ITEMS)
 
 
-def test_judging(tmp_path: Path) -> None:
-    sheet = pd.DataFrame(
-        {"item_id": list("abc"), "question": "?", "reply": "red", "reference": "red"}
-    )
-    crowded = Crowded(2)
-    with Journal(tmp_path / "v.jsonl", {}) as journal:
-        judge_answers(sheet[:2], crowded, journal, 2)
-        crowded.room = 0
-        with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or a smaller judge"):
-            judge_answers(sheet, crowded, journal, 2)
-        assert len(journal.answers) == 2
-
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -236,13 +223,6 @@ def test_auto_tries_before_the_first_answer_and_never_after_the_last(
         "sally_anne.harness.evaluate.fitting", lambda *_: pytest.fail("tried again")
     )
     outcome(replace(config, batch_size="auto"))
-
-
-def test_options_are_scored_on_request(config: EvalConfig) -> None:
-    outcome(replace(config, options=True))
-    table = pd.read_parquet(config.folder / "answers.parquet")
-    assert not table["options_invalid"].any()
-    assert table["options_correct"].dtype == bool
 
 
 def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
@@ -541,18 +521,6 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
             *("100.0 [100.0, 100.0]", "50.0 [0.0, 100.0]", "50.0 [0.0, 100.0]"),
         ],
     ]
-    # Asked for its form, the authors' reader has a column; to it a bare letter says nothing.
-    template = tmp_path / "theirs.txt"
-    template.write_text("{context}{question}\n{options}\nAnswer as Answer:<option>)<answer>\n")
-    out = replace(
-        config_of_reported, out=tmp_path / "theirs", template=template, task="bigtom", data=data
-    )
-    _, _, both, text = run(out)
-    assert [row[:3] for row in both[:-2]] == [row[:3] for row in cells[:-1]]
-    assert [row[3] for row in both[:-2]] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
-    assert both[-2:] == [cells[-1], [cells[-1][0], "official", "4", *["0.0 [0.0, 0.0]"] * 3]]
-    heads = next(line for line in text.splitlines() if "items" in line)
-    assert heads.index("robust") < heads.index("official")
 
 
 class MadeJudge:
@@ -633,27 +601,3 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     assert table["judge_correct"].tolist() == [True, True, False, True]
     assert saved["results"]["judge"]["overall"]["value"] == 0.75
     assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")
-
-
-def test_cut_replies_are_counted_and_that_none_was_understood_is_said(
-    config_of_reported, monkeypatch
-) -> None:
-    monkeypatch.setattr(
-        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
-    )
-    texts = iter(["I think that", "red?", "Well", "..."] * 2)
-
-    def replies(
-        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
-    ) -> list[Completion]:
-        said = [next(texts) for _ in prompts]
-        return [reply for text in said for reply in replied([text], text[-1] in "?.")]
-
-    monkeypatch.setattr(SteeredModel, "replies", replies)
-    table, saved, _, text = run(replace(config_of_reported, limit=4))
-    assert table["cut"].tolist() == [True, False, True, False] * 2
-    assert saved["counts"]["cut"] == 4
-    words = " ".join(text.split())
-    assert "4 of 8 replies were cut after 16 tokens; --max-new-tokens gives them more" in words
-    assert "no reply names one of the answers" in words
-    assert words.index("no reply names") < words.index("parser")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.judge import (
     Judge,
     JudgeRequest,
@@ -92,24 +88,12 @@ def test_unreadable(text: str) -> None:
     assert parse_verdict(text) is None
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.text())
-def test_any_text_is_read_or_not(text: str) -> None:
-    assert parse_verdict(text) in (True, False, None)
-    assert parse_verdict("FALSE\n" + text) is False
-
-
 def test_the_prompt_shows_all_parts() -> None:
     prompt = Scripted(("JA", "NEIN")).prompt(JudgeRequest("Who {falls}?", "The\n\nman", "A man."))
     assert "Question: Who {falls}?" in prompt
     assert "Answer to judge: The man\n" in prompt and "Known answer: A man.\n" in prompt
     assert "JA if" in prompt and "NEIN if" in prompt and "TRUE" not in prompt
     assert Scripted(("JA", "NEIN")).prompt_hash != Scripted().prompt_hash
-
-
-def test_no_verdict_without_a_reference() -> None:
-    with pytest.raises(HarnessError):
-        Scripted().prompt(JudgeRequest("Who?", "He.", " "))
 
 
 def test_empty_replies_are_wrong_without_asking() -> None:
@@ -275,17 +259,6 @@ def test_a_batch_says_what_single_questions_say(judge) -> None:
     assert judge.judge([]) == []
 
 
-def test_swapped_words_swap_the_probability(loaded, judge) -> None:
-    # The prompt changes with the words, so the numbers are compared on one prompt.
-    swapped = LocalJudge(loaded, ("FALSE", "TRUE"))
-    prompts = [Prompt(judge.prompt(QUESTIONS[0]))]
-    model = SteeredModel(loaded)
-    scores = model.option_log_probs(prompts, [["TRUE", "FALSE"]])[0]
-    assert scores == pytest.approx(model.option_log_probs(prompts, [["FALSE", "TRUE"]])[0][::-1])
-    assert swapped.about["judge_prompt"] != judge.about["judge_prompt"]
-    assert swapped.judge(QUESTIONS[:1])[0].text in ("FALSE", "TRUE")
-
-
 def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     tokenizer = loaded.processor.tokenizer
     marks = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|video_pad|>"])
@@ -336,19 +309,3 @@ def test_a_model_by_name_and_verdicts_in_a_journal(tmp_path: Path, judge) -> Non
         pd.testing.assert_frame_equal(judge_answers(table, judge, journal, 3), judged)
     with pytest.raises(HarnessError):
         Journal(path, LocalJudge(named._model.loaded, ("right", "wrong")).about)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"judge_model": "x"},
-        {"judge_key": "KEY"},
-        {"judge_words": ("YES", "NO")},
-        {"judge": "qwen2-vl", "judge_key": "KEY"},
-        {"judge": "https://host/v1"},
-        {"judge": "https://host/v1?key=[hidden]", "judge_model": "x"},
-    ],
-)
-def test_options_of_a_judge_that_would_do_nothing(options: dict[str, Any]) -> None:
-    with pytest.raises(HarnessError, match="judge"):
-        check(EvalConfig(task="mimeqa", **options))

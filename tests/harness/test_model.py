@@ -285,15 +285,6 @@ def lengths(loaded: LoadedModel) -> list[int]:
     return [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
 
-def test_the_text_is_that_of_generate(model: SteeredModel) -> None:
-    replies = model.replies(PROMPTS, TOKENS_OF_REPLIES)
-    assert [reply.text for reply in replies] == model.generate(PROMPTS, TOKENS_OF_REPLIES)
-    assert [reply.prompt_tokens for reply in replies] == lengths(model.loaded)
-    for reply in replies:
-        assert (len(reply.tokens), reply.ended) == (TOKENS_OF_REPLIES, False)
-        assert reply.log_probs == reply.likeliest == ()
-
-
 def test_log_probabilities_are_those_along_the_reply(model: SteeredModel) -> None:
     replies = model.replies(PROMPTS, TOKENS_OF_REPLIES, top=3)
     along = model.log_probs_along(PROMPTS, [reply.tokens for reply in replies])
@@ -306,21 +297,6 @@ def test_log_probabilities_are_those_along_the_reply(model: SteeredModel) -> Non
         ):
             assert [value for _, value in place] == row.topk(3).values.tolist()
             assert place[0] == (token, log_prob)
-
-
-def test_a_reply_ends_with_its_end_token(model: SteeredModel, monkeypatch) -> None:
-    whole = model.replies(PROMPTS, TOKENS_OF_REPLIES, top=0)
-    end = whole[0].tokens[2]
-    config = model.loaded.model.generation_config
-    monkeypatch.setattr(config, "eos_token_id", [config.eos_token_id, end])
-    assert end in end_tokens(model.loaded)
-    replies = model.replies(PROMPTS, TOKENS_OF_REPLIES, top=0)
-    assert [reply.text for reply in replies] == model.generate(PROMPTS, TOKENS_OF_REPLIES)
-    for before, reply in zip(whole, replies, strict=True):
-        length = before.tokens.index(end) + 1 if end in before.tokens else TOKENS_OF_REPLIES
-        assert reply.tokens == before.tokens[:length]
-        assert len(reply.log_probs) == length and reply.ended == (end in before.tokens)
-    assert replies[0].ended and not all(reply.ended for reply in replies)
 
 
 def test_a_reply_stops_at_the_first_stop_string(model: SteeredModel) -> None:

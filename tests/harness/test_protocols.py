@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import SallyAnneError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import Media, Question
@@ -213,17 +213,37 @@ def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path
     assert load_items(theirs).departs == PROTOCOLS["bigtom"].departs
 
 
+AT = {"task": "bigtom", "endpoint": "https://host/v1", "endpoint_model": "m"}
+JUDGED = {"task": "mimeqa", "judge": "https://host/v1", "judge_model": "m"}
+OFFICIAL_BIGTOM = {"task": "bigtom", "protocol": "official"}
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("known", "wrong"),
     [
-        {"template": Path("t.txt")},
-        {"prompting": "cot"},
-        {"task": "gridtom", "style": "json"},
-        {"task": "gridtom", "order": "reality"},
-        {"task": "gridtom", "order": "initial", "setting": "video"},
-        {"task": "hi_tom"},
+        *((AT, {name: value}) for name, value in (
+            ("steer", Path("v")), ("options", True), ("quantization", "4bit"),
+            ("model", "qwen2-vl"), ("endpoint_model", ""), ("endpoint_limit", 1.0),
+            ("endpoint_key", "gsk_secret"), ("endpoint_fields", "{"),
+            ("endpoint_fields", '{"model": 1}'), ("endpoint", "host"), ("endpoint", "ftp://host"),
+            ("endpoint", "https://me:gsk_secret@host"), ("endpoint", "http://a b"),
+            ("endpoint", None), ("endpoint_prices", (-1.0, 1.0)), ("judge_words", ("a", "b")),
+        )),
+        (JUDGED, {"judge": "qwen2-vl"}),
+        (JUDGED, {"judge_model": ""}),
+        (JUDGED, {"judge": "https://host/v1?key=[hidden]"}),
+        *((OFFICIAL_BIGTOM, wrong) for wrong in (
+            {"template": Path("t.txt")}, {"prompting": "cot"}, {"task": "gridtom", "style": "json"},
+            {"task": "gridtom", "order": "reality"},
+            {"task": "gridtom", "order": "initial", "setting": "video"}, {"task": "hi_tom"},
+        )),
+        ({"prompting": "cot"}, {"options": True}),
+        ({"prompting": "cot"}, {"template": Path("mine.txt")}),
+        ({"prompting": "few-shot"}, {"prompting": "direct", "shots": 2}),
     ],
-)
-def test_what_a_protocol_cannot_be_combined_with(options: dict) -> None:
-    with pytest.raises(HarnessError):
-        check(EvalConfig(**{"task": "bigtom", "protocol": "official"} | options))
+)  # fmt: skip
+def test_options_that_do_not_go_together(known: dict, wrong: dict) -> None:
+    check(EvalConfig(**known))
+    with pytest.raises(SallyAnneError) as error:
+        check(EvalConfig(**known | wrong))
+    assert "gsk_secret" not in str(error.value)

@@ -59,12 +59,6 @@ def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> N
     assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
 
 
-def test_items_keep_key_tags_and_condition() -> None:
-    (item,) = render(KNOWN, [RECORD], shown(KNOWN))
-    assert (item.answer, item.condition, item.clip, item.hidden) == ("B", "TB", None, False)
-    assert item.tags["kind"] == ("x", "y")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from sally_anne.core.console import Console
 from sally_anne.harness.report import (
     Baseline,
     Conditions,
-    print_published,
 )
 
 # Where the text of a source is kept beside the checkout, and where its table begins there.
@@ -63,16 +59,6 @@ def test_prompting_chooses_like_prompting(prompting: str, who: str, right: float
         assert [row.values[-1] for row in found] == [right]
 
 
-def test_windows_choose_like_windows() -> None:
-    run = asked("moments", about={"view": "text", "window": "focused"})
-    assert [(r.who, r.values) for r in rows(run)] == [
-        ("LLaVA-Video-72B", (62.1,)),
-        ("human (majority-vote)", (91.0,)),
-    ]
-    none = asked("moments", about={"view": "none", "window": "full"})
-    assert {table.source for table, _ in none.tables()} == {"MoMentS (EMNLP 2025), table 5"}
-
-
 def test_what_differs_is_said() -> None:
     (gridtom, _), *_ = asked("gridtom", order="1").tables()
     assert list(asked("gridtom", order="1").differences(gridtom)) == [
@@ -92,26 +78,3 @@ def test_what_differs_is_said() -> None:
         "8 frames, theirs 64",
     ]
     assert list(asked("moments", 2335, protocol="official", frames=64).differences(moments)) == []
-
-
-def test_what_is_printed_is_exact_and_marked() -> None:
-    console = Console(file=io.StringIO(), width=100)
-    text = asked("moments", 325, {"view": "text", "window": "focused"})
-    print_published(
-        console, [text, asked("moments", 325, {"view": "multimodal", "window": "full"})]
-    )
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    lines = [" ".join(line.split()) for line in said.splitlines()]
-    assert "LLaVA-Video-72B text, focused 62.1" in lines
-    assert "LLaVA-Video-72B multimodal, full 65.96" in lines
-    # People are as the second run asks, and not as the first.
-    assert "human (majority-vote) multimodal, full 91.0" in lines
-    assert any(line.startswith("theirs: all questions") for line in lines)
-    assert any("325 of their 2,335 questions" in line for line in lines)
-    alone = Console(file=io.StringIO(), width=100)
-    print_published(alone, [text])
-    said = alone.file.getvalue()  # type: ignore[attr-defined]
-    assert "human (majority-vote) *" in said and "* not shown or asked as here" in said
-    nothing = Console(file=io.StringIO())
-    print_published(nothing, [asked("riddles:RIDDLES")])
-    assert nothing.file.getvalue() == ""  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import here
 from sally_anne.harness.config import (
+    CHAT_PATH,
     DEFAULT_BATCH,
     HIDDEN,
     checked_address,
@@ -50,9 +51,8 @@ GREEDY: Mapping[str, Any] = {"temperature": 0}
 FILTERED, CUT = "content_filter", "length"
 # Completions of a run's endpoint, in its folder.
 FILE = "endpoint.jsonl"
-_PATH = "/chat/completions"
 _FILTER_CODES = {FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"}
-_KEPT = "Replies so far are kept: the same command goes on from there"
+_KEPT = "Replies so far are kept: the same command continues from there"
 # Tries of a request whose answer is no chat completion; the client counts its own of failures.
 _TRIES = 3
 
@@ -64,7 +64,6 @@ class ChatCompletion:
     """One reply; empty where the endpoint's filter holds the question back.
 
     Attributes:
-        text: its words.
         finish: why it ended: ``stop``, ``length``, ``content_filter``.
         usage: tokens read and written; None if the endpoint does not say.
         first: likeliest first tokens with log-probabilities in nats; None if not asked for.
@@ -79,16 +78,6 @@ class ChatCompletion:
     def ended(self) -> bool:
         """Whether it came to an end; if not, it was cut."""
         return self.finish != CUT
-
-    def record(self) -> dict[str, Any]:
-        """For a journal."""
-        first = {"first": dict(self.first)} if self.first is not None else {}
-        return {"reply": self.text, "finish": self.finish, "usage": self.usage, **first}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> ChatCompletion:
-        usage = record["usage"] and (int(record["usage"][0]), int(record["usage"][1]))
-        return cls(record["reply"], record["finish"], usage, record.get("first"))
 
 
 class Budget:
@@ -107,13 +96,12 @@ class Budget:
     def one_request(self) -> Iterator[None]:
         """Wait until a request may begin; HarnessError if there is nothing left for one."""
         with self._changed:
-            while self._under_way and not self._fits():
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._fits() or not self._under_way)
             if not self._fits():
                 raise HarnessError(
                     f"the spending limit is reached: {self.spent:.4f} of {self.limit} are spent, "
-                    f"and a request costs up to {self._dearest:.4f}. Replies so far are kept: the "
-                    "same command with a higher --endpoint-limit goes on from there"
+                    f"and a request costs up to {self._dearest:.4f}. {_KEPT}, with a higher "
+                    "--endpoint-limit"
                 )
             self._under_way += 1
         try:
@@ -176,7 +164,7 @@ class ChatEndpoint:
         self._headers = {} if key else {"Authorization": openai.Omit()}
         self._secrets = secrets(whole.geturl(), key)
         self._client = openai.OpenAI(
-            base_url=whole._replace(path=whole.path.removesuffix(_PATH), query="").geturl(),
+            base_url=whole._replace(path=whole.path.removesuffix(CHAT_PATH), query="").geturl(),
             api_key=key or "none",
             default_query=dict(urllib.parse.parse_qsl(whole.query, keep_blank_values=True)),
             timeout=timeout,
@@ -237,7 +225,16 @@ class ChatEndpoint:
         bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
         kept = self._journal.answers if self._journal is not None else {}
-        found = {key: ChatCompletion.of(kept[key]) for key in keys if key in kept}
+        found = {
+            key: ChatCompletion(
+                kept[key]["reply"],
+                kept[key]["finish"],
+                kept[key]["usage"] and tuple(kept[key]["usage"]),
+                kept[key].get("first"),
+            )
+            for key in keys
+            if key in kept
+        }
         todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in found}
         with ThreadPoolExecutor(self.at_once) as pool:
             jobs = {key: pool.submit(self._one, key, body) for key, body in todo.items()}
@@ -252,31 +249,29 @@ class ChatEndpoint:
     def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:
         """The reply to one request, which is kept."""
         with self.budget.one_request():
-            reply = None
             for _ in range(_TRIES):
                 self._keep_pace()
-                text, filtered = self._post(body)
-                reply = ChatCompletion("", FILTERED) if filtered else self._read(text)
+                text = self._post(body)
+                reply = ChatCompletion("", FILTERED) if text is None else self._read(text)
                 if reply is not None:
                     break
-            if reply is None:
-                raise HarnessError(
-                    f"{self.model} at {self.url} does not answer with a chat completion but "
-                    f"{self._clean(text)[:200]!r} ({_TRIES} tries). {_KEPT}"
-                )
+            else:
+                raise self._failed(f"does not answer with a chat completion but {text!r:.200}")
             with self._lock:
                 self._count(reply.usage)
                 if self._journal is not None:
-                    self._journal.add([{"item_id": key, **reply.record()}])
+                    first = {} if reply.first is None else {"first": reply.first}
+                    record = {"reply": reply.text, "finish": reply.finish, "usage": reply.usage}
+                    self._journal.add([{"item_id": key, **record, **first}])
         if self.budget.limit is not None and reply.usage is None:
-            raise HarnessError(
-                f"{self.model} at {self.url} does not say how many tokens a reply took, so that "
-                f"--endpoint-limit cannot be kept; leave it out. {_KEPT}"
-            )
+            raise self._failed("does not say how many tokens a reply took: omit --endpoint-limit")
         return reply
 
-    def _post(self, body: Mapping[str, Any]) -> tuple[str, bool]:
-        """The text of the answer, and whether the endpoint's filter holds the question back."""
+    def _failed(self, why: str) -> HarnessError:
+        return HarnessError(self._clean(f"{self.model} at {self.url} {why}. {_KEPT}"))
+
+    def _post(self, body: Mapping[str, Any]) -> str | None:
+        """The text of the answer; None where the endpoint's filter holds the question back."""
         create = self._client.chat.completions.with_raw_response.create
         others = {name: body[name] for name in body if name not in ("model", "messages")}
         try:
@@ -286,23 +281,17 @@ class ChatEndpoint:
                 extra_body=others,
                 extra_headers=self._headers,
             )
-            return answer.http_response.text, False
+            return answer.http_response.text
         except openai.APIStatusError as error:
             detail = error.body if isinstance(error.body, dict) else {}
             inner = detail.get("innererror")
             codes = {error.code, error.type, inner.get("code") if isinstance(inner, dict) else None}
             if error.status_code == 400 and codes & _FILTER_CODES:
-                return "", True
+                return None
             words = self._clean(error.response.text or error.message)[:300]
-            raise HarnessError(
-                f"{self.model} at {self.url} refuses: HTTP {error.status_code}, {words}. Check the "
-                f"address, the model's name, the key and the fields. {_KEPT}"
-            ) from None
+            raise self._failed(f"refuses: HTTP {error.status_code}, {words}") from None
         except openai.OpenAIError as error:
-            cause = f"{error} {error.__cause__ or ''}".strip()
-            raise HarnessError(
-                f"{self.model} at {self.url} does not answer ({self._clean(cause)}). {_KEPT}"
-            ) from None
+            raise self._failed(f"does not answer ({error} {error.__cause__ or ''})") from None
 
     def _read(self, text: str) -> ChatCompletion | None:
         """The reply in a chat completion; None if there is none, whose cost is counted."""
@@ -315,8 +304,7 @@ class ChatEndpoint:
                     self._count(used)
                 return None
             choice = completion["choices"][0]
-            message = choice["message"]
-            content = message.get("content") or message.get("refusal") or ""
+            content = choice["message"].get("content") or choice["message"].get("refusal") or ""
             if isinstance(content, list):  # parts, as some servers send them
                 content = "".join(part["text"] for part in content)
             finish = str(choice.get("finish_reason") or "")
@@ -326,14 +314,13 @@ class ChatEndpoint:
 
     def _first(self, choice: Mapping[str, Any]) -> dict[str, float] | None:
         """The likeliest first tokens; of tokens with the same text the likelier counts."""
+        found: dict[str, float] = {}
         try:
-            listed = choice["logprobs"]["content"][0]["top_logprobs"]
-            pairs = [(self._clean(entry["token"]), float(entry["logprob"])) for entry in listed]
+            for entry in choice["logprobs"]["content"][0]["top_logprobs"]:
+                token, value = self._clean(entry["token"]), float(entry["logprob"])
+                found[token] = max(value, found.get(token, -math.inf))
         except (LookupError, TypeError):
             return None
-        found: dict[str, float] = {}
-        for token, value in pairs:
-            found[token] = max(value, found.get(token, -math.inf))
         return found
 
     def _keep_pace(self) -> None:
@@ -359,7 +346,7 @@ class ChatEndpoint:
 
 
 def messages_of(prompt: Prompt) -> Messages:
-    """A user's turn: its frames as pictures, in order, then its text; a system message before."""
+    """A user's turn: its frames as PNGs, in order, then its text; a system message before."""
     if prompt.whole or prompt.sound is not None:
         what = "prompts in a model's own chat layout" if prompt.whole else "sounds"
         raise HarnessError(f"{what} cannot go to an endpoint")
@@ -367,10 +354,8 @@ def messages_of(prompt: Prompt) -> Messages:
     if prompt.clip is None:
         return [*before, user]
     pictures = [{"type": "image_url", "image_url": {"url": data_url(f)}} for f in prompt.clip]
-    return [
-        *before,
-        {"role": "user", "content": [*pictures, {"type": "text", "text": prompt.text}]},
-    ]
+    content = [*pictures, {"type": "text", "text": prompt.text}]
+    return [*before, {"role": "user", "content": content}]
 
 
 def data_url(frame: np.ndarray) -> str:
@@ -381,15 +366,13 @@ def data_url(frame: np.ndarray) -> str:
 
 
 def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> ChatEndpoint:
-    """The model that ``--endpoint`` and its options name, or a run's second model: ``role`` is the
-    option with its address (judge, perceiver), and begins the names of its other options."""
+    """The model that ``--endpoint`` and its options name, or a run's second model.
+
+    ``role`` is the option with its address (judge, perceiver), and begins its other options' names.
+    """
     if here().count > 1:
-        raise HarnessError(
-            "an endpoint is asked by one process; start it without a launcher, --batch-size says "
-            "how many requests are made at the same time"
-        )
+        raise HarnessError("an endpoint is asked by one process; start it without a launcher")
     name = role or "endpoint"
-    size = config.batch_size
     return ChatEndpoint(
         getattr(config, name),
         getattr(config, f"{name}_model"),
@@ -399,7 +382,7 @@ def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> 
         rate=config.endpoint_rate,
         prices=getattr(config, f"{name}_prices"),
         budget=budget or Budget(config.endpoint_limit),
-        at_once=DEFAULT_BATCH if size == AUTO else size,
+        at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
     )
 
 

@@ -18,13 +18,13 @@ from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, require_columns, saved_results
 from sally_anne.figures.comparison import draw_comparison
-from sally_anne.harness.compare_config import TABLE, CompareConfig
+from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import TIGHT, Conditions, print_published, print_table, published_for
 from sally_anne.harness.score import JOINT, Part, over, paired, parsers, parts
 from sally_anne.harness.tasks import find_task, short_name
 
 MADE_BY = "sally-anne evaluate"
-ANSWERS = "answers.parquet"
+ANSWERS, TABLE = "answers.parquet", "comparison.parquet"
 FACTS = ("item_id", "story", "condition", "first", "hidden")
 ESTIMATES, ENDS = ("first", "second", "difference"), ("value", "low", "high")
 # Options by which answers, or what is compared of them, do not differ.

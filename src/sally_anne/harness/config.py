@@ -1,16 +1,19 @@
-"""What an evaluation is asked to do, and the options that several configs of this room share."""
+"""What an evaluation and a comparison are asked to do, and options that several configs share."""
 
 from __future__ import annotations
 
 import json
 import os
 import urllib.parse
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.options import Positive, Seed, check_options, spelled
+from sally_anne.core.options import Positive, Range, Seed, check_options, spelled
 from sally_anne.data.items import Setting, View, Window
 from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
 from sally_anne.harness.tasks import open_task, short_name
@@ -22,7 +25,8 @@ DEFAULT_BATCH = 16
 HIDDEN = "[hidden]"
 # Parts of an address that are no secrets; any other may be one.
 _OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
-_PATH = "/chat/completions"
+CHAT_PATH = "/chat/completions"
+Price = Annotated[float, Range("at least 0", lambda price: price >= 0)]
 # Options that only some tasks take; a task names its own.
 TASK_OPTIONS = (
     *("order", "setting", "style", "data_seed", "split_seed"),
@@ -52,7 +56,7 @@ class EndpointOptions:
     endpoint_model: str = ""
     endpoint_key: str | None = None
     endpoint_rate: Positive | None = None
-    endpoint_prices: tuple[float, float] | None = None
+    endpoint_prices: tuple[Price, Price] | None = None
     endpoint_limit: Positive | None = None
     endpoint_fields: str | None = None
     endpoint_timeout: Positive = 120.0
@@ -136,7 +140,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
-    judge_prices: tuple[float, float] | None = None
+    judge_prices: tuple[Price, Price] | None = None
     human: Path | None = None
     judge_words: tuple[str, str] = ("TRUE", "FALSE")
     judge_template: Path | None = None
@@ -170,22 +174,38 @@ class EvalConfig(ModelOptions, EndpointOptions):
     def folder(self) -> Path:
         parts = [short_name(self.task), *open_task(self.task).folder_words(self)]
         parts += [part for part in (self.view, self.window) if part]
-        if self.frames is not None:
-            parts.append(f"{self.frames}frames")
-        if self.template is not None:
-            parts.append(f"template-{self.template.stem}")
-        if self.protocol != "sally-anne":
-            parts.append(self.protocol)
+        parts += [] if self.frames is None else [f"{self.frames}frames"]
+        parts += [] if self.template is None else [f"template-{self.template.stem}"]
+        parts += [] if self.protocol == "sally-anne" else [self.protocol]
         if self.prompting != "direct":
             parts += [self.prompting, *changed(self, "shots", "shots_seed")]
         parts += steered(self)
         names = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
         parts += changed(self, *names)
-        if self.data is not None:
-            parts.append(f"data-{self.data.name}")
+        parts += [] if self.data is None else [f"data-{self.data.name}"]
         if self.limit is not None:
             parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
         return run_folder(self, "eval", parts)
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Compare finished evaluations of the same questions: each later run against the first."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run folders, as `sally-anne evaluate` leaves them; the first is what the others are compared
+    with."""
+    parser: str | None = None
+    """Whose parsing of the replies, e.g. robust or judge; by default all that the runs share."""
+    out: Path | None = None
+    """Folder to write to; runs/compare/FIRST-against-SECOND if not given."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the comparison is written."""
+        first, second, *more = (path.resolve().name for path in self.runs)
+        others = f"-and-{len(more)}-more" if more else ""
+        return self.out or Path("runs/compare") / f"{first}-against-{second}{others}"
 
 
 def check(config: EvalConfig) -> None:
@@ -193,39 +213,28 @@ def check(config: EvalConfig) -> None:
     check_steered(config)
     check_endpoint(config)
     check_second(config, "judge")
-    if config.endpoint is not None and config.view in WITH_SOUND:
-        raise HarnessError(
-            f"--view {config.view} does not go with --endpoint: sounds are not sent there"
-        )
-    if config.judge is None:
-        _refuse(
-            config, ("human", "judge_words", "judge_template"), "a judge: give one with --judge"
-        )
-    if config.prompting != "few-shot":
-        _refuse(config, ("shots", "shots_seed"), "--prompting few-shot")
-    if config.prompting == "cot" and config.options:
-        raise HarnessError(
-            "--options scores the options as the beginning of a reply, where --prompting cot has "
-            "thoughts; leave one of them out"
-        )
-    worded = {"prompting": ("cot", "simtom"), "style": ("json",)}
-    for name, values in worded.items() if config.template is not None else ():
-        if (value := getattr(config, name)) in values:
-            raise HarnessError(
-                f"{spelled(name)} {value} has words of its own, and --template gives others; "
-                "leave one of them out"
-            )
     task = open_task(config.task)
     others = [name for name in TASK_OPTIONS if name not in task.options]
     _refuse(config, others, f"other tasks than {short_name(config.task)}")
+    if config.judge is None:
+        words = ("human", "judge_words", "judge_template")
+        _refuse(config, words, "a judge: give one with --judge")
+    if config.prompting != "few-shot":
+        _refuse(config, ("shots", "shots_seed"), "--prompting few-shot")
+    if config.prompting == "cot":
+        _refuse(config, ("options",), "replies that begin with the answer, not --prompting cot")
+    if config.endpoint is not None and config.view in WITH_SOUND:
+        _refuse(config, ("view",), "a model that is opened here: sounds are not sent to --endpoint")
+    if config.template is not None:
+        words = ("style", *(("prompting",) if config.prompting != "few-shot" else ()))
+        _refuse(config, words, "our own words, not those of --template")
     if config.protocol == "official":
-        _refuse(
-            config, ("template", "prompting", "style"), "our own words, not --protocol official"
-        )
+        ours = ("template", "prompting", "style")
+        _refuse(config, ours, "our own words, not --protocol official")
         task.protocol(config)
 
 
-def _refuse(config: Any, names: Any, where: str) -> None:
+def _refuse(config: Any, names: Iterable[str], where: str) -> None:
     """HarnessError if one of these options was changed, which are for something else."""
     for name in names:
         if getattr(config, name) != getattr(type(config), name):
@@ -276,19 +285,11 @@ def saved_options(config: Any) -> dict[str, Any]:
 
 def check_endpoint(config: Any) -> None:
     """HarnessError, which names the option, if the options of an endpoint are wrong."""
-    prices = (config.endpoint_prices or ()) + (getattr(config, "judge_prices", None) or ())
-    if any(price < 0 for price in prices):
-        raise HarnessError(f"prices must not be negative, got {prices}")
     request_fields(config)
     if config.endpoint is None:
         _refuse(config, ("endpoint_model", "endpoint_key"), "an endpoint: give --endpoint")
         return
-    checked_address(config.endpoint)
-    if not config.endpoint_model.strip():
-        raise HarnessError("--endpoint needs --endpoint-model, the name of a model there")
-    if config.endpoint_limit is not None and config.endpoint_prices is None:
-        raise HarnessError("--endpoint-limit needs --endpoint-prices")
-    key_from(config.endpoint_key, "--endpoint-key")
+    _check_address(config, "endpoint")
     local = [field.name for field in fields(ModelOptions) if field.name != "max_pixels"]
     inside = [name for name in ("steer", "alpha", "options") if hasattr(config, name)]
     _refuse(config, [*local, *inside], "a model that is opened here, not for --endpoint")
@@ -300,34 +301,37 @@ def check_second(config: Any, role: str) -> None:
     ``--judge`` takes a model's name or an address; what goes with an address are
     ``--judge-model``, ``--judge-key`` and ``--judge-prices``.
     """
-    given, option = getattr(config, role), spelled(role)
-    model, key, prices = (f"{role}_{name}" for name in ("model", "key", "prices"))
-    if given and "://" in given:
-        checked_address(given, option)
-        if not getattr(config, model).strip():
-            raise HarnessError(f"{option} with an address needs {spelled(model)}")
-        if config.endpoint_limit is not None and getattr(config, prices) is None:
-            raise HarnessError(f"--endpoint-limit needs {spelled(prices)}, what the {role} costs")
-        key_from(getattr(config, key), spelled(key))
+    if "://" in (getattr(config, role) or ""):
+        _check_address(config, role)
         return
-    limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
     if config.endpoint is None:
+        limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
         _refuse(config, limits, "an endpoint: give --endpoint")
-    _refuse(config, (model, key, prices), f"a {role} at an address: give it with {option}")
+    own = [f"{role}_{name}" for name in ("model", "key", "prices")]
+    _refuse(config, own, f"a {role} at an address: give it with {spelled(role)}")
+
+
+def _check_address(config: Any, role: str) -> None:
+    """HarnessError if the address in the option ``role``, or what goes with it, is wrong."""
+    model, key, prices = (f"{role}_{name}" for name in ("model", "key", "prices"))
+    checked_address(getattr(config, role), spelled(role))
+    if not getattr(config, model).strip():
+        raise HarnessError(f"{spelled(role)} needs {spelled(model)}, the name of a model there")
+    if config.endpoint_limit is not None and getattr(config, prices) is None:
+        raise HarnessError(f"--endpoint-limit needs {spelled(prices)}")
+    key_from(getattr(config, key), spelled(key))
 
 
 def request_fields(config: Any) -> dict[str, Any]:
-    """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object."""
-    if config.endpoint_fields is None:
-        return {}
+    """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object, or has ours."""
     try:
-        found = json.loads(config.endpoint_fields)
-    except ValueError as error:
-        raise HarnessError(f"--endpoint-fields is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise HarnessError("--endpoint-fields must be a JSON object")
-    if taken := {"model", "messages", "stream", "n"} & found.keys():
-        raise HarnessError(f"--endpoint-fields must not hold {min(taken)!r}")
+        found = json.loads(config.endpoint_fields or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or {"model", "messages", "stream", "n"} & found.keys():
+        raise HarnessError(
+            "--endpoint-fields must be a JSON object without model, messages, stream and n"
+        )
     return found
 
 
@@ -372,23 +376,21 @@ def secrets(url: str, key: str) -> list[str]:
 
 def checked_address(url: str, option: str = "--endpoint") -> str:
     """The whole address to post to; HarnessError, for ``option``, if it is none."""
+    url = url.strip()
+    if HIDDEN in url:
+        raise HarnessError(f"{url} lacks its secrets, which no run folder keeps: repeat {option}")
     try:
-        parts = urllib.parse.urlsplit(url.strip())
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii()
         _ = parts.port
     except ValueError:
         usable = False
-    if HIDDEN in url:
-        raise HarnessError(
-            f"the address {url} lacks its secrets, which no run folder keeps: give {option} again"
-        )
-    if not usable or not url.strip().isascii() or any(c.isspace() for c in url.strip()):
+    if not usable or any(c.isspace() for c in url) or parts.username or parts.password:
         # Nobody knows where a name and password end in it.
-        address = HIDDEN if "@" in url else public(url)
+        shown = HIDDEN if "@" in url else public(url)
         raise HarnessError(
-            f"{address!r} is no address of an endpoint; it should be like https://host/v1{_PATH}"
+            f"{option} {shown!r} is no address like https://host/v1{CHAT_PATH}, without a name or "
+            "password"
         )
-    if parts.username or parts.password:
-        raise HarnessError("an endpoint's address must not hold a name or password; use the key")
-    path = parts.path.rstrip("/").removesuffix(_PATH) + _PATH
+    path = parts.path.rstrip("/").removesuffix(CHAT_PATH) + CHAT_PATH
     return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))

@@ -13,7 +13,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -114,8 +113,6 @@ class Judge(ABC):
 
     def prompt(self, request: JudgeRequest) -> str:
         """The prompt that puts one reply to the judge."""
-        if not request.reference.strip():
-            raise HarnessError(f"a reply needs a reference: {request.question[:80]!r}")
         parts = {name: " ".join(text.split()) for name, text in asdict(request).items()}
         return self.template.format(**parts, right=self.words[0], wrong=self.words[1])
 
@@ -123,18 +120,6 @@ class Judge(ABC):
     def prompt_hash(self) -> str:
         """Changes with the prompt's words: verdicts of two prompts are not the same."""
         return hashlib.sha256(repr((self.template, self.words)).encode()).hexdigest()[:16]
-
-
-def judge_template(path: Path, words: Words) -> str:
-    """The text of a file with :data:`FIELDS` in braces, which asks for the judge's words."""
-    text = read_template(path, "--judge-template", FIELDS, [("reply",), ("reference",)])
-    for name, word in zip(("right", "wrong"), words, strict=True):
-        if f"{{{name}}}" not in text and word.strip().lower() not in text.lower():
-            raise HarnessError(
-                f"--judge-template {path}: it does not ask for the judge's word {word!r}; say it "
-                f"or {{{name}}}, or give the words that it asks for with --judge-words"
-            )
-    return text
 
 
 def parse_verdict(text: str, words: Words = WORDS) -> bool | None:
@@ -229,12 +214,9 @@ class EndpointJudge(Judge):
 
     def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
         """A verdict on each; one that cannot be read is invalid."""
-        prompts = [Prompt(self.prompt(request)) for request in requests]
-        results = []
-        for text in self.endpoint.generate(prompts, TOKENS):
-            right = parse_verdict(text, self.words)
-            results.append(JudgeResult(right is True, text=text, invalid=right is None))
-        return results
+        texts = self.endpoint.generate([Prompt(self.prompt(one)) for one in requests], TOKENS)
+        read = [(parse_verdict(text, self.words), text) for text in texts]
+        return [JudgeResult(right is True, None, text, right is None) for right, text in read]
 
 
 def open_judge(
@@ -245,9 +227,15 @@ def open_judge(
         return None
     if any(item.options for item in items):
         raise HarnessError(f"--judge is for open questions; {config.task} offers options")
-    words, template = config.judge_words, PROMPT
-    if config.judge_template is not None:
-        template = judge_template(config.judge_template, words)
+    words, template, path = config.judge_words, PROMPT, config.judge_template
+    if path is not None:
+        template = read_template(path, "--judge-template", FIELDS, [("reply",), ("reference",)])
+        for name, word in zip(("right", "wrong"), words, strict=True):
+            if f"{{{name}}}" not in template and word.strip().lower() not in template.lower():
+                raise HarnessError(
+                    f"--judge-template {path}: it does not ask for the judge's word {word!r}; "
+                    f"write {{{name}}}, or give the words that it asks for with --judge-words"
+                )
     if "://" in config.judge:
         return EndpointJudge(open_endpoint(config, budget, "judge"), words, template)
     own = {"name": config.judge, "device_map": device_map, "revision": None}
@@ -267,43 +255,30 @@ def judge_answers(
     the reference is hidden), ``judge_probability`` (of being right; NaN where there is none) and
     ``judge_invalid`` (bool: the verdict could not be read).
     """
-    requests = _requests(table)
-    todo = [item for item, request in requests.items() if not _kept(journal, item, request)]
-    for batch in in_batches(todo, batch_size):
+    replies = table["conclusion" if "conclusion" in table else "reply"]
+    texts = pd.DataFrame([table["question"], replies, table["reference"]]).T.fillna("")
+    requests = {
+        str(item_id): JudgeRequest(*words)
+        for item_id, words in zip(table["item_id"], texts.to_numpy(), strict=True)
+        if words[2].strip()
+    }
+
+    def kept(item_id: str) -> JudgeResult | None:
+        """The journal's verdict on this very reply, if it has one."""
+        line = journal.answers.get(item_id, {})
+        if item_id not in requests or line.get("asked") != requests[item_id].hash:
+            return None
+        return JudgeResult(**{field.name: line[field.name] for field in fields(JudgeResult)})
+
+    for batch in in_batches([item for item in requests if not kept(item)], batch_size):
         results = judge.judge([requests[item_id] for item_id in batch])
         journal.add(
             {"item_id": item_id, "asked": requests[item_id].hash, **asdict(result)}
             for item_id, result in zip(batch, results, strict=True)
         )
-    kept = {item_id: _kept(journal, item_id, one) for item_id, one in requests.items()}
-    found = [kept.get(str(item_id)) or JudgeResult(right=False) for item_id in table["item_id"]]
-    chances = [math.nan if v.probability is None else v.probability for v in found]
+    found = [kept(str(item_id)) or JudgeResult(right=False) for item_id in table["item_id"]]
     return table.assign(
-        judge_correct=pd.Series([v.right for v in found], table.index, dtype=bool),
-        judge_probability=pd.Series(chances, table.index, dtype=float),
-        judge_invalid=pd.Series([v.invalid for v in found], table.index, dtype=bool),
+        judge_correct=[v.right for v in found],
+        judge_probability=pd.Series([v.probability for v in found], table.index, dtype=float),
+        judge_invalid=[v.invalid for v in found],
     )
-
-
-def _requests(table: pd.DataFrame) -> dict[str, JudgeRequest]:
-    columns = ["item_id", "question", "reply", "reference"]
-    if missing := [name for name in columns if name not in table.columns]:
-        raise HarnessError(f"the answers lack the column {missing[0]!r}, which a judge needs")
-    if table["item_id"].duplicated().any():
-        raise HarnessError("an item stands among the answers twice")
-    if "conclusion" in table:
-        table = table.assign(reply=table["conclusion"])
-    table = table[columns].astype(object).where(table[columns].notna(), "")
-    return {
-        str(item_id): JudgeRequest(*words)
-        for item_id, *words in table.itertuples(index=False)
-        if words[2].strip()
-    }
-
-
-def _kept(journal: Journal, item_id: str, request: JudgeRequest) -> JudgeResult | None:
-    """The journal's verdict on this very reply, if it has one."""
-    line = journal.answers.get(item_id)
-    if line is None or line.get("asked") != request.hash:
-        return None
-    return JudgeResult(**{field.name: line[field.name] for field in fields(JudgeResult)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,24 +26,22 @@ _CUE = re.compile(
     r"\banswer\b[\"'’*\s]*(?::|=|[-–—](?!\w)|(?:is|was|(?:would|should|must)\s+be)\b)", re.I
 )
 # Other words that announce a label.
-_LEAD = re.compile(
+_LEAD = (
     r"\b(?:option|choice|response|choose|pick|select|go(?:ing)?\s+with|(?:option|choice)\s+is"
-    r"|it['’]s)\b[\s:=\"'’*(]{1,9}",
-    re.I,
+    r"|it['’]s)\b[\s:=\"'’*(]{1,9}"
 )
 _ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
 _LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
-# What a mention must not be preceded by: "not in the", "rather than".
+# What a mention must not be preceded by, within so many characters: "not in the", "rather than".
 _NEGATED = re.compile(
     r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
     r"|(?:any|every)thing\s+but)|n['’]t)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'’*(\s]*$",
     re.I,
 )
+_NEAR = 60
 # After a label: no other word on the line ("Answer: a red room" does not choose A), no second label
 # and no question mark.
 _ENDS = r"(?!\w|['’-]\w|\W{0,3}\?|[^\S\n]*[/&]|[^\S\n]+(?!(?:because|since|as|so)\b)\w)"
-# Characters before a mention in which it may be negated.
-_NEAR = 60
 
 
 def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust") -> str | None:
@@ -56,40 +54,43 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     whole words, not inside a longer one's and not negated. What names two options at one of these
     steps is invalid. Text within ``<think>`` is not read.
     """
-    _check_distinct("option label", [option.label for option in options])
-    _check_distinct("option text", [option.text for option in options], repeated=True)
+    by_label = {_plain(option.label): option.label for option in options}
+    texts = [*by_label, *(option.text for option in options)]
+    if not options or len(by_label) < len(options) or not all(map(_plain, texts)):
+        raise HarnessError(f"options need distinct labels and texts: {list(options)}")
     reply = _after_thinking(reply)
     if answers := json_answers(reply):
         chosen = {_option_named(answer, options) for answer in answers}
         if len(chosen) == 1 and None not in chosen:
             return chosen.pop()
-        if parser == "official" or len(chosen - {None}) > 1:
+        if len(chosen - {None}) > 1:
             return None
     if parser == "official":
         return None
-    labels = _alternatives(option.label for option in options)
+    labels = "|".join(sorted((_spaced(o.label) for o in options), key=len, reverse=True))
+    another = re.compile(rf"\W{{0,3}}(?:or|and)?\W{{1,3}}({labels})(?!\w)(?!\.\s)", re.I)
+
+    def named(match: re.Match[str]) -> str:
+        return by_label[_plain(" ".join(match[1].split()))]
+
     if cues := list(_CUE.finditer(reply)):
-        rest = re.split(r"[.!?;]\s|\n", reply[cues[-1].end() :].lstrip(" "), maxsplit=1)[0]
-        label = re.compile(rf"\W*(?:(?:option|choice)\W+)?({labels}){_ENDS}", re.I).match(
-            reply, cues[-1].end()
-        )
-        if label and rest.strip(" *") and not _joined(reply, label.end(), labels):
-            return _as_given(label[1], options)
-        if named := _texts(rest, options):
-            return named.pop() if len(named) == 1 else None
+        end = cues[-1].end()
+        rest = re.split(r"[.!?;]\s|\n", reply[end:].lstrip(" "), maxsplit=1)[0]
+        form = rf"\W*(?:(?:option|choice)\W+)?({labels}){_ENDS}"
+        label = re.compile(form, re.I).match(reply, end)
+        if label and rest.strip(" *") and not another.match(reply, label.end()):
+            return named(label)
+        if found := _texts(rest, options):
+            return found.pop() if len(found) == 1 else None
     forms = (
         rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|[^\S\n]+(?:because|since|as)\b|,\s*because)",
-        rf"{_LEAD.pattern}({labels}){_ENDS}",
+        rf"{_LEAD}({labels}){_ENDS}",
         rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
     matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
-    if any(_joined(reply, match.end(), labels) for match in matches):
+    if any(another.match(reply, match.end()) for match in matches):
         return None
-    found = {
-        _as_given(m[1], options)
-        for m in matches
-        if not _NEGATED.search(reply[max(0, m.start(1) - _NEAR) : m.start(1)])
-    }
+    found = {named(m) for m in matches if not _negated(reply, m.start(1))}
     found = found or (set() if matches else _texts(reply, options))
     return found.pop() if len(found) == 1 else None
 
@@ -101,11 +102,11 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
     differ count for nothing. ``robust``: the same if there are any, else those after the last
     "answer is" or "answer:", else those in the whole reply, as whole words.
     """
-    _check_distinct("choice", choices)
     options = [Option(choice, choice) for choice in choices]
+    reply = _after_thinking(reply)
     named: set[frozenset[str]] = set()
     answer: Any
-    for answer in json_answers(_after_thinking(reply)):
+    for answer in json_answers(reply):
         texts = answer if isinstance(answer, list) else [answer]
         if all(isinstance(text, str) for text in texts):
             named.add(frozenset(c for text in texts for c in _texts(text, options)))
@@ -113,18 +114,9 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
         return only
     if parser == "official":
         return frozenset()
-    reply = _after_thinking(reply)
     cues = list(_CUE.finditer(reply))
     after = _texts(reply[cues[-1].end() :], options) if cues else set()
     return frozenset(after or _texts(reply, options))
-
-
-def names_all(
-    reply: str, right: Sequence[str], choices: Sequence[str], parser: Parser = "robust"
-) -> bool | None:
-    """Whether a reply names all right choices and no other; None if it names none."""
-    named = {_plain(word) for word in parse_words(reply, choices, parser)}
-    return named == {_plain(word) for word in right} if named else None
 
 
 def parse(question: Question, reply: str, parser: Parser) -> Parsed:
@@ -164,20 +156,17 @@ def json_answers(reply: str) -> list[object]:
     """The ``answer`` fields of the JSON objects in a reply, in a code fence or not."""
     whole = reply[reply.find("{") : reply.rfind("}") + 1]
     for parts in ([whole], re.findall(r"\{[^{}]*\}", reply)):
-        found = [value for part in parts for value in _answer_fields(part)]
+        found = []
+        for part in parts:
+            try:
+                value = json.loads(part)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict):
+                found += [field for key, field in value.items() if _plain(key) == "answer"]
         if found:
             return found
     return []
-
-
-def _answer_fields(text: str) -> list[object]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(value, dict):
-        return []
-    return [field for key, field in value.items() if _plain(key) == "answer"]
 
 
 def _after_thinking(reply: str) -> str:
@@ -192,9 +181,8 @@ def _option_named(answer: object, options: Sequence[Option]) -> str | None:
     if not isinstance(answer, str):
         return None
     plain = _plain(answer)
-    by_label = [o.label for o in options if _plain(o.label) == plain]
-    by_text = [o.label for o in options if _plain(o.text) == plain]
-    found = by_label or by_text
+    found = [o.label for o in options if _plain(o.label) == plain]
+    found = found or [o.label for o in options if _plain(o.text) == plain]
     return found[0] if len(found) == 1 else None
 
 
@@ -204,41 +192,20 @@ def _texts(reply: str, options: Sequence[Option]) -> set[str]:
     texts = [_plain(option.text) for option in options]
     for option in sorted(options, key=lambda o: len(o.text), reverse=True):
         form = re.compile(rf"(?<!\w){_spaced(option.text)}(?!\w)", re.I)
-        for match in form.finditer(reply):
-            before = reply[max(0, match.start() - _NEAR) : match.start()]
-            if texts.count(_plain(option.text)) == 1 and not _NEGATED.search(before):
-                found.add(option.label)
+        mentioned = any(not _negated(reply, match.start()) for match in form.finditer(reply))
+        if mentioned and texts.count(_plain(option.text)) == 1:
+            found.add(option.label)
         # Shorter texts are not looked for inside it.
         reply = form.sub(lambda match: "\x00" * len(match[0]), reply)
     return found
 
 
-def _joined(reply: str, end: int, labels: str) -> bool:
-    """Whether another label follows, as in "A or B" and "A, B"."""
-    return bool(
-        re.compile(rf"\W{{0,3}}(?:or|and)?\W{{1,3}}({labels})(?!\w)(?!\.\s)", re.I).match(
-            reply, end
-        )
-    )
-
-
-def _alternatives(labels: Iterable[str]) -> str:
-    return "|".join(sorted(map(_spaced, labels), key=len, reverse=True))
+def _negated(reply: str, start: int) -> bool:
+    return bool(_NEGATED.search(reply[max(0, start - _NEAR) : start]))
 
 
 def _spaced(text: str) -> str:
     return r"\s+".join(map(re.escape, text.split()))
-
-
-def _as_given(label: str, options: Sequence[Option]) -> str:
-    return next(o.label for o in options if _plain(o.label) == _plain(" ".join(label.split())))
-
-
-def _check_distinct(what: str, names: Sequence[str], repeated: bool = False) -> None:
-    """HarnessError unless there are some, none is empty, and none is there twice."""
-    plain = [_plain(name) for name in names]
-    if not plain or "" in plain or (not repeated and len(set(plain)) < len(plain)):
-        raise HarnessError(f"{what}s must be given, be distinct and not be empty: {list(names)}")
 
 
 def _plain(text: str) -> str:
@@ -264,15 +231,11 @@ def _with_key(question: Question, label: str | None) -> Parsed:
     return label, label in question.key
 
 
-def _first_character(fold: bool) -> Callable[[str, Question], Parsed]:
+def _first_character(reply: str, question: Question, fold: bool = False) -> Parsed:
     """The first character that is no white space is the label."""
-
-    def parse(reply: str, question: Question) -> Parsed:
-        first = reply.strip()[:1]
-        first = first.lower() if fold else first
-        return _with_key(question, first if first in {o.label for o in question.options} else None)
-
-    return parse
+    first = reply.strip()[:1]
+    first = first.lower() if fold else first
+    return _with_key(question, first if first in {o.label for o in question.options} else None)
 
 
 def _either_key(reply: str, question: Question) -> Parsed:
@@ -293,8 +256,8 @@ def _gridtom(reply: str, question: Question) -> Parsed:
     low = reply.lower()
     choices = [option.text.lower() for option in question.options]
     if question.names:
-        named = [c for c in choices if c in low]
         right = {answer.lower() for answer in question.key}
+        named = [c for c in choices if c in low]
         if len(right) == 1:
             named = [low] if low in choices else []
         return ", ".join(sorted(named)) or None, set(named) == right
@@ -307,10 +270,10 @@ def _gridtom(reply: str, question: Question) -> Parsed:
 
 
 def _generic(reply: str, question: Question, parser: Parser = "official") -> Parsed:
+    """Of several to be named all, and no other, must be."""
     if question.names:
-        choices = [option.text for option in question.options]
-        named = parse_words(reply, choices, parser)
-        right = names_all(reply, question.key, choices, parser) is True
+        named = parse_words(reply, [option.text for option in question.options], parser)
+        right = set(map(_plain, named)) == set(map(_plain, question.key))
         return ", ".join(sorted(named)) or None, right
     return _with_key(question, parse_choice(reply, question.options, parser))
 
@@ -324,12 +287,12 @@ OFFICIAL = {
         "evaluate.py and init_belief.py of the release",
     ),
     "mmtom_qa": Official(
-        _first_character(fold=True),
+        lambda reply, question: _first_character(reply, question, fold=True),
         re.compile(r"respond with either a or b"),
         "the release's evaluation of language models",
     ),
     "muma_tom": Official(
-        _first_character(fold=False),
+        _first_character,
         re.compile(r"\b(?:A, B,? or C|only the letter)\b"),
         "the last step of LIMP's release",
     ),

@@ -34,8 +34,6 @@ JOINT = "joint"
 Unit = Literal["story", "map"]
 # Fewer maps than these say nothing of other maps.
 FEWEST_MAPS = 5
-# What both tables of a comparison must say of an item.
-_FACTS = ("story", "condition", "first")
 # Values to average, and the number of the group that each belongs to; both [n].
 _Grouped = tuple[np.ndarray, np.ndarray]
 
@@ -122,21 +120,21 @@ def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.Da
     kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []
     for item, answer in zip(items, answers, strict=True):
-        facts = ("split", "condition", "first", "hidden")
         row: dict[str, Any] = {"item_id": item.item_id, "story": item.group}
+        facts = ("split", "condition", "first", "hidden")
         row |= {name: getattr(item, name) for name in facts}
         row |= {"map": item.map} if item.map else {}
-        row |= {"answer": ", ".join(item.key), "reply": answer["reply"]}
-        row["cut"] = not answer.get("ended", True)
+        reply, ended = answer["reply"], answer.get("ended", True)
+        row |= {"answer": ", ".join(item.key), "reply": reply, "cut": not ended}
         if item.before:
             row["perspective"] = answer["perspective"]
             row["perspective_cut"] = not answer["perspective_ended"]
-        reply = answer["reply"]
         if item.reasons:
-            reply = row["conclusion"] = conclusion(reply, ended=not row["cut"])
+            reply = row["conclusion"] = conclusion(reply, ended)
         row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
+        rows.append(row)
         if not item.options:
-            rows.append(row | {"question": item.question, "reference": item.reference})
+            row |= {"question": item.question, "reference": item.reference}
             continue
         for parser in PARSERS:
             text = without_cue(reply) if item.reasons and parser == "official" else reply
@@ -144,10 +142,9 @@ def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.Da
             row[f"{parser}_label"] = label
             row[f"{parser}_correct"], row[f"{parser}_invalid"] = right, label is None
         if log_probs := answer.get("option_log_probs"):
-            best = item.options[max(range(len(log_probs)), key=log_probs.__getitem__)].label
+            best = item.options[int(np.argmax(log_probs))].label
             row["options_label"] = best
             row |= {"options_correct": best in item.key, "options_invalid": False}
-        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -309,7 +306,7 @@ def belief_metrics(
     that lacks a side counts as neither right nor wrong in Both; its item still counts in TB or FB.
     A HarnessError names a column that is missing, or the first item that is unusable.
     """
-    return Metrics(**_estimates(_measures(_checked(items, True, unit), True), **resampling))
+    return Metrics(**_estimates(_measures(items, True, unit), **resampling))
 
 
 def accuracy(
@@ -319,14 +316,14 @@ def accuracy(
     unit: Unit | None = None,
     **resampling: Unpack[Resampling],
 ) -> Accuracy:
-    """Accuracy over all items, and in each group of the column ``by``; no condition is needed."""
-    checked = _checked(items, False, unit, by)
+    """Accuracy over all items, and in each group of the column ``by``, whatever the condition."""
+    measures = _measures(items, False, unit)
+    right, group = measures["overall"]
     groups = {}
     if by is not None:
-        _require(checked, checked[by].notna(), f"has no {by}")
-        groups = {str(key): _grouped(rows, "_right") for key, rows in checked.groupby(by)}
-    estimates = _estimates(_measures(checked, False), **resampling)
-    return Accuracy(**estimates, groups=_estimates(groups, **resampling))
+        keys = _in_order(items)[by].astype(str).to_numpy()
+        groups = {k: (right[keys == k], group[keys == k]) for k in sorted(set(keys))}
+    return Accuracy(**_estimates(measures, **resampling), groups=_estimates(groups, **resampling))
 
 
 def paired(
@@ -342,12 +339,11 @@ def paired(
     Measures are those of :func:`belief_metrics` where ``beliefs``, else of :func:`accuracy`, each
     with the interval that these give; each resample takes the same groups for both.
     """
-    left, right = _checked(a, beliefs, unit), _checked(b, beliefs, unit)
-    for table, other, name in ((left, right, "second"), (right, left, "first")):
-        _require(table, table["item_id"].isin(other["item_id"]), f"is not in the {name} table")
-    for name in _FACTS if beliefs else _FACTS[:1]:
-        _require(left, left[name] == right[name], f"has another {name} in the second table")
-    before, after = _measures(left, beliefs), _measures(right, beliefs)
+    before, after = _measures(a, beliefs, unit), _measures(b, beliefs, unit)
+    names = ["item_id", "story", *(["condition"] if beliefs else [])]
+    left, right = (_in_order(table)[names].astype(str) for table in (a, b))
+    if not left.equals(right):
+        raise HarnessError("the two tables are not of the same items, stories and conditions")
     gains = {name: (after[name][0] - values, group) for name, (values, group) in before.items()}
     first, second, difference = (_estimates(g, **resampling) for g in (before, after, gains))
     return {
@@ -392,68 +388,54 @@ def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
     return paired(a, b, beliefs=True, bootstrap=1)["Both"].p
 
 
+def _in_order(items: pd.DataFrame) -> pd.DataFrame:
+    return items.sort_values("item_id", key=lambda ids: ids.astype(str), ignore_index=True)
+
+
+def _measures(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> dict[str, _Grouped]:
+    """Right or wrong, by condition and of each complete pair where ``beliefs``; and invalid.
+
+    Values are in the order of the items' ids; their groups are numbered in the order of the names.
+    """
+    columns = ["item_id", "story", *(["condition"] if beliefs else []), "correct", "invalid"]
+    if missing := [name for name in columns if name not in items]:
+        raise HarnessError(f"the scores lack the column {missing[0]!r}")
+    if items.empty:
+        raise HarnessError("there are no items to score")
+    found = _in_order(items)
+    whole = found[columns].notna().all(axis=1)
+    whole &= found[["correct", "invalid"]].isin([True, False]).all(axis=1)
+    _require(found, whole, "has no story, outcome or condition")
+    _require(found, ~found["item_id"].duplicated(), "stands in the scores twice")
+    found[["correct", "invalid"]] = found[["correct", "invalid"]].astype(bool)
+    found["right"] = found["correct"] & ~found["invalid"]
+    found["_unit"] = pd.factorize(found[unit or over(items)].astype(str), sort=True)[0]
+    if not beliefs:
+        return {"overall": _grouped(found, "right"), "invalid": _grouped(found, "invalid")}
+    condition = found["condition"] = found["condition"].astype(str)
+    first = found.get("first", pd.Series("", found.index)).fillna("").astype(str)
+    if (first == "").all() or (first == condition).all():  # first order
+        first = pd.Series(CONDITIONS[0], found.index)
+    found["first"] = first
+    known = condition.isin(CONDITIONS) & first.isin(CONDITIONS)
+    _require(found, known, "is neither TB nor FB")
+    twice = found.duplicated(["story", "first", "condition"])
+    _require(found, ~twice, "is the second one of its story and condition")
+    sides = {name: found[condition == name] for name in CONDITIONS}
+    pairs = sides["TB"].merge(sides["FB"], on=["story", "first"], suffixes=("", "_FB"))
+    pairs["right"] &= pairs["right_FB"]
+    measures = {name: _grouped(rows, "right") for name, rows in (sides | {"Both": pairs}).items()}
+    return measures | {"invalid": _grouped(found, "invalid")}
+
+
 def _require(items: pd.DataFrame, good: pd.Series, problem: str) -> None:
-    """Names the first item that is not good."""
+    """HarnessError for the first item that is not good."""
     if not good.all():
         raise HarnessError(f"item {items.loc[~good, 'item_id'].iloc[0]!r} {problem}")
 
 
-def _checked(
-    items: pd.DataFrame, beliefs: bool, unit: Unit | None = None, by: str | None = None
-) -> pd.DataFrame:
-    """A copy, ordered by item, with ``_right`` and numbers of ``_story`` and ``_unit``.
-
-    With ``beliefs`` it has conditions; ``first`` is there, and empty in first order.
-    """
-    columns = ["item_id", "story", *(["condition"] if beliefs else []), *([by] if by else [])]
-    columns += ["correct", "invalid"]
-    if missing := [name for name in columns if name not in items.columns]:
-        raise HarnessError(
-            f"the scores lack the column {missing[0]!r}; they have {', '.join(map(str, items))}"
-        )
-    if items.empty:
-        raise HarnessError("there are no items to score")
-    more = [name for name in ("first", "map") if name in items]
-    found = items[list(dict.fromkeys([*columns, *more]))].reset_index(drop=True)
-    if found["item_id"].isna().any():
-        raise HarnessError(f"row {found['item_id'].isna().argmax()} has no item_id")
-    _require(found, ~found["item_id"].duplicated(), "stands in the scores twice")
-    _require(found, found["story"].notna(), "has no story")
-    for name in ("correct", "invalid"):
-        _require(found, found[name].isin([True, False]), f"is neither True nor False in {name!r}")
-        found[name] = found[name].astype(bool)
-    found["_right"] = found["correct"] & ~found["invalid"]
-    for name, column in (("_story", "story"), ("_unit", unit or over(items))):
-        found[name] = pd.factorize(found[column].astype(str), sort=True)[0]
-    found = found.sort_values("item_id", key=lambda ids: ids.astype(str), ignore_index=True)
-    if not beliefs:
-        return found
-    names = ["condition", "first"]
-    first = found["first"].astype(object) if "first" in found else pd.Series("", found.index)
-    if (first.isna() | (first == "")).all() or (first == found["condition"].astype(object)).all():
-        found["first"] = ""
-        names.remove("first")
-    for name in names:
-        _require(found, found[name].isin(CONDITIONS), f"is neither TB nor FB in {name!r}")
-        found[name] = found[name].astype(str)
-    twice = found.duplicated(["story", "first", "condition"])
-    _require(found, ~twice, "is the second one of its story and condition")
-    return found
-
-
 def _grouped(items: pd.DataFrame, column: str) -> _Grouped:
     return items[column].to_numpy(dtype=float), items["_unit"].to_numpy()
-
-
-def _measures(items: pd.DataFrame, beliefs: bool) -> dict[str, _Grouped]:
-    """Right or wrong, by condition and of each complete pair where ``beliefs``; and invalid."""
-    if not beliefs:
-        return {"overall": _grouped(items, "_right"), "invalid": _grouped(items, "invalid")}
-    sides = {name: items[items["condition"] == name] for name in CONDITIONS}
-    pairs = sides["TB"].merge(sides["FB"], on=["_story", "first"], suffixes=("", "_FB"))
-    pairs["_right"] &= pairs["_right_FB"]
-    found = {name: _grouped(rows, "_right") for name, rows in (sides | {"Both": pairs}).items()}
-    return found | {"invalid": _grouped(items, "invalid")}
 
 
 def _estimates(

@@ -212,7 +212,7 @@ def test_an_item_survives_its_sample() -> None:
         samples = gridtom(order=order, setting="text", limit=1).dataset
         for item, sample in zip(own_items(order, "text", 1), samples, strict=True):
             back = item_of(sample.metadata or {})
-            for name in ("item_id", "story", "split", "condition", "first", "options", "answer"):
+            for name in ("item_id", "group", "split", "condition", "first", "options", "answer"):
                 assert getattr(back, name) == getattr(item, name)
             assert back.names == item.names and sample.target == list(item.key)
 
