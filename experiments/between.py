@@ -23,10 +23,10 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.identity import ModelIdentity
-from sally_anne.probing.activations import Activations
+from sally_anne.probing.nulls import shuffled
 from sally_anne.probing.patching import Kind
-from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, fit_heads, shuffled
+from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, fit_heads
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000

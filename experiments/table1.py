@@ -35,7 +35,7 @@ from sally_anne.harness.score import (
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.probing.directions import NoDirectionError
+from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
 from sally_anne.steering.controls import (
     CONTROL_LABELS,

@@ -58,9 +58,8 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         ProbingError: too few stories, or the samples are not those of the run.
         OtherModelError: the model is not the one that was probed.
     """
-    from sally_anne.probing.activations import Activations
     from sally_anne.probing.audit_table import PARTS, audit_of, conclusion, print_audit
-    from sally_anne.probing.probes import HeadProbes
+    from sally_anne.probing.probes import Activations, HeadProbes
     from sally_anne.probing.sources import reopen
     from sally_anne.probing.surface import ProbeRun
 

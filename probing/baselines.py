@@ -20,7 +20,6 @@ from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH
 from sally_anne.probing.extraction import (
     Prepared,
@@ -31,7 +30,7 @@ from sally_anne.probing.extraction import (
     prepare,
 )
 from sally_anne.probing.interchange import logit_directions
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes
 from sally_anne.probing.surface import Baseline, ProbeRun
 
 RANDOM_INIT = ("random-init baseline", "random-init baseline, standardised")

@@ -18,10 +18,10 @@ from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
 from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described
-from sally_anne.probing.activations import items_table
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import cut, plan_batches, stored_size
 from sally_anne.probing.pipeline import has_both, require_same_probes
+from sally_anne.probing.probes import items_table
 from sally_anne.probing.sources import open_pairs, open_samples
 
 # Of one permutation of one label, a head's one number of one training sample: 32 heads of width

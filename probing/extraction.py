@@ -27,9 +27,9 @@ from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
-from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH
 from sally_anne.probing.prefetch import Piece, Result, prefetch
+from sally_anne.probing.probes import Activations, items_table
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.

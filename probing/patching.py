@@ -21,7 +21,7 @@ from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed, check_options
 from sally_anne.core.run import CONFIG, HEADS, LEVEL, PATCHING, Run, conclusions, in_words
 from sally_anne.probing.config import ProbeConfig, ScanOptions
-from sally_anne.probing.resampling import null_columns, selectivity_columns
+from sally_anne.probing.nulls import null_columns, selectivity_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -286,7 +286,7 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
     Returns:
         Whether something was added.
     """
-    from sally_anne.probing.activations import Activations
+    from sally_anne.probing.probes import Activations
 
     saved = Run.open(config.folder)
     wanted = {"permutations": config.permutations, "seed": config.seed}

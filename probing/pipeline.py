@@ -45,11 +45,10 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from sally_anne.probing.extraction import fill_store
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes
 from sally_anne.probing.reporting import (
     add_intervals,
     confound_report,

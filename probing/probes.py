@@ -1,33 +1,141 @@
-"""One logistic probe per head (GridToM paper, section 4.3, equation 3), all heads at once."""
+"""Activations of all heads, one logistic probe a head, and steering vectors made of them.
+
+Equation 3 of the GridToM paper (section 4.3), for all heads at once.
+"""
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import require_own
 from sally_anne.core.head import Head
-from sally_anne.core.hub import Shared, without_paths
+from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
+from sally_anne.data.samples import Sample
+from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
+from sally_anne.hooks.tensor_file import TensorFile
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from sally_anne.probing.directions import best_heads, towards_class
-from sally_anne.probing.probe_file import FILE, KEPT, read, write
 from sally_anne.probing.solver import SKLEARN_TOLERANCE, fit_heads
 
 MEASURED = ("validation", "test")
+FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
+_FILE = TensorFile("set of probes", (FORMAT,), "probes", "HeadProbes.save", ProbingError)
+# What fitting and ranking leave, and what a file keeps; the last is there once they are ranked.
+_WEIGHTS = ("coef_", "intercept_", "sigma_")
+_FACTS = ("classes_", "unconverged_", "label_", "site_", "model_", "ranked_")
+_CARD = """# Probes of {label} for {model}
+
+A logistic probe on the `{site}` of each of {layers} layers x {heads} attention heads.
+
+| | |
+|---|---|
+| classes | {classes} |
+| best heads | {best} |
+| c | {c:g} |
+
+## Use
+
+```python
+import sally_anne as sa
+
+probes = sa.HeadProbes.load("this/folder")  # or "user/name" of a hub
+probes.predict(x)  # [N, {layers}, {heads}] from activations [N, {layers}, {heads}, D]
+```
+"""
+
+
+class NoDirectionError(ProbingError):
+    """Fewer heads than asked for have a probe with weights: nothing linear was found."""
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """Activations of N samples at every head.
+
+    Attributes:
+        x: ``[N, L, H, D]``.
+        items: a row a sample: ``item_id``, ``group``, ``split``, tags and labels.
+        labels: which columns of ``items`` are labels.
+        site: where they were read, see :mod:`hooks.geometry`.
+        model: which model, as vectors keep it.
+    """
+
+    x: np.ndarray = field(repr=False)
+    items: pd.DataFrame = field(repr=False)
+    labels: tuple[str, ...]
+    site: str = HEAD_OUT
+    model: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check that rows and columns belong together; a ProbingError says what does not."""
+        if self.x.ndim != 4 or len(self.x) != len(self.items):
+            raise ProbingError(
+                f"need x [N, L, H, D] and N items, got {self.x.shape} and {len(self.items)}"
+            )
+        if missing := [name for name in self.labels if name not in self.items]:
+            raise ProbingError(f"the items have no column {missing[0]!r}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def train(self) -> Activations:
+        """Of the training samples."""
+        return self.part("train")
+
+    @property
+    def validation(self) -> Activations:
+        """Of the validation samples."""
+        return self.part("validation")
+
+    @property
+    def test(self) -> Activations:
+        """Of the test samples."""
+        return self.part("test")
+
+    def part(self, split: str) -> Activations:
+        """Of the samples of one split, perhaps none."""
+        return self.at((self.items["split"] == split).to_numpy())
+
+    def at(self, rows: np.ndarray) -> Activations:
+        """Of some samples, by a mask or by their places."""
+        return replace(self, x=self.x[rows], items=self.items.iloc[rows].reset_index(drop=True))
+
+    def values(self, label: str) -> np.ndarray:
+        """A label of every sample ``[N]``; a ProbingError names those that there are."""
+        if label not in self.labels:
+            known = ", ".join(self.labels) or "none"
+            raise ProbingError(f"the samples have no label {label!r}; theirs are {known}")
+        return np.array(self.items[label].tolist())
+
+
+def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
+    """Names, groups, splits, tags and labels of the samples, one row each."""
+    table: dict[str, list[Any]] = {
+        name: [getattr(s, name) for s in samples] for name in ("item_id", "group", "split")
+    }
+    for part in ("tags", "labels"):
+        names = dict.fromkeys(name for sample in samples for name in getattr(sample, part))
+        table |= {name: [getattr(s, part).get(name) for s in samples] for name in names}
+    return pd.DataFrame(table)
 
 
 class HeadProbes(Shared, BaseEstimator):
@@ -54,11 +162,11 @@ class HeadProbes(Shared, BaseEstimator):
         coef_: ``[L, H, D]``, or ``[L, H, n_classes, D]`` if multinomial.
         intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
         unconverged_: number of heads whose solver stopped at ``max_iter``.
-        label_: what was fitted, if it was fitted on :class:`probing.activations.Activations`.
+        label_: the label, if they were fitted on :class:`Activations`.
         sigma_: ``[L, H]``, or ``[L, H, n_classes]``: standard deviation of these activations along
             ``theta_``.
         site_, model_: where these were read, and of which model.
-        ranked_: the heads, best first, once :meth:`rank` was asked.
+        ranked_: the heads, best first, after :meth:`rank`.
     """
 
     classes_: np.ndarray
@@ -91,41 +199,68 @@ class HeadProbes(Shared, BaseEstimator):
             label: name of the label, for activations.
 
         Raises:
-            ProbingError: no such label, fewer than two classes, sizes that do not agree, c not
-                positive, a solver that is not known, or NaN or infinity in a head's activations
-                (batched).
+            ProbingError: no such label, fewer than two classes, wrong sizes or parameters, or NaN
+                or infinity in a head's activations (batched).
         """
-        for name in (*KEPT, "_train"):
+        for name in (*_WEIGHTS, *_FACTS, "_train"):
             self.__dict__.pop(name, None)
         if isinstance(x, Activations):
             if label is None:
                 raise ProbingError(f"say which label to fit: one of {', '.join(x.labels)}")
             self._train, self.label_ = x, label
             self.site_, self.model_ = x.site, dict(x.model)
-            y = x.values(label)
-        x, y = np.asarray(x.x if isinstance(x, Activations) else x), np.asarray(y)
+            y, x = x.values(label), x.x
+        x, y = np.asarray(x), np.asarray(y)
         if x.ndim != 4 or y.shape != (len(x),):
             raise ProbingError(f"need x [N, L, H, D] and y [N], got {x.shape} and {y.shape}")
-        if not self.c > 0:  # NaN, too
-            raise ProbingError(f"c must be positive, got {self.c}")
-        if self.solver not in ("sklearn", "batched"):
-            raise ProbingError(f"solver must be sklearn or batched, got {self.solver!r}")
+        if not self.c > 0 or self.solver not in ("sklearn", "batched"):  # NaN, too
+            raise ProbingError(
+                f"c must be positive and solver sklearn or batched, got {self.c}, {self.solver!r}"
+            )
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ProbingError(
                 f"all {len(y)} training samples have label {self.classes_.tolist()}; "
                 "a probe needs both: use more samples"
             )
-        if self.solver == "batched":
-            coef, intercept, self.unconverged_ = self._fit_at_once(x, codes)
-        else:
-            coef, intercept, self.unconverged_ = self._fit_in_turn(x, y)
+        fit = self._fit_batched if self.solver == "batched" else self._fit_sklearn
+        coef, intercept, self.unconverged_ = fit(x, codes)
+        coef = np.reshape(coef, (*x.shape[1:3], -1, x.shape[3]))
+        intercept = np.reshape(intercept, coef.shape[:3])
         # Two classes have one direction.
         self.coef_ = coef[:, :, 0] if self.binary else coef
         self.intercept_ = intercept[:, :, 0] if self.binary else intercept
         if hasattr(self, "_train"):
             self.sigma_ = self.sigma(x)
         return self
+
+    def _fit_sklearn(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, int]:
+        """Weights and intercepts of all heads in turn, and how many did not converge."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            models = [
+                LogisticRegression(C=self.c, max_iter=self.max_iter).fit(block[:, head], codes)
+                for block in (x[:, layer].astype(np.float64) for layer in range(x.shape[1]))
+                for head in range(x.shape[2])
+            ]
+        stopped = sum(c.category is ConvergenceWarning for c in caught)
+        return [m.coef_ for m in models], [m.intercept_ for m in models], stopped
+
+    def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, int]:
+        """As :meth:`_fit_sklearn`."""
+        fits = list(
+            fit_heads(
+                torch.from_numpy(np.ascontiguousarray(x)).flatten(1, 2),
+                torch.from_numpy(codes.reshape(1, -1)),
+                len(self.classes_),
+                self.c,
+                max_iter=self.max_iter,
+                zero_tolerance=SKLEARN_TOLERANCE,
+                name=lambda index: Head(*divmod(index, x.shape[2])),
+            )
+        )
+        coef, intercept = ([getattr(f, n)[0].numpy() for f in fits] for n in ("coef", "intercept"))
+        return coef, intercept, sum(not bool(fit.converged[0]) for fit in fits)
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
@@ -143,31 +278,31 @@ class HeadProbes(Shared, BaseEstimator):
                 sample.
         """
         train = self.fitted_on()
-        layers, heads = self.intercept_.shape[:2]
-        blank = np.full((layers, heads), np.nan)
-        told = train.values(self.label_)
-        most = self.classes_[np.unique(told, return_counts=True)[1].argmax()]
-        own = {"train_accuracy": self.score(train.x, told)}
-        guessed = {"train": np.mean(told == most)}
+        shape = self.intercept_.shape[:2]
+        blank = np.full(shape, np.nan)
+        y = train.values(self.label_)
+        most = self.classes_[np.unique(y, return_counts=True)[1].argmax()]
+        own: dict[str, Any] = {"train_accuracy": self.score(train.x, y)}
+        chance = {"train_chance": np.mean(y == most)}
         for split in MEASURED:
             part = x.part(split)
-            y = part.values(self.label_)
             if split == "validation" and not len(part):
                 raise ProbingError("no validation samples: give more samples, or other splits")
+            y = part.values(self.label_)
             own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
-            guessed[split] = np.mean(y == most) if len(part) else np.nan
             own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
             own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
+            chance[f"{split}_chance"] = np.mean(y == most) if len(part) else np.nan
         own["sigma"] = self.sigma_ if self.binary else blank
         order = np.lexsort(
             (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
         )
-        self.ranked_ = [Head(*divmod(int(at), heads)) for at in order]
-        layer, head = np.indices((layers, heads)).reshape(2, -1)
-        columns = {f"{self.label_}_{name}": value.ravel() for name, value in own.items()}
-        chance = {f"{self.label_}_{split}_chance": share for split, share in guessed.items()}
-        rank = {f"{self.label_}_rank": np.argsort(order) + 1}
-        return pd.DataFrame({"layer": layer, "head": head, **columns, **chance, **rank})
+        self.ranked_ = [Head(*divmod(int(at), shape[1])) for at in order]
+        layer, head = np.indices(shape).reshape(2, -1)
+        columns = {name: value.ravel() for name, value in own.items()} | chance
+        columns["rank"] = np.argsort(order) + 1
+        named = {f"{self.label_}_{name}": value for name, value in columns.items()}
+        return pd.DataFrame({"layer": layer, "head": head, **named})
 
     def to_vector(
         self,
@@ -192,10 +327,10 @@ class HeadProbes(Shared, BaseEstimator):
         if not hasattr(self, "ranked_"):
             raise ProbingError("rank the heads first: probes.rank(x.validation)")
         classes = self.classes_.tolist()
-        wanted = classes[1] if towards is None and self.binary else towards
-        if wanted not in classes:
+        target = classes[1] if towards is None and self.binary else towards
+        if target not in classes:
             raise ProbingError(f"towards must be one of the classes {classes}, got {towards!r}")
-        place = classes.index(wanted)
+        place = classes.index(target)
         chosen = best_heads(self.ranked_, towards_class(self.coef_, place), k)
         at = tuple(np.transpose(chosen))
         sigma = self.sigma_ if self.binary else self.sigma_[:, :, place]
@@ -219,7 +354,7 @@ class HeadProbes(Shared, BaseEstimator):
         )
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``head_probes.safetensors`` and a card, see :mod:`probing.probe_file`.
+        """Write ``head_probes.safetensors``, without training samples, and a card.
 
         Probes that are read again predict and make vectors, and rank no more. Gives the folder.
 
@@ -228,8 +363,26 @@ class HeadProbes(Shared, BaseEstimator):
             StoreError, FolderError: it cannot be written there.
         """
         self._require_samples()
-        names = (*self.get_params(), *KEPT)
-        return write(folder, {name: getattr(self, name) for name in names if hasattr(self, name)})
+        folder = Path(folder)
+        require_own(folder, "a set of probes", FILE)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
+        facts["classes_"] = self.classes_.tolist()
+        tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
+        _FILE.write(folder / FILE, facts, tensors, FORMAT)
+        layers, heads = self.intercept_.shape[:2]
+        body = _CARD.format(
+            label=self.label_,
+            model=self.model_.get("model", "unknown"),
+            site=self.site_,
+            layers=layers,
+            heads=heads,
+            classes=", ".join(map(str, facts["classes_"])),
+            best=", ".join(map(str, facts.get("ranked_", ())[:10])) or "not ranked",
+            c=self.c,
+        )
+        write_atomic(folder / CARD, card(body, self.model_, "probes"))
+        return folder
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -240,14 +393,25 @@ class HeadProbes(Shared, BaseEstimator):
             ProbingError: no such file, or one that is cut short, altered or of another kind.
         """
         probes = cls()
-        probes.__dict__.update(read(path, probes.get_params()))
+        file = at_hand(path, (FILE, CARD)) / FILE
+        text, tensors = _FILE.read(file)
+        try:
+            facts = json.loads(text)
+            state = {name: facts[name] for name in (*probes.get_params(), *_FACTS[:-1])}
+            state |= {name: tensors[name].numpy() for name in _WEIGHTS}
+            state["classes_"] = np.array(state["classes_"])
+            if "ranked_" in facts:
+                state["ranked_"] = [Head(int(layer), int(h)) for layer, h in facts["ranked_"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProbingError(f"{file} lacks a part of a set of probes: {error}") from error
+        probes.__dict__.update(state)
         return probes
 
     def to_give(self) -> Self:
         """The same, which names no paths of this machine."""
-        found = copy(self)
-        found.model_ = without_paths(getattr(self, "model_", {}))
-        return found
+        probes = copy(self)
+        probes.model_ = without_paths(getattr(self, "model_", {}))
+        return probes
 
     @property
     def binary(self) -> bool:
@@ -266,45 +430,6 @@ class HeadProbes(Shared, BaseEstimator):
         if not hasattr(self, "label_"):
             raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
 
-    def _fit_in_turn(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Weights ``[L, H, K, D]``, intercepts ``[L, H, K]`` and how many did not converge."""
-        layers, heads = x.shape[1:3]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
-            models = []
-            for layer in range(layers):
-                block = x[:, layer].astype(np.float64)
-                blank = LogisticRegression(C=self.c, max_iter=self.max_iter)
-                models += [clone(blank).fit(block[:, head], y) for head in range(heads)]
-        coef = np.stack([model.coef_ for model in models])
-        intercept = np.stack([model.intercept_ for model in models])
-        stopped = sum(c.category is ConvergenceWarning for c in caught)
-        return (
-            coef.reshape(layers, heads, *coef.shape[1:]),
-            intercept.reshape(layers, heads, -1),
-            stopped,
-        )
-
-    def _fit_at_once(self, x: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """As :meth:`_fit_in_turn`."""
-        _, layers, heads, width = x.shape
-        fits = list(
-            fit_heads(
-                torch.from_numpy(np.ascontiguousarray(x)).flatten(1, 2),
-                torch.from_numpy(codes.reshape(1, -1)),
-                len(self.classes_),
-                self.c,
-                max_iter=self.max_iter,
-                zero_tolerance=SKLEARN_TOLERANCE,
-                name=lambda index: Head(*divmod(index, heads)),
-            )
-        )
-        return (
-            np.stack([fit.coef[0] for fit in fits]).reshape(layers, heads, -1, width),
-            np.stack([fit.intercept[0] for fit in fits]).reshape(layers, heads, -1),
-            sum(not bool(fit.converged[0]) for fit in fits),
-        )
-
     def decision_function(self, x: np.ndarray) -> np.ndarray:
         """Logits ``[N, L, H]``, or ``[N, L, H, n_classes]`` if multinomial."""
         return _project(x, self.coef_) + self.intercept_
@@ -314,8 +439,7 @@ class HeadProbes(Shared, BaseEstimator):
         logits = self.decision_function(x)
         if self.binary:
             logits = np.stack([np.zeros_like(logits), logits], axis=-1)
-        logits = logits - logits.max(axis=-1, keepdims=True)
-        odds = np.exp(logits)
+        odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return odds / odds.sum(axis=-1, keepdims=True)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -328,14 +452,9 @@ class HeadProbes(Shared, BaseEstimator):
 
     def log_loss(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Mean negative log-likelihood of every head ``[L, H]``, in nats."""
-        probabilities = self.predict_proba(x)
-        _, layers, heads, _ = probabilities.shape
-        return np.array(
-            [
-                [log_loss(y, probabilities[:, i, h], labels=self.classes_) for h in range(heads)]
-                for i in range(layers)
-            ]
-        )
+        p = self.predict_proba(x)
+        losses = [log_loss(y, p[:, *at], labels=self.classes_) for at in np.ndindex(p.shape[1:3])]
+        return np.reshape(losses, p.shape[1:3])
 
     def auc(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Area under the ROC curve of every head ``[L, H]``; NaN if ``y`` has one class only."""
@@ -366,11 +485,77 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
     Computed in float64 a layer at a time, so that no second copy of ``x`` is made.
     """
     x = np.asarray(x)
-    wanted = (*directions.shape[:2], directions.shape[-1])
-    if x.ndim != 4 or x.shape[1:] != wanted:
-        raise ProbingError(f"need activations [N, *{list(wanted)}], got {list(x.shape)}")
+    shape = (*directions.shape[:2], directions.shape[-1])
+    if x.ndim != 4 or x.shape[1:] != shape:
+        raise ProbingError(f"need activations [N, *{list(shape)}], got {list(x.shape)}")
     spec = "nhd,hd->nh" if directions.ndim == 3 else "nhd,hkd->nhk"
-    out = np.empty((len(x), *directions.shape[:-1]))
-    for layer in range(x.shape[1]):
-        out[:, layer] = np.einsum(spec, x[:, layer].astype(np.float64), directions[layer])
-    return out
+    layers = [
+        np.einsum(spec, x[:, layer].astype(np.float64), direction)
+        for layer, direction in enumerate(directions)
+    ]
+    return np.stack(layers, axis=1)
+
+
+def best_heads(ranked: Sequence[Head], coef: np.ndarray, k: int) -> list[Head]:
+    """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
+
+    Raises:
+        ProbingError: the model has fewer heads.
+        NoDirectionError: fewer have weights.
+    """
+    if not 1 <= k <= len(ranked):
+        layers, heads = coef.shape[:2]
+        raise ProbingError(f"K = {k}: the model has {layers} x {heads} = {len(ranked)} heads")
+    usable = [head for head in ranked if coef[head].any()]
+    if k > len(usable):
+        raise NoDirectionError(
+            f"K = {k}: only {len(usable)} of {len(ranked)} heads have a probe with weights, and "
+            "thus a direction"
+        )
+    return usable[:k]
+
+
+def towards_class(coef: np.ndarray, place: int) -> np.ndarray:
+    """Weights ``[L, H, D]`` that point to one class of probes, by its place among them."""
+    if coef.ndim == 4:
+        return coef[:, :, place]
+    return coef if place else -coef
+
+
+def vector_on(
+    heads: Sequence[Head],
+    x: np.ndarray,
+    directions: Sequence[np.ndarray],
+    shape: tuple[int, ...],
+    direction: str = "logistic",
+    **facts: Any,
+) -> SteeringVector:
+    """A vector on K heads of a model with ``shape`` (L, H).
+
+    Args:
+        heads: best first.
+        x: their training activations ``[N, K, D]`` in float64, whose standard deviation along the
+            direction is sigma.
+        directions: a vector ``[D]`` of any length for each.
+        shape: layers and heads of the model.
+        direction: how the directions were found.
+        facts: of the vector.
+
+    Raises:
+        SteeringError: a direction is zero.
+    """
+    theta = np.array(directions, dtype=np.float64)
+    for head, row in zip(heads, theta, strict=True):
+        norm = np.linalg.norm(row)
+        if not norm > 0:
+            raise SteeringError(f"{direction} has no direction at {Head(*head)}; lower K")
+        row /= norm
+    return SteeringVector(
+        heads=tuple(heads),
+        theta=torch.from_numpy(theta),
+        sigma=torch.from_numpy(np.einsum("nkd,kd->nk", x, theta).std(axis=0)),
+        n_layers=shape[0],
+        n_heads=shape[1],
+        direction=direction,
+        **facts,
+    )

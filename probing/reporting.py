@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,10 @@ from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.head import Head
-from sally_anne.core.run import LEVEL, confounded
+from sally_anne.core.run import confounded
 from sally_anne.data.samples import SampleSet
-from sally_anne.probing.activations import Activations
-from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.resampling import stability
+from sally_anne.probing.nulls import above, stability
+from sally_anne.probing.probes import Activations, HeadProbes
 
 # So many heads are printed, with these columns.
 TOP = 10
@@ -72,7 +70,7 @@ def add_intervals(
     """Add how sure the quoted figures are: over clusters, other splits and other C.
 
     ``best_test_low`` and ``best_test_high``, 95 % over test clusters of the probe as it is, and
-    ``stability``, see :func:`probing.resampling.stability`.
+    ``stability``, see :func:`probing.nulls.stability`.
     """
     clusters = np.array([data.clusters.get(group, group) for group in x.items["group"]])
     test = x.test
@@ -96,7 +94,7 @@ def add_intervals(
 
 
 def _stable(found: Mapping[str, Mapping[str, float]]) -> str:
-    """What :func:`probing.resampling.stability` says, in words."""
+    """What :func:`probing.nulls.stability` says, in words."""
     spoken = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
     parts = [
         f"{spoken[name].format(**part)}: Spearman {part['spearman']:.2f} (least "
@@ -214,7 +212,7 @@ def print_summary(
         if figures.get("stability"):
             console.print(f"{spoken[label]}: {_stable(figures['stability'])}")
         if f"{label}_p_fwer" in heads:
-            console.print(f"{spoken[label]}: {_above(heads, label)}")
+            console.print(f"{spoken[label]}: {above(heads, label)}")
     for name, count in results["unconverged_heads"].items():
         if count:
             console.print(
@@ -228,19 +226,6 @@ def print_summary(
                 f"[dim]{spoken[name]}: {whose} stayed at zero weights: nothing linear to find at "
                 f"this C ({c})[/dim]"
             )
-
-
-def _above(heads: pd.DataFrame, label: str) -> str:
-    """How many heads score more than the best of all heads does by chance."""
-    p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
-    if p.isna().all():
-        return "its labels do not vary within groups: there is no null to permute"
-    if math.isinf(threshold):
-        return "the permutations are too few for any head to stand out: give more --permutations"
-    return (
-        f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} (validation), which "
-        f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"
-    )
 
 
 def print_confounds(

@@ -21,9 +21,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sally_anne.data.samples import SPLITS, Sample, SampleSet
 from sally_anne.hooks.batch_size import BatchSize
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes
 
 # Of a long text's words, so many of the most frequent enter interactions.
 WORDS = 60

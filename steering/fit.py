@@ -28,7 +28,7 @@ from sally_anne.data.lineage import SEEN
 from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.options import ModelOptions
-from sally_anne.probing.directions import best_heads, towards_class, vector_on
+from sally_anne.probing.probes import best_heads, towards_class, vector_on
 from sally_anne.steering.config import Direction, RankBy, SweepConfig, VectorConfig
 from sally_anne.steering.gate import gated
 

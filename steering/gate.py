@@ -25,10 +25,9 @@ from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 from sally_anne.probing.interchange import read_pair
-from sally_anne.probing.probes import HeadProbes, best_heads
+from sally_anne.probing.probes import Activations, HeadProbes, best_heads
 from sally_anne.probing.sources import reopen
 
 # Pairs of test pairs on which a gate is measured.

@@ -24,9 +24,8 @@ from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.directions import vector_on
 from sally_anne.probing.interchange import Prompt, read_pair
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import HeadProbes, vector_on
 from sally_anne.steering.fit import direction_of
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from sally_anne.hooks.vector import SteeringVector as SteeringVector
     from sally_anne.models.loading import LoadedModel as LoadedModel
     from sally_anne.models.loading import load_model as load_model
-    from sally_anne.probing.activations import Activations as Activations
     from sally_anne.probing.audit import audit as audit
     from sally_anne.probing.extraction import extract as extract
     from sally_anne.probing.patching import patch as patch
+    from sally_anne.probing.probes import Activations as Activations
     from sally_anne.probing.probes import HeadProbes as HeadProbes
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from sally_anne.probing.activations import Activations
-    from sally_anne.probing.probes import HeadProbes
+    from sally_anne.probing.probes import Activations, HeadProbes
 
 
 def heatmap(

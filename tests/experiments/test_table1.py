@@ -18,7 +18,7 @@ from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.table1 import print_table
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.directions import NoDirectionError
+from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.sweep import probing_of
 

@@ -26,8 +26,7 @@ from sally_anne.experiments.between import (
 )
 from sally_anne.experiments.transfer import carried, directions, gained
 from sally_anne.hooks.identity import ModelIdentity
-from sally_anne.probing.activations import Activations
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes
 from tests.made_run import make_items
 
 PLAN = Plan(k=2, draws=40)

@@ -14,9 +14,9 @@ from rich.console import Console
 
 import sally_anne.figures.draw
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as work
+from sally_anne.probing.probes import Activations
 from tests.made_run import make_items
 
 STORIES = {"train": 10, "validation": 5, "test": 8}

@@ -24,11 +24,10 @@ from sally_anne.core.run import Run
 from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import SPLITS, Sample
-from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit import AuditConfig, run
 from sally_anne.probing.audit_table import ALL, choose_groups, conclusion
 from sally_anne.probing.baselines import FILMS, film_changes
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes, items_table
 from sally_anne.probing.sources import reopen
 from sally_anne.probing.surface import ProbeRun, text_baselines
 

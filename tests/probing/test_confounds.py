@@ -9,7 +9,7 @@ import pytest
 from sally_anne.data.gridtom.samples import FEATURES, build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.probing.activations import items_table
+from sally_anne.probing.probes import items_table
 from sally_anne.probing.reporting import confound_report
 
 SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}

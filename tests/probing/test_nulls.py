@@ -13,9 +13,9 @@ from rich.console import Console
 
 from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
 from sally_anne.core.folder import claimed
-from sally_anne.probing import resampling
+from sally_anne.probing import nulls
 from sally_anne.probing.config import NullsConfig
-from sally_anne.probing.resampling import run
+from sally_anne.probing.nulls import run
 
 pytestmark = pytest.mark.integration
 
@@ -48,17 +48,17 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 
 def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, monkeypatch) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    steps, test = [], resampling.permutation_test
+    steps, test = [], nulls.permutation_test
 
     def watched(*args):
         steps.append(args[-1])
         return test(*args)
 
-    monkeypatch.setattr(resampling, "permutation_test", watched)
+    monkeypatch.setattr(nulls, "permutation_test", watched)
     (folder / "config.json").write_text(json.dumps({"config": {"c": 1.0, "max_iter": 7}}))
     printed = io.StringIO()
     run(NullsConfig(folder, permutations=3), Console(file=printed, width=200))
-    assert "3 permutations are too few for any head to stand out at 5%: take at least 19" in (
+    assert "too few permutations for any head to stand out: take at least 19" in (
         printed.getvalue()
     )
     assert "inf" not in printed.getvalue()

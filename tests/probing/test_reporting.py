@@ -16,7 +16,6 @@ from rich.console import Console
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.run import CONFIG, HEADS, PROBES
 from sally_anne.data.gridtom.samples import MEANING
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (
     FINISHED,
@@ -25,7 +24,7 @@ from sally_anne.probing.pipeline import (
     rank_heads,
     require_same_probes,
 )
-from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes
 from sally_anne.probing.reporting import print_confounds, print_summary, summarise
 
 C = 0.05

@@ -10,17 +10,17 @@ import pytest
 
 from sally_anne.core.console import Console
 from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.pipeline import fit_probes, rank_heads
-from sally_anne.probing.reporting import add_intervals, print_summary, summarise
-from sally_anne.probing.resampling import (
+from sally_anne.probing.nulls import (
     control_accuracy,
     null_columns,
+    permutation_test,
     selectivity_columns,
     stability,
 )
-from sally_anne.probing.solver import permutation_test
+from sally_anne.probing.pipeline import fit_probes, rank_heads
+from sally_anne.probing.probes import Activations
+from sally_anne.probing.reporting import add_intervals, print_summary, summarise
 
 LABELS = ("y_p", "y_o")
 

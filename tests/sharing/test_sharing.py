@@ -21,7 +21,7 @@ from sally_anne.core.errors import HubError, MissingRunFileError, ProbingError, 
 from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
 from sally_anne.hooks.vector import FILE
-from sally_anne.probing.probe_file import FILE as PROBES
+from sally_anne.probing.probes import FILE as PROBES
 from tests.made_run import CONFIG, MadeRun
 from tests.sharing.fake_hub import Hub
 

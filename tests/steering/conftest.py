@@ -20,11 +20,11 @@ import sally_anne.steering.sweep
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
 from sally_anne.data.items import Question
-from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import POSITION
 from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
 from sally_anne.probing.pipeline import run as probe
+from sally_anne.probing.probes import Activations
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
 from sally_anne.steering.points import SweepPoint, answer_points

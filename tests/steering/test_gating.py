@@ -25,7 +25,7 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.probing.activations import Activations
+from sally_anne.probing.probes import Activations
 from sally_anne.steering.fit import VectorConfig, run
 from sally_anne.steering.gate import best_threshold, conditions_of, fit_gate, read_questions
 
