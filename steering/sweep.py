@@ -26,8 +26,7 @@ from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.config import check as check_evaluation
-from sally_anne.harness.dry_run import loads_of, tokens_of
-from sally_anne.harness.evaluate import check_items, fitted_on
+from sally_anne.harness.evaluate import check_items, fitted_on, loads_of, tokens_of
 from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches

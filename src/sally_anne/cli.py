@@ -72,7 +72,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate": Command(
         "ask a model, steered or not, a benchmark's questions",
-        "sally_anne.harness.run:run",
+        "sally_anne.harness.evaluate:run",
         "sally_anne.harness.config:EvalConfig",
         resumes=True,
         together=True,

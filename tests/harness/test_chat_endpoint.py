@@ -25,8 +25,7 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
 from sally_anne.harness.config import EvalConfig, public
-from sally_anne.harness.dry_run import dry_run
-from sally_anne.harness.evaluate import evaluate, prompt_of
+from sally_anne.harness.evaluate import dry_run, evaluate, prompt_of
 from sally_anne.harness.judge import EndpointJudge, JudgeRequest
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.tasks import load_items

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import SteeringError
-from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import dry_run as evaluation_dry_run
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
@@ -48,10 +48,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("model", ["tiny-qwen2-vl", "tiny-llava-next-video"])
 def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: list[int]) -> None:
     config = EvalConfig(model=model, limit=3, batch_size=4, out=tmp_path / "run")
-    figures = harness_dry_run.dry_run(config, QUIET)
+    figures = evaluation_dry_run(config, QUIET)
     assert not config.folder.exists() and not read
     with pytest.raises(SteeringError, match="nowhere"):
-        harness_dry_run.dry_run(replace(config, steer=tmp_path / "nowhere"), QUIET)
+        evaluation_dry_run(replace(config, steer=tmp_path / "nowhere"), QUIET)
     table = evaluate(config, console=QUIET)
     assert figures["items"].value == len(table) == 6
     assert figures["batches"].value == 2

@@ -22,7 +22,7 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.lineage import Lineage
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.run import run as evaluation
+from sally_anne.harness.evaluate import run as evaluation
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
@@ -236,7 +236,7 @@ USES: dict[str, Use] = {
     "load_vector": lambda vector, model, dtype, out, allow_mismatch: SteeringVector.load(
         vector, load_model(model, dtype).model, allow_mismatch
     ),
-    "sally_anne.harness.run": lambda vector, model, dtype, out, allow_mismatch: evaluation(
+    "sally_anne.harness.evaluate": lambda vector, model, dtype, out, allow_mismatch: evaluation(
         EvalConfig(
             model=model,
             dtype=dtype,  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ def test_a_vector_steers_its_own_model_alone(
     with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
         go(vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
     go(vector_folder, str(other_folder), "auto", tmp_path / "c", True)
-    kept = {"sally_anne.harness.run": "results.json", "side_effects": "results.json"}
+    kept = {"sally_anne.harness.evaluate": "results.json", "side_effects": "results.json"}
     kept["bake"] = "steering.json"
     if use in kept:
         assert json.loads((tmp_path / "c" / kept[use]).read_text())["mismatch"] == both

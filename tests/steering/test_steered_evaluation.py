@@ -1,4 +1,4 @@
-"""``harness.run --steer``: what it says is what plain transformers says while the vector is on."""
+"""``evaluate --steer`` answers what plain transformers answers while the vector is on."""
 
 from __future__ import annotations
 

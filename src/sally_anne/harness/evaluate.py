@@ -16,22 +16,17 @@ from rich.markup import escape
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
-from sally_anne.core.folder import Journal, claims, fingerprint, save_config
+from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
 from sally_anne.core.processes import here
 from sally_anne.data.items import Question
 from sally_anne.data.lineage import Lineage
 from sally_anne.data.sound import RATE
+from sally_anne.figures.report import write_report
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
-from sally_anne.harness.config import (
-    DEFAULT_BATCH,
-    EvalConfig,
-    check,
-    model_name,
-    saved_options,
-)
-from sally_anne.harness.judge import EndpointJudge, Judge, judge_answers, open_judge
-from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name, saved_options
+from sally_anne.harness.judge import EndpointJudge, judge_answers, open_judge
+from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.protocols import (
     COUNT_MARK,
     FRAMES_MARK,
@@ -46,9 +41,13 @@ from sally_anne.harness.tasks import open_task, short_name
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
+from sally_anne.models import estimate
+from sally_anne.models.decoding import split_common_prefix
+from sally_anne.models.estimate import Figure, Load, exact
 from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt, sound_tokens
+from sally_anne.models.published import open_described
 from sally_anne.models.videos import REMEDY, check_room, crop_notes
 
 KIND = "an evaluation"
@@ -57,6 +56,17 @@ SUBMISSION = "submission.json"
 _SOUND_REMEDY = "play less of the film (--window focused), or take another --view"
 # What a frame's time takes in a note at most, and the words around the times.
 _NOTE_OF_A_FRAME, _NOTE = "0000 min:00.00 sec, ", 200 * " "
+
+
+def run(config: EvalConfig) -> None:
+    """Carry out an evaluation; what is done already is not done again."""
+    check(config)
+    if config.dry_run:
+        dry_run(config)
+        return
+    evaluate(config)
+    if here().first:
+        print(f"report: {write_report(config.folder)}")
 
 
 @claims(KIND)
@@ -97,12 +107,18 @@ def evaluate(
     budget = Budget(config.endpoint_limit)
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
-    endpoint = None if config.endpoint is None else open_endpoint(config, budget)
-    if endpoint is None:
-        loaded = _loaded(config, work.items, loaded, device_map)
-        room = (config.reply_tokens, config.retold_tokens)
-        for line in check_items(loaded, work.items, *room):
+    endpoint, mismatch = None, ""
+    if config.endpoint is not None:
+        endpoint = open_endpoint(config, budget)
+    else:
+        videos = any(item.clip for item in work.items)
+        sounds = any(item.sound for item in work.items)
+        opening = config.opening() | {"device_map": device_map}
+        loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
+        check_senses(loaded.family, loaded.name, videos, sounds)
+        for line in check_items(loaded, work.items, config.reply_tokens, config.retold_tokens):
             console.print(escape(line))
+        mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
     model = endpoint or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
     about = {
         **model.about,
@@ -111,7 +127,6 @@ def evaluate(
         "options": config.options,
         **work.about,
     }
-    mismatch = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
     kept = Journal(config.folder / ANSWERS, about, processes)
     replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with kept as journal, replies, Bars(console) as bar:
@@ -132,24 +147,27 @@ def evaluate(
     if not processes.first:
         processes.wait()
         return pd.read_parquet(config.folder / TABLE)
+    asked_at = {} if endpoint is None else {"model": endpoint}
     if judge is not None:
-        table = _judged(config, table, judge, about)
-    figures = {
-        "counts": counts(table, work.missing),
-        "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
-        "agreement": None if human is None else agreement(table, human),
-        "endpoints": {
-            role: one.usage
-            for role, one in (("model", endpoint), ("judge", getattr(judge, "endpoint", None)))
-            if one is not None
-        },
-    }
+        # Each judge keeps its own verdicts in the folder.
+        own = fingerprint(sorted(judge.about.items()))[:8]
+        replies = nullcontext()
+        if isinstance(judge, EndpointJudge):
+            asked_at["judge"] = judge.endpoint
+            replies = judge.endpoint.keeping(config.folder, f"judge-{own}")
+        kept = Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about})
+        with kept as journal, replies:
+            size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+            table = judge_answers(table, judge, journal, size)
     if task.submission:
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
     saved = {
         "config": saved_options(config),
-        **figures,
+        "counts": counts(table, work.missing),
+        "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
+        "agreement": None if human is None else agreement(table, human),
+        "endpoints": {role: one.usage for role, one in asked_at.items()},
         "about": about,
         "beliefs": work.beliefs,
         "unseen": None if work.left_out is None else asdict(work.left_out),
@@ -160,40 +178,6 @@ def evaluate(
     print_evaluation(console, config, work, saved)
     processes.wait()
     return table
-
-
-def _loaded(
-    config: EvalConfig,
-    items: Sequence[Question],
-    loaded: LoadedModel | None,
-    device_map: str | None,
-) -> LoadedModel:
-    """The model, which has what it takes to see and hear what the items show."""
-    videos = any(item.clip for item in items)
-    sounds = any(item.sound for item in items)
-    if loaded is None:
-        opening = config.opening() | {"device_map": device_map}
-        loaded = load_model(**opening, videos=videos, sounds=sounds)
-    check_senses(loaded.family, loaded.name, videos, sounds)
-    return loaded
-
-
-def _judged(
-    config: EvalConfig, table: pd.DataFrame, judge: Judge, about: Mapping[str, Any]
-) -> pd.DataFrame:
-    """The table with a judge's columns; each judge keeps its own verdicts in the folder."""
-    own = fingerprint(sorted(judge.about.items()))[:8]
-    replies = (
-        judge.endpoint.keeping(config.folder, f"judge-{own}")
-        if isinstance(judge, EndpointJudge)
-        else nullcontext()
-    )
-    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
-    with (
-        Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about}) as journal,
-        replies,
-    ):
-        return judge_answers(table, judge, journal, size)
 
 
 def check_items(
@@ -383,3 +367,101 @@ def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | Non
     difference = require_fitted(vector, loaded.identity)
     vector.apply(loaded.skeleton, alpha)
     return difference
+
+
+def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
+    """Print what the evaluation would ask and need, judges aside; each figure by its name.
+
+    Raises the evaluation's own errors, as far as they can be known without weights.
+    """
+    check(config)
+    require_own(config.folder, KIND)
+    work = open_task(config.task).load(config, fitted_on(config.model, facts_of(config.steer)))
+    console = console or Console()
+    for line in work.lines():
+        console.print(escape(line), soft_wrap=True)
+    items = work.items
+    if any(item.sound for item in items):
+        raise HarnessError(
+            f"--dry-run counts no tokens of sounds; leave it or --view {config.view} out"
+        )
+    if config.endpoint is not None:
+        return estimate.show(console, config.endpoint_model, _requests(config, items))
+    loaded = open_described(config, videos=any(item.clip for item in items))
+    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+    counter = estimate.Counter(loaded)
+    loads = [
+        load
+        for batch in in_batches(items, size)
+        for load in loads_of(counter, batch, config.reply_tokens, config.retold_tokens)
+    ]
+    figures = [
+        exact("items", len(items), "of the chosen split"),
+        exact("batches", len(loads), f"of {size} prompts at most"),
+        *tokens_of(counter, loads, config.reply_tokens),
+        *estimate.needs(loaded, loads, config.quantization).values(),
+    ]
+    return estimate.show(console, loaded.name, figures)
+
+
+def _requests(config: EvalConfig, items: Sequence[Question]) -> list[Figure]:
+    """What an endpoint would be asked; how it counts tokens is its own affair."""
+    shapes = [item.shape(True) for item in items if item.shape]
+    words = sum(len(item.system) + len(item.first_prompt()) for item in items)
+    words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
+    twice = sum(bool(item.before) for item in items)
+    written = len(items) * config.reply_tokens + twice * config.retold_tokens
+    each = "two an item" if twice else "one an item"
+    often = f"{each}; equal ones are made once, tries that fail come on top"
+    retold = ", without what simtom's first step retells" if twice else ""
+    return [
+        exact("requests", len(items) + twice, often),
+        exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
+        exact("characters sent", words, f"of all prompts' words{retold}"),
+        exact("tokens written", written, "by all requests, at most"),
+    ]
+
+
+def loads_of(
+    counter: estimate.Counter, batch: Sequence[Question], reply: int, retold: int = RETOLD
+) -> list[Load]:
+    """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens.
+
+    SimToM's items ask twice, first for ``retold`` tokens, which the second prompt holds.
+    """
+    found = []
+    for items, prompts in by_shape(batch):
+        if items[0].before:
+            found.append(_load(counter, prompts, retold))
+            second = [second_step(item, "") for item in items]
+            found.append(_load(counter, second, reply, retold))
+        else:
+            found.append(_load(counter, prompts, reply))
+    return found
+
+
+def _load(counter: estimate.Counter, prompts: Sequence[Prompt], reply: int, more: int = 0) -> Load:
+    """One pass; its contexts have ``more`` tokens than the prompts."""
+    contexts, endings, patches = [], [], 0
+    for prompt in prompts:
+        cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
+        tokens, seen = counter.context(cut.beginning, prompt.shape)
+        contexts.append(tokens + more)
+        endings.append(counter.ending(cut.endings[0]))
+        patches += seen
+    return Load(tuple(contexts), tuple(endings), patches, reply)
+
+
+def tokens_of(counter: estimate.Counter, loads: Sequence[Load], reply: int) -> list[Figure]:
+    """Tokens of a prompt, and those written at most."""
+    # A sweep asks several times after one context; its first row stands for the prompt.
+    rows = [row for load in loads for row in zip(load.contexts, load.endings, strict=False)]
+    tokens = [context + end for context, end in rows]
+    written = sum(load.rows * load.reply for load in loads)
+    how = f"rows x {reply}, at most"
+    if any(load.reply != reply for load in loads):
+        how = "by all rows, at most"
+    return [
+        estimate.tokens_each("tokens a prompt", tokens, counter),
+        exact("tokens written", written, how),
+    ]

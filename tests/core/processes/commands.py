@@ -43,7 +43,7 @@ def run(name: str, config: Any) -> None:
     if name == "probe":
         from sally_anne.probing.main import run
     elif name == "evaluate":
-        from sally_anne.harness.run import run  # type: ignore[assignment]
+        from sally_anne.harness.evaluate import run  # type: ignore[assignment]
     else:
         from sally_anne.steering.sweep import run  # type: ignore[assignment]
     run(config)

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.run import run as evaluate
+from sally_anne.harness.evaluate import run as evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import SweepConfig
