@@ -19,8 +19,15 @@ from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, require_columns, saved_results
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
-from sally_anne.harness.report import TIGHT, Conditions, print_published, print_table, published_for
-from sally_anne.harness.score import JOINT, Part, over, paired, parsers, parts
+from sally_anne.harness.report import (
+    TIGHT,
+    Conditions,
+    part_name,
+    print_published,
+    print_table,
+    published_for,
+)
+from sally_anne.harness.score import Part, over, paired, parsers, parts
 from sally_anne.harness.tasks import find_task, short_name
 
 MADE_BY = "sally-anne evaluate"
@@ -33,7 +40,7 @@ _SILENT = frozenset(
     + ("limit", "split", "split_seed", "judge_key", "judge_prices", "endpoint")
     + tuple(f"endpoint_{n}" for n in ("key", "rate", "prices", "limit", "timeout", "model"))
 )
-# Options whose values say of themselves what they are of.
+# Options whose values name themselves.
 _PLAIN = ("model", "setting", "view", "window", "prompting")
 # Beyond so many options that differ a run is called by its folder.
 _MOST_WORDS = 2
@@ -41,13 +48,7 @@ _MOST_WORDS = 2
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished evaluation.
-
-    Attributes:
-        folder: where it lies.
-        saved: its ``results.json``.
-        answers: one row an item.
-    """
+    """A finished evaluation: its folder, its ``results.json``, and its answers, one row an item."""
 
     folder: Path
     saved: Mapping[str, Any]
@@ -55,30 +56,24 @@ class Finished:
 
     @classmethod
     def open(cls, folder: Path) -> Finished:
-        """Read a finished evaluation.
-
-        Raises:
-            MissingRunFileError: there is none, or it has not come to its end.
-            RunFolderError: it is of another kind, or damaged.
-        """
+        """MissingRunFileError if it is not finished, RunFolderError if it is of another kind."""
         saved = saved_results(folder / RESULTS, MADE_BY)
         if saved is None:
             raise MissingRunFileError(
-                f"{folder} holds no finished evaluation: {RESULTS} is missing; `{MADE_BY}` makes "
-                "it, and goes on where it was stopped"
+                f"{folder} holds no finished evaluation: {RESULTS} is missing; `{MADE_BY}` makes it"
             )
         if "task" not in saved["config"] or "results" not in saved or "about" not in saved:
             raise RunFolderError(f"{folder} is a run of another command than `{MADE_BY}`")
         answers = read_table(folder / ANSWERS, MADE_BY)
         require_columns(answers, FACTS, folder / ANSWERS)
-        if (twice := answers["item_id"][answers["item_id"].duplicated()]).any():
-            raise RunFolderError(f"{folder / ANSWERS} has item {twice.iloc[0]!r} more than once")
         return cls(folder, saved, answers)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options by which runs can differ; views and windows that were not chosen as they
-        were. A model behind an endpoint goes by its name there."""
+        """The options by which runs can differ, with the views and windows taken by default.
+
+        A model behind an endpoint goes by its name there.
+        """
         config, about = self.saved["config"], self.saved["about"]
         found = {name: value for name, value in config.items() if name not in _SILENT}
         found |= {name: about[name] for name in ("view", "window") if name in about}
@@ -88,7 +83,7 @@ class Finished:
 
     @property
     def task(self) -> str:
-        """What was asked, as a comparison must have it alike."""
+        """What was asked, which all runs of a comparison have in common."""
         order = self.saved["about"].get("order")
         return short_name(self.saved["config"]["task"]) + (f" order {order}" if order else "")
 
@@ -137,18 +132,12 @@ class Shared:
         first = runs[0]
         ids = first.answers["item_id"]
         for run in runs[1:]:
-            if run.task != first.task:
-                raise HarnessError(
-                    f"{run.folder} asks {run.task}, {first.folder} {first.task}: give runs of one "
-                    "task"
-                )
-            if run.saved["about"].get("stories") != first.saved["about"].get("stories"):
-                raise HarnessError(f"{run.folder} asks about other stories than {first.folder}")
             ids = ids[ids.isin(run.answers["item_id"])]
-            if ids.empty:
+            stories = [one.saved["about"].get("stories") for one in (first, run)]
+            if run.task != first.task or stories[0] != stories[1] or ids.empty:
                 raise HarnessError(
-                    f"{run.folder} has no item in common with {first.folder}: give runs of the "
-                    "same --split, --data and --limit"
+                    f"{run.folder} ({run.task}) and {first.folder} ({first.task}) have no item in "
+                    "common: give runs of the same task, --split, --data and --limit"
                 )
         there = [run.answers.set_index("item_id", drop=False).loc[ids] for run in runs]
         notes = [
@@ -166,20 +155,16 @@ class Shared:
                 )
         if hidden := int(there[0]["hidden"].sum()):
             notes.append(f"{hidden} of {len(ids)} items have a hidden key: not compared")
-        tables = [table[~table["hidden"]].reset_index(drop=True) for table in there]
+        tables = tuple(table[~table["hidden"]].reset_index(drop=True) for table in there)
         if tables[0].empty:
             raise HarnessError(f"{first.folder} has no item whose key is known")
-        return cls(tuple(runs), tuple(_labels(runs)), tuple(tables), tuple(notes))
+        return cls(tuple(runs), tuple(_labels(runs)), tables, tuple(notes))
 
     def parsers(self, parser: str | None = None) -> list[str]:
         """Those that have read all runs, or ``parser`` alone; a HarnessError if there are none."""
-        first, *others = (parsers(table) for table in self.tables)
-        common = [p for p in first if all(p in own for own in others) and parser in (None, p)]
+        each = [parsers(table) for table in self.tables]
+        common = [p for p in each[0] if all(p in own for own in each) and parser in (None, p)]
         if not common:
-            each = "; ".join(
-                f"{run.folder}: {', '.join(parsers(table)) or 'none'}"
-                for run, table in zip(self.runs, self.tables, strict=True)
-            )
             raise HarnessError(
                 f"the runs have no {parser or 'parser'} in common ({each}); open replies need "
                 "--judge"
@@ -231,46 +216,28 @@ def compare(shared: Shared, read_by: Sequence[str]) -> pd.DataFrame:
         ...``), in how many items or pairs only one has it (``only_first, only_second``) and
         McNemar's ``p``.
     """
-    rows = [
-        {"run": label, "against": shared.labels[0], **row, "items": part_name(row)}
-        for label, other in zip(shared.labels[1:], shared.tables[1:], strict=True)
-        for parser in read_by
-        for row in _rows(shared, other, parser)
-    ]
+    rows = []
+    for label, other in zip(shared.labels[1:], shared.tables[1:], strict=True):
+        for parser in read_by:
+            about = {"run": label, "against": shared.labels[0], "parser": parser}
+            # The same items, tags and all, with the other run's outcomes.
+            names = [f"{parser}_{outcome}" for outcome in ("correct", "invalid")]
+            second = shared.tables[0].assign(**{name: other[name].to_numpy() for name in names})
+            both = (shared.runs[0].parts(table, parser) for table in (shared.tables[0], second))
+            for number, (part, against) in enumerate(zip(*both, strict=True)):
+                found = paired(part.rows, against.rows, beliefs=part.beliefs, unit=part.unit)
+                for measure, one in found.items():
+                    if measure == "invalid" and number:  # counted once, over all items
+                        continue
+                    named = {"kind": part.kind, "value": part.value, "measure": measure}
+                    row = about | named | {"n": one.difference.n}
+                    for name in ESTIMATES:
+                        for end in ENDS:
+                            key = name if end == "value" else f"{name}_{end}"
+                            row[key] = getattr(getattr(one, name), end)
+                    row |= {n: getattr(one, n) for n in ("only_first", "only_second", "p")}
+                    rows.append(row | {"items": part_name(**named)})
     return pd.DataFrame(rows)
-
-
-def _rows(shared: Shared, other: pd.DataFrame, parser: str) -> Iterator[dict[str, Any]]:
-    first, counted = shared.tables[0], False
-    # The same items, tags and all, with the other run's outcomes.
-    names = [f"{parser}_{outcome}" for outcome in ("correct", "invalid")]
-    second = first.assign(**{name: other[name].to_numpy() for name in names})
-    both = (shared.runs[0].parts(table, parser) for table in (first, second))
-    for part, others in zip(*both, strict=True):
-        found = paired(part.rows, others.rows, beliefs=part.beliefs, unit=part.unit)
-        for measure, one in found.items():
-            # Invalid replies are counted once, over all items.
-            if measure == "invalid" and (counted or part.kind):
-                continue
-            counted |= measure == "invalid"
-            row = {"parser": parser, "kind": part.kind, "value": part.value, "measure": measure}
-            row["n"] = one.difference.n
-            for name in ESTIMATES:
-                for end in ENDS:
-                    key = name if end == "value" else f"{name}_{end}"
-                    row[key] = getattr(getattr(one, name), end)
-            yield row | {n: getattr(one, n) for n in ("only_first", "only_second", "p")}
-
-
-def part_name(row: Mapping[str, Any]) -> str:
-    """What a row of a comparison is of, as an evaluation's table has it."""
-    if row["kind"] == "cells":
-        return f"{row['value']}: {row['measure']}"
-    if row["kind"] == JOINT:
-        return f"all right: {row['value']}"
-    if row["kind"]:
-        return f"{row['kind']}: {row['value']}"
-    return {"overall": "all"}.get(row["measure"], row["measure"])
 
 
 def differences(runs: Sequence[Finished]) -> dict[str, list[Any]]:
@@ -339,24 +306,18 @@ def print_comparison(console: Console, shared: Shared, table: pd.DataFrame) -> N
         console.print(escape(line), soft_wrap=True)
     first = shared.labels[0]
     for (label, parser), own in understood(table).groupby(["run", "parser"], sort=False):
-        rows = [
-            [
-                row["items"],
-                row["n"],
-                *(_estimate(row, name) for name in ESTIMATES[:2]),
-                _estimate(row, "difference") | {"signed": True},
-                f"{row['only_first']}, {row['only_second']}",
-                f"{row['p']:.3f}" if row["p"] >= 0.001 else "< .001",
-            ]
-            for row in own.to_dict("records")
-        ]
-        print_table(
-            console,
-            f"{shared.runs[0].task}, parsed by {parser}: {label} against {first} (%)",
-            ["items", "n", first, label, "difference", "alone", "p"],
-            rows,
-            **TIGHT,
-        )
+        rows = []
+        for row in own.to_dict("records"):
+            before, after, gain = (
+                {end: row[name if end == "value" else f"{name}_{end}"] for end in ENDS}
+                for name in ESTIMATES
+            )
+            alone = f"{row['only_first']}, {row['only_second']}"
+            p = f"{row['p']:.3f}" if row["p"] >= 0.001 else "< .001"
+            rows.append([row["items"], row["n"], before, after, gain | {"signed": True}, alone, p])
+        title = f"{shared.runs[0].task}, parsed by {parser}: {label} against {first} (%)"
+        columns = ["items", "n", first, label, "difference", "alone", "p"]
+        print_table(console, title, columns, rows, **TIGHT)
     unit = {"map": "maps", "story": "stories"}[over(shared.tables[0])]
     if shared.runs[0].kinds:
         unit = "groups (films, episodes, stories)"
@@ -365,7 +326,3 @@ def print_comparison(console: Console, shared: Shared, table: pd.DataFrame) -> N
         "only the first and only the second run has it. p: McNemar's exact test of that row",
         soft_wrap=True,
     )
-
-
-def _estimate(row: Mapping[str, Any], name: str) -> dict[str, float]:
-    return {end: row[name if end == "value" else f"{name}_{end}"] for end in ENDS}

@@ -86,24 +86,21 @@ class PromptConfig:
     ) -> PromptConfig:
         """The benchmark's own protocol with what the user changes of it; None changes nothing."""
         view, window = config.view or benchmark.default_view, config.window or benchmark.windows[0]
-        for option, chosen, offered in (
-            ("view", view, tuple(benchmark.views)),
+        views = tuple(benchmark.views if protocol is None else protocol.templates)
+        for name, chosen, offered in (
+            ("view", view, views),
             ("window", window, benchmark.windows),
         ):
             if chosen not in offered:
-                raise HarnessError(
-                    f"--{option} {chosen}: {benchmark.name} has {', '.join(offered)} only"
-                )
+                whose = benchmark.name if protocol is None else f"--protocol {config.protocol}"
+                raise HarnessError(f"--{name} {chosen}: {whose} has {', '.join(offered)} only")
         sampling = benchmark.sampling if config.frames is None else Sampling(count=config.frames)
         template = None
         if config.template is not None:
             needed = [("question", *_PUBLISHED)]
             template = read_template(config.template, "--template", FIELDS, needed)
-        if protocol is not None and (template := protocol.templates.get(view)) is None:
-            raise HarnessError(
-                f"--view {view}: the authors of {benchmark.name} show "
-                f"{', '.join(protocol.templates)} only; leave out --protocol official"
-            )
+        if protocol is not None:
+            template = protocol.templates[view]
         pixels = config.max_pixels or MOST_PIXELS
         return cls(view, window, sampling, template, pixels, config.prompting, protocol)
 
@@ -128,14 +125,9 @@ class BenchmarkTask(Task):
         here = [r for r in chosen if r.item_id not in lacks]
         if not here:
             item, parts = next(iter(lacks.items()))
-            others = [
-                view
-                for view in benchmark.views
-                if not missing_parts(benchmark, chosen[0], replace(how, view=view))
-            ]
             raise HarnessError(
                 f"{config.data or config.task}: nothing that --view {how.view} shows is there "
-                f"(item {item} lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
+                f"(item {item} lacks {' and '.join(parts)}); try another --view"
             )
         notes = [benchmark.left_out] if benchmark.left_out else []
         if config.prompting == "few-shot":
@@ -147,9 +139,8 @@ class BenchmarkTask(Task):
                 notes.append(
                     f"{lost} of {len(here)} items not asked: their stories are shown as examples"
                 )
-            here = asked
             examples = list(render(benchmark, pool, words))
-            items = with_examples(render(benchmark, here, how), examples, *shots)
+            items = with_examples(render(benchmark, asked, how), examples, *shots)
         else:
             items = list(render(benchmark, here, how))
         about = {
@@ -161,10 +152,8 @@ class BenchmarkTask(Task):
             **prompts_hash(config, items),
         }
         if how.protocol is not None:
-            about |= {
-                "protocol": config.protocol,
-                "systems": fingerprint(i.system for i in items),
-            }
+            systems = fingerprint(i.system for i in items)
+            about |= {"protocol": config.protocol, "systems": systems}
         return TaskItems(
             items,
             about,
@@ -190,17 +179,13 @@ class BenchmarkTask(Task):
                 f"--task {config.task} needs --data: a folder that holds {benchmark.layout}"
             )
         records = benchmark.load(data or Path())
-        splits = dict.fromkeys(record.split for record in records)
-        split = config.split
+        splits, split = dict.fromkeys(record.split for record in records), config.split
         if split == "auto":
             own = benchmark.default_split
             split = own if own in splits else next(iter(splits), "")
         members = [record for record in records if record.split == split]
         if not members:
-            raise HarnessError(
-                f"{config.data or config.task}: no items of split {split or 'any'!r}; it has "
-                f"{', '.join(splits)}"
-            )
+            raise HarnessError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
         limits = (benchmark.breakdowns, config.limit, config.limit_seed)
         return records, sample_items(members, *limits)[0]
 

@@ -28,6 +28,7 @@ from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name, saved_options
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
+from sally_anne.harness.score import JOINT
 from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
@@ -106,44 +107,40 @@ def print_evaluation(
 ) -> None:
     """What a run of ``results.json`` found, with what a reader should know before and after."""
     counts, results = saved["counts"], expected_parsers(saved["results"], work.items)
-    for line in warnings_for(results, counts, config.reply_tokens):
-        console.print(line, soft_wrap=True)
+    asked, hidden = counts["asked"], counts["hidden"]
+    lines = list(warnings_for(results, counts, config.reply_tokens))
     if work.departs:
-        console.print(escape(f"not as in the authors' protocol: {work.departs}"), soft_wrap=True)
+        lines.append(f"not as in the authors' protocol: {work.departs}")
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
     title = f"{model_name(config)}, {work.title}, {steered_by(config)}"
-    if work.breakdowns or any("groups" in found for found in results.values()):
-        _print_breakdown(console, results, title)
-        _print_cells(console, results, work.cells)
+    if results and any("groups" in found for found in results.values()):
+        _print_breakdown(console, results, title, work.cells)
     elif results:
         over_maps = any("over_stories" in found for found in results.values())
         columns = BELIEF if work.beliefs else ACCURACY
-        print_table(
-            console,
-            f"{title} (%)",
-            ["parser", *columns],
-            [[parser, *(found[name] for name in columns)] for parser, found in results.items()],
-            "95 % intervals over maps" if over_maps else None,
-        )
-    for line in work.remarks:
-        console.print(line)
-    if not results and counts["hidden"] < counts["asked"]:
-        console.print("replies to open questions are kept; --judge scores them")
-    elif unscored := counts["asked"] if not results else counts["hidden"]:
-        console.print(f"{unscored} of {counts['asked']} items have a hidden key: not scored")
+        rows = [[parser, *map(found.get, columns)] for parser, found in results.items()]
+        note = "95 % intervals over maps" if over_maps else None
+        print_table(console, f"{title} (%)", ["parser", *columns], rows, note)
+    lines = list(work.remarks)
+    if not results and hidden < asked:
+        lines.append("replies to open questions are kept; --judge scores them")
+    elif unscored := asked if not results else hidden:
+        lines.append(f"{unscored} of {asked} items have a hidden key: not scored")
     if work.missing:
         why = f"their films or words are not here: {', '.join(work.missing[:3])}"
-        console.print(escape(f"{len(work.missing)} items not asked, {why}"))
+        lines.append(f"{len(work.missing)} items not asked, {why}")
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
     if results:
-        keyed = counts["asked"] - counts["hidden"]
-        print_published(console, [Conditions(saved_options(config), saved["about"], keyed)])
+        about = Conditions(saved_options(config), saved["about"], asked - hidden)
+        print_published(console, [about])
+    lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
     if agreed := saved["agreement"]:
-        console.print(
-            f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
-            f"(kappa {agreed['kappa']:.2f})"
-        )
-    for role, usage in saved["endpoints"].items():
-        console.print(usage_line(role, usage), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+        share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"
+        lines.insert(0, f"judge and people agree on {share} of {agreed['n']} replies ({kappa})")
+    for line in [*lines, f"run folder: {config.folder}"]:
+        console.print(escape(line), soft_wrap=True)
 
 
 def expected_parsers(results: Mapping[str, Any], items: Iterable[Question]) -> dict[str, Any]:
@@ -183,44 +180,44 @@ def steered_by(config: Any) -> str:
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"
 
 
-def _print_breakdown(console: Console, results: Mapping[str, Any], title: str) -> None:
-    """Accuracy overall and by tags, one column a parser."""
+def part_name(kind: str, value: str, measure: str) -> str:
+    """A row of a table: of which items, and which measure of them."""
+    if kind == "cells":
+        return f"{value}: {measure}"
+    if kind == JOINT:
+        return f"all right: {value}"
+    if kind:
+        return f"{kind}: {value}"
+    return "all" if measure == "overall" else measure
+
+
+def _print_breakdown(
+    console: Console, results: Mapping[str, Any], title: str, kinds: Sequence[str]
+) -> None:
+    """Accuracy overall and by tags, one column a parser; then TB, FB and both of each cell."""
     rows: dict[str, dict[str, Mapping[str, Any]]] = {}
     for parser, found in results.items():
-        cells = {"all": found["overall"]}
-        for kind, values in found["groups"].items():
-            cells |= {f"{kind}: {value}": cell for value, cell in values.items()}
-        cells |= {f"all right: {name}": cell for name, cell in found.get("joint", {}).items()}
-        cells |= {f"belief: {name}": cell for name, cell in found.get("belief", {}).items()}
-        for name, cell in (cells | {"invalid": found["invalid"]}).items():
-            rows.setdefault(name, {})[parser] = cell
-    if results:
-        print_table(
-            console,
-            f"{title} (% right)",
-            ["items", "n", *results],
-            [
-                [name, next(iter(cells.values()))["n"], *(cells.get(r, "") for r in results)]
-                for name, cells in rows.items()
-            ],
-        )
-
-
-def _print_cells(console: Console, results: Mapping[str, Any], kinds: Sequence[str]) -> None:
-    """TB, FB and both of each combination of tags; n counts the pairs of one story."""
-    rows = [
-        [
-            cell,
-            parser,
-            found["cells"][cell]["Both"]["n"],
-            *map(found["cells"][cell].get, BELIEF[:3]),
-        ]
-        for parser, found in results.items()
-        for cell in found.get("cells", ())
+        parts = [("", "", found["overall"])]
+        for kind, values in (found["groups"] | {JOINT: found.get(JOINT, {})}).items():
+            parts += [(kind, value, estimate) for value, estimate in values.items()]
+        parts += [("belief", name, one) for name, one in found.get("belief", {}).items()]
+        for kind, value, estimate in parts:
+            rows.setdefault(part_name(kind, value, "overall"), {})[parser] = estimate
+    for parser, found in results.items():
+        rows.setdefault("invalid", {})[parser] = found["invalid"]
+    cells = [
+        [name, next(iter(each.values()))["n"], *(each.get(parser, "") for parser in results)]
+        for name, each in rows.items()
     ]
-    if rows:
+    print_table(console, f"{title} (% right)", ["items", "n", *results], cells)
+    cells = [
+        [cell, parser, numbers["Both"]["n"], *map(numbers.get, BELIEF[:3])]
+        for parser, found in results.items()
+        for cell, numbers in found.get("cells", {}).items()
+    ]
+    if cells:
         what = ", ".join(kind.replace("_", " ") for kind in kinds)
-        print_table(console, f"by {what} (% right)", [what, "parser", "n", *BELIEF[:3]], rows)
+        print_table(console, f"by {what} (% right)", [what, "parser", "n", *BELIEF[:3]], cells)
 
 
 @dataclass(frozen=True)
@@ -246,13 +243,6 @@ class Baseline:
     prompting: str = "direct"
     steered: bool = False
     model: str | None = None
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """How it was asked, in words."""
-        how = [part for part in (self.view, self.window) if part]
-        how += [self.prompting] if self.prompting != "direct" else []
-        return (*how, *(["steered"] if self.steered else []))
 
 
 @dataclass(frozen=True)
@@ -282,10 +272,6 @@ class Published:
     questions: int | None = None
     frames: int | None = None
 
-    def best(self, row: Baseline) -> float:
-        """The figure by which rows are chosen."""
-        return row.values[self.measures.index(self.best_by)] or 0.0
-
 
 @dataclass(frozen=True)
 class Conditions:
@@ -311,13 +297,6 @@ class Conditions:
         """Whether the row is of this run's view, or does not say of which."""
         return row.view in (None, self.about.get("view", self.about.get("setting")))
 
-    def same_model(self, row: Baseline) -> bool:
-        """Whether the row is of this run's model."""
-        name = self.options.get("model")
-        known = CATALOGUE.get(row.model or "")
-        same = known is not None and name in (row.model, known.source)
-        return same and self.options.get("endpoint") is None
-
     def tables(self) -> Iterator[tuple[Published, list[Baseline]]]:
         """The published tables of the run's task, each with the rows to compare the run with.
 
@@ -326,15 +305,21 @@ class Conditions:
         """
         key = (self.options["task"], self.about.get("order", ""))
         tables = [table for table in published() if (table.task, table.order) == key]
+        name = self.options.get("model") if self.options.get("endpoint") is None else None
         for table in [t for t in tables if any(map(self.same_view, t.rows))] or tables:
-            own = [row for row in table.rows if self.same_model(row)]
+            own = [
+                row
+                for row in table.rows
+                if row.model in CATALOGUE and name in (row.model, CATALOGUE[row.model].source)
+            ]
             kinds = ([row for row in table.rows if row.kind == kind] for kind in KINDS)
-            best = [
-                max(rows, key=lambda row: (self.fits(row), table.best(row)))
+            best = table.measures.index(table.best_by)
+            chosen = [
+                max(rows, key=lambda row: (self.fits(row), row.values[best] or 0.0))
                 for rows in (own, *kinds)
                 if rows
             ]
-            yield table, list(dict.fromkeys(best))
+            yield table, list(dict.fromkeys(chosen))
 
     def differences(self, table: Published) -> Iterator[str]:
         """How the run was not asked as the table's figures were, in words."""
@@ -348,8 +333,7 @@ class Conditions:
             yield f"--split {split}, theirs is {table.split}"
         if limit is not None and table.questions is None:
             yield f"--limit {limit}"
-        own = f"{table.task} {table.order}"
-        known = (own if own in PROTOCOLS else table.task) in PROTOCOLS
+        known = {table.task, f"{table.task} {table.order}"} & PROTOCOLS.keys()
         if known and options.get("protocol", "sally-anne") != "official":
             yield "asked in this project's words (--protocol official: in theirs)"
         frames = options.get("frames")
@@ -362,21 +346,21 @@ def published() -> tuple[Published, ...]:
     """All tables, in the order of the file."""
     tables = json.loads((files("sally_anne.harness") / FILE).read_text(encoding="utf-8"))
     for table in tables:
-        table["measures"] = tuple(table["measures"])
-        table["rows"] = tuple(
-            Baseline(**row | {"values": tuple(row["values"])}) for row in table["rows"]
-        )
+        rows = (row | {"values": tuple(row["values"])} for row in table["rows"])
+        table |= {"measures": tuple(table["measures"]), "rows": tuple(Baseline(**r) for r in rows)}
     return tuple(Published(**table) for table in tables)
 
 
 def print_published(console: Console, runs: Sequence[Conditions]) -> None:
     """A small table for each source that has figures for the task of these runs, if any."""
-    for table, rows in _tables_of(runs):
+    for table, rows in _tables_of(runs).items():
         cells = []
         for row in rows:
             mark = "" if any(run.fits(row) == _WAYS for run in runs) else " *"
+            how = [row.view, row.window, row.prompting if row.prompting != "direct" else None]
+            how += ["steered"] if row.steered else []
             values = ("" if value is None else str(float(value)) for value in row.values)
-            cells.append([row.who + mark, ", ".join(row.conditions), *values])
+            cells.append([row.who + mark, ", ".join(filter(None, how)), *values])
         console.print()
         columns = ["published", "conditions", *table.measures]
         print_table(console, f"{table.source} (%)", columns, cells, **TIGHT)
@@ -389,15 +373,14 @@ def print_published(console: Console, runs: Sequence[Conditions]) -> None:
 
 def published_for(runs: Sequence[Conditions]) -> list[dict[str, Any]]:
     """The same, for a file: the tables with the rows to compare these runs with."""
-    return [
-        asdict(table) | {"rows": [asdict(row) for row in rows]} for table, rows in _tables_of(runs)
-    ]
+    found = _tables_of(runs).items()
+    return [asdict(table) | {"rows": [asdict(row) for row in rows]} for table, rows in found]
 
 
-def _tables_of(runs: Iterable[Conditions]) -> list[tuple[Published, list[Baseline]]]:
+def _tables_of(runs: Iterable[Conditions]) -> dict[Published, list[Baseline]]:
     tables: dict[Published, list[Baseline]] = {}
     for run in runs:
         for table, rows in run.tables():
             have = tables.setdefault(table, [])
             have += [row for row in rows if row not in have]
-    return list(tables.items())
+    return tables

@@ -193,11 +193,10 @@ def find_task(task: str) -> Benchmark:
         there = path.stat() if path.exists() else None
         return _own_task(path.absolute(), there and (there.st_mtime_ns, there.st_size))
     installed = {point.name: point for point in entry_points(group=GROUP)}
-    names = ", ".join([*TASKS, *sorted(installed)])
     if ":" not in task and task not in installed:
         raise HarnessError(
-            f"--task {task}: it is none of {names}; no package offers it as an entry point of "
-            f"{GROUP!r}, and it is neither a file of JSON lines (.jsonl) nor package.module:NAME"
+            f"--task {task}: it is none of {', '.join([*TASKS, *sorted(installed)])}, and neither "
+            "a file of JSON lines (.jsonl) nor package.module:NAME"
         )
     try:
         # Modules of the working folder come after all others, so that none stands in their way.
@@ -205,13 +204,9 @@ def find_task(task: str) -> Benchmark:
             sys.path.append(os.getcwd())
         found = pkgutil.resolve_name(task) if ":" in task else installed[task].load()
     except (ImportError, AttributeError, ValueError) as error:
-        raise HarnessError(
-            f"--task {task}: {error}; it should be package.module:NAME, a file of JSON lines "
-            f"(.jsonl), or one of {names}"
-        ) from error
+        raise HarnessError(f"--task {task}: {error}") from error
     if not isinstance(found, Benchmark):
-        kind = f"{Benchmark.__module__}.{Benchmark.__name__}"
-        raise HarnessError(f"--task {task}: is a {type(found).__name__}, not a {kind}")
+        raise HarnessError(f"--task {task}: is a {type(found).__name__}, not a Benchmark")
     return found
 
 
