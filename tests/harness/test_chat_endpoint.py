@@ -27,7 +27,6 @@ from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
 from sally_anne.harness.config import EvalConfig, public
 from sally_anne.harness.evaluate import dry_run, evaluate, prompt_of
 from sally_anne.harness.judge import EndpointJudge, JudgeRequest
-from sally_anne.harness.model import Prompt
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Step, completion
@@ -53,22 +52,6 @@ def endpoint(server: Server, **named: Any) -> ChatEndpoint:
 
 def question(number: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"Question {number}?"}]
-
-
-def test_frames_are_sent_as_pictures(server: Server) -> None:
-    server.script = [(200, completion("the kitchen", "length"))]
-    clip = np.random.default_rng(0).integers(0, 255, (2, 6, 8, 3), dtype=np.uint8)
-    reply = endpoint(server).replies([Prompt("Where?", clip)], 7)[0]
-    assert reply.text == "the kitchen" and not reply.ended
-    body = server.seen[0][2]
-    assert body["max_tokens"] == 7 and body["temperature"] == 0
-    *pictures, text = body["messages"][0]["content"]
-    assert text == {"type": "text", "text": "Where?"} and len(pictures) == 2
-    for frame, picture in zip(clip, pictures, strict=True):
-        kind, data = picture["image_url"]["url"].split(",")
-        assert kind == "data:image/png;base64"
-        sent = Image.open(io.BytesIO(base64.b64decode(data)))
-        assert np.array_equal(np.asarray(sent), frame)
 
 
 def test_a_request_is_what_it_says_and_no_more(server: Server) -> None:

@@ -163,23 +163,6 @@ def test_mcnemar_by_hand(lost: int, won: int, p: float) -> None:
     assert mcnemar(gains) == (lost, won, pytest.approx(p))
 
 
-def test_three_runs_are_each_compared_with_the_first(tmp_path: Path) -> None:
-    folders = [
-        evaluation(tmp_path / f"{n}", answers([1] * n + [0] * (12 - n)), frames=n)
-        for n in (4, 8, 12)
-    ]
-    table = compared(*folders)
-    found = {
-        r["run"]: (r["against"], r["difference"])
-        for _, r in table.iterrows()
-        if (r["measure"], r["kind"]) == ("overall", "")
-    }
-    assert found == {
-        "frames 8": ("frames 4", pytest.approx(4 / 12)),
-        "frames 12": ("frames 4", pytest.approx(8 / 12)),
-    }
-
-
 def test_the_other_way_round_is_the_same_with_the_other_sign(tmp_path: Path) -> None:
     one, two = (evaluation(tmp_path / n, answers(r)) for n, r in (("a", BEFORE), ("b", AFTER)))
     there, back = compared(one, two), compared(two, one)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,20 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError, OutOfMemoryError
+from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask, evaluate
 from sally_anne.harness.evaluate import evaluate as work
-from sally_anne.harness.gridtom import GridToM, items_of
-from sally_anne.harness.judge import JudgeRequest, JudgeResult
+from sally_anne.harness.gridtom import GridToM
 from sally_anne.harness.judge import JudgeRequest as Judged
+from sally_anne.harness.judge import JudgeResult
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.tiny import Family
 from tests.harness.made_benchmarks import film
-from tests.made_replies import replied
+from tests.made_replies import replied, scripted_replies
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -107,52 +104,6 @@ def test_the_option_of_highest_probability_is_the_one_chosen(tmp_path: Path) -> 
     assert table["options_correct"].dtype == bool
 
 
-FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
-
-
-class Crowded:
-    """A model and a judge with room for so many at once, after which memory is full."""
-
-    about = {"judge": "made up"}
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.loaded = SimpleNamespace()
-        self.done = 0
-
-    def replies(self, prompts: list[Any], max_new_tokens: int) -> list[Completion]:
-        if len(prompts) > self.room:
-            raise RuntimeError(FULL)
-        self.done += len(prompts)
-        return replied(["red"] * len(prompts))
-
-    def judge(self, questions: list[JudgeRequest]) -> list[JudgeResult]:
-        return [JudgeResult(reply.text == "red") for reply in self.replies(questions, 1)]
-
-
-ITEMS = [
-    Question(f"i{n}", "made", "test", f"s{n}", "", (Option("red", "red"),), "red", text=f"{n}?")
-    for n in range(5)
-]
-
-
-def test_asking(tmp_path: Path) -> None:
-    crowded: Any = Crowded(1)
-    with Journal(tmp_path / "a.jsonl", {}) as journal:
-        ask(crowded, ITEMS[:1], journal, 1, 4)
-        with pytest.raises(
-            OutOfMemoryError, match="smaller --batch-size, and .* fewer --frames; what"
-        ):
-            ask(crowded, ITEMS, journal, 2, 4)
-    with Journal(tmp_path / "a.jsonl", {}) as journal:
-        assert list(journal.answers) == ["i0"]
-        table = ask(crowded, ITEMS, journal, 1, 4)
-    assert table["robust_correct"].all() and crowded.done == len(ITEMS)
-
-
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.fixture
 def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     return EvalConfig(
@@ -164,17 +115,6 @@ def outcome(config: EvalConfig) -> str:
     printed = io.StringIO()
     evaluate(config, console=Console(file=printed, width=160))
     return printed.getvalue()
-
-
-@pytest.mark.parametrize(("order", "n"), [("1", 6), ("2", 12), ("initial", 9)])
-def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> None:
-    config = replace(config, order=order)  # type: ignore[arg-type]
-    printed = outcome(config)
-    table = pd.read_parquet(config.folder / "answers.parquet")
-    assert len(table) == n
-    saved = json.loads((config.folder / "results.json").read_text())
-    assert set(saved["results"]) == {"robust", "official"}
-    assert ("Both" in printed) == (order != "initial")
 
 
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,36 +171,6 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
         outcome(replace(config, setting="video"))
 
 
-def test_answer_sheets_by_hand(config: EvalConfig) -> None:
-    items = items_of(config, generated(config.data_seed))
-    right = [{"item_id": i.item_id, "reply": f" {i.key[0]}."} for i in items]
-    other = [
-        {
-            "item_id": i.item_id,
-            "reply": next(o.text for o in i.options if o.label not in i.key),
-        }
-        for i in items
-    ]
-    silent = [{"item_id": i.item_id, "reply": "the"} for i in items]
-    always_first = [
-        {"item_id": i.item_id, "reply": i.key[0] if i.condition == "FB" else o["reply"]}
-        for i, o in zip(items, other, strict=True)
-    ]
-    for sheet, expected in (
-        (right, (1, 1, 1, 0)),
-        (other, (0, 0, 0, 0)),
-        (silent, (0, 0, 0, 1)),
-        (always_first, (0, 1, 0, 0)),
-    ):
-        metrics = results_of(score(items, sheet), beliefs=True)["robust"]
-        found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
-        assert found == expected
-    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.key[0]})} for i in items]
-    for parser in ("robust", "official"):
-        assert results_of(score(items, in_json), beliefs=True)[parser]["Both"]["value"] == 1
-    assert results_of(score(items, right), beliefs=True)["official"]["invalid"]["value"] == 1
-
-
 def test_unknown_words_are_said_and_saved(
     config: EvalConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,36 +189,22 @@ def test_unknown_words_are_said_and_saved(
 
 
 @pytest.fixture
-def config_of_reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+def reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     # Batches of three cut stories.
     return EvalConfig(model=str(folders["qwen2-vl"]), out=tmp_path / "run", batch_size=3)
 
 
 def run(
-    config_of_reported: EvalConfig,
+    reported: EvalConfig,
 ) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
     """The saved answers and results, the cells of the printed table, and all that is printed."""
     printed = io.StringIO()
-    work(config_of_reported, console=Console(file=printed, width=160))
+    work(reported, console=Console(file=printed, width=160))
     text = printed.getvalue()
     rows = [line for line in text.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
-    table = pd.read_parquet(config_of_reported.folder / "answers.parquet")
-    return table, json.loads((config_of_reported.folder / "results.json").read_text()), cells, text
-
-
-def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list[Prompt]:
-    """Let the model reply by hand; returns what it is asked."""
-    seen: list[Prompt] = []
-
-    def replies(
-        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
-    ) -> list[Completion]:
-        seen.extend(prompts)
-        return replied(map(reply, prompts))
-
-    monkeypatch.setattr(SteeredModel, "replies", replies)
-    return seen
+    table = pd.read_parquet(reported.folder / "answers.parquet")
+    return table, json.loads((reported.folder / "results.json").read_text()), cells, text
 
 
 def values(saved: dict[str, Any]) -> dict[str, Any]:
@@ -337,7 +233,7 @@ CHOSEN = ["right", "right", "right", "right", "wrong", "right", "wrong", "right"
 
 
 @pytest.mark.parametrize("style", ["plain", "json"])
-def test_gridtom_from_planted_answers_to_the_table(config_of_reported, monkeypatch, style) -> None:
+def test_gridtom_from_planted_answers_to_the_table(reported, monkeypatch, style) -> None:
     monkeypatch.setattr(
         "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
     )
@@ -361,10 +257,10 @@ def test_gridtom_from_planted_answers_to_the_table(config_of_reported, monkeypat
             found.append([-0.5 if (o in own.answer) == wanted else -1.75 for o in labels])
         return found
 
-    seen = say(monkeypatch, reply)
+    seen = scripted_replies(monkeypatch, reply)
     monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
-    config_of_reported = replace(config_of_reported, options=True, limit=4, style=style)
-    table, saved, cells, text = run(config_of_reported)
+    reported = replace(reported, options=True, limit=4, style=style)
+    table, saved, cells, text = run(reported)
 
     own = [by_text[prompt.text] for prompt in seen]
     for prompt, question in zip(seen, own, strict=True):
@@ -405,7 +301,7 @@ def test_gridtom_from_planted_answers_to_the_table(config_of_reported, monkeypat
         }
     )
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)
-    lines = [json.loads(line) for line in (config_of_reported.folder / "answers.jsonl").open()][1:]
+    lines = [json.loads(line) for line in (reported.folder / "answers.jsonl").open()][1:]
     assert [line["reply"] for line in lines] == said
     assert {tuple(sorted(line["option_log_probs"])) for line in lines} == {(-1.75, -0.5)}
 
@@ -435,14 +331,14 @@ def test_gridtom_from_planted_answers_to_the_table(config_of_reported, monkeypat
         *("parser", "TB", "FB", "Both", "invalid")
     ]
     # What is kept is not asked again, and says the same.
-    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
-    again, same, shown, _ = run(config_of_reported)
+    scripted_replies(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    again, same, shown, _ = run(reported)
     pd.testing.assert_frame_equal(again, table)
     assert (same["results"], shown) == (saved["results"], cells)
 
 
 def test_bigtom_controls_are_neither_true_nor_false_beliefs(
-    config_of_reported, tmp_path, monkeypatch
+    reported, tmp_path, monkeypatch
 ) -> None:
     """Four stories in four conditions; what changes nothing is a condition of its own."""
     # Whether each story is answered rightly, by condition.
@@ -463,9 +359,9 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
         (wanted,) = [text for story, text in asked.items() if story in prompt.text]
         return next(line[0] for line in prompt.text.splitlines() if line.endswith(wanted))
 
-    say(monkeypatch, reply)
+    scripted_replies(monkeypatch, reply)
     data = official_data("made", "bigtom")
-    table, saved, cells, _ = run(replace(config_of_reported, task="bigtom", data=data))
+    table, saved, cells, _ = run(replace(reported, task="bigtom", data=data))
     assert dict(table.groupby("tag_condition")["robust_correct"].sum()) == {
         "TB": 4,
         "FB": 2,
@@ -542,7 +438,7 @@ class MadeJudge:
 
 
 def test_open_replies_from_planted_verdicts_to_the_agreement(
-    config_of_reported, tmp_path, monkeypatch
+    reported, tmp_path, monkeypatch
 ) -> None:
     def write(*references: str) -> None:
         kinds = ["Affect Recognition", "Grounding the Imagined"] * 2
@@ -563,15 +459,15 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     )
     monkeypatch.setattr("sally_anne.harness.judge.LocalJudge", lambda *_: judge)
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
-    say(
+    scripted_replies(
         monkeypatch,
         lambda prompt: next(r for n, r in said.items() if f"What is {n}?" in prompt.text),
     )
-    config_of_reported = replace(
-        config_of_reported, task="mimeqa", view="none", data=tmp_path / "data", judge="somebody"
+    reported = replace(
+        reported, task="mimeqa", view="none", data=tmp_path / "data", judge="somebody"
     )
-    config_of_reported = replace(config_of_reported, attn_implementation="eager")
-    table, saved, cells, _ = run(config_of_reported)
+    reported = replace(reported, attn_implementation="eager")
+    table, saved, cells, _ = run(reported)
     assert judge.asked == [f"What is {n}?" for n in range(4)]
     assert (opened["name"], opened["attn_implementation"]) == ("somebody", "eager")
     assert table["judge_correct"].tolist() == [True, False, False, True]
@@ -588,15 +484,15 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     labels = zip(table["item_id"], ("true", "false", "false", "false"), strict=True)
     pd.DataFrame(labels, columns=["item_id", "label"]).to_csv(tmp_path / "human.csv", index=False)
     judge.asked.clear()
-    _, saved, _, text = run(replace(config_of_reported, human=tmp_path / "human.csv"))
+    _, saved, _, text = run(replace(reported, human=tmp_path / "human.csv"))
     assert judge.asked == []
     assert (saved["agreement"]["agreement"], saved["agreement"]["kappa"]) == (0.75, 0.5)
     assert "judge and people agree on 75.0 % of 4 replies (kappa 0.50)" in text
 
     # The second reference is another one now: the reply is kept, its verdict is not.
-    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    scripted_replies(monkeypatch, lambda prompt: pytest.fail("asked again"))
     write("A rope.", "A bird.", "A dog.", "A door.")
-    table, saved, cells, _ = run(config_of_reported)
+    table, saved, cells, _ = run(reported)
     assert judge.asked == ["What is 1?"]
     assert table["judge_correct"].tolist() == [True, True, False, True]
     assert saved["results"]["judge"]["overall"]["value"] == 0.75

@@ -327,20 +327,6 @@ def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: 
         assert "Question" not in item.before and "Choose one" not in item.before
 
 
-def test_perspectives_that_are_cut_are_counted(
-    folders: dict[Family, Path],
-    tmp_path: Path,
-    recorder: Recorder,
-) -> None:
-    recorder.ended = False
-    config = config_of("gridtom", tmp_path, prompting="simtom", model=str(folders["qwen2-vl"]))
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=160))
-    saved = json.loads((config.folder / "results.json").read_text())
-    assert saved["counts"]["perspectives_cut"] == saved["counts"]["asked"] == 4
-    assert "4 of 4 perspectives, simtom's first step, were cut" in printed.getvalue()
-
-
 def test_an_endpoint_is_asked_twice_and_nothing_again(tmp_path: Path, server: Server) -> None:
     def answer(body: dict[str, Any]) -> Any:
         (message,) = body["messages"]

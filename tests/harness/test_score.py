@@ -212,22 +212,6 @@ def test_differences_are_b_minus_a_item_by_item() -> None:
     assert (found["FB"].low, found["FB"].high) == pytest.approx((low, high))
 
 
-def test_gains_in_accuracy_and_in_invalid_answers_are_told_apart() -> None:
-    """Of eight items two turn right and one wrong; one more is invalid, and three are no longer."""
-    a = sheet([(1, None), (None, 0), (1, None), (1, 0)])
-    b = sheet([(1, 1), (0, 0), (None, 1), (1, 0)])
-    found = paired_accuracy(a, b.sample(frac=1, random_state=0), bootstrap=60, seed=4, level=0.9)
-    assert {name: (e.value, e.n) for name, e in found.items()} == {
-        "overall": (1 / 8, 8),
-        "invalid": (-2 / 8, 8),
-    }
-    for name in ("correct", "invalid"):
-        joined = a.assign(gain=b[name].astype(int) - a[name].astype(int))
-        low, high = loop(joined, lambda rows: rows["gain"].mean(), 60, 4)
-        interval = found["overall" if name == "correct" else name]
-        assert (interval.low, interval.high) == pytest.approx((low, high))
-
-
 # Plain accuracy.
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -22,7 +22,7 @@ from sally_anne.data.items import Benchmark, Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
-from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.tasks import (
     Row,
     Subset,
@@ -34,7 +34,7 @@ from sally_anne.harness.tasks import (
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
-from tests.made_replies import replied
+from tests.made_replies import replied, scripted_replies
 
 pytestmark = pytest.mark.integration
 
@@ -52,20 +52,6 @@ def run(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], str]:
 def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     model = str(folders["qwen2-vl"])
     return EvalConfig(model=model, out=tmp_path / "run", batch_size=2, max_new_tokens=2)
-
-
-def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list[Prompt]:
-    """Let the model reply by hand; returns what it is asked."""
-    seen: list[Prompt] = []
-
-    def replies(
-        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
-    ) -> list[Completion]:
-        seen.extend(prompts)
-        return replied(map(reply, prompts))
-
-    monkeypatch.setattr(SteeredModel, "replies", replies)
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -101,30 +87,8 @@ def test_runs_end_to_end(config, tmp_path, task, build, view, n) -> None:
         assert {"robust", "official"} <= set(saved["results"])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "scores"), [("right", (1.0, 1.0, 1.0)), ("wrong", (0.0, 0.0, 0.0)), ("A", None)]
-)
-def test_bigtom_by_hand(config, tmp_path, monkeypatch, wanted, scores) -> None:
-    def answer(prompt: Prompt) -> str:
-        true = "In blue." if "true_belief" in prompt.text else "In red."
-        right = next(line[0] for line in prompt.text.splitlines() if line.endswith(true))
-        return {"right": right, "wrong": "AB"[right == "A"], "A": "A"}[wanted]
-
-    say(monkeypatch, answer)
-    table, saved, _ = run(replace(config, task="bigtom", data=made.bigtom(tmp_path / "data")))
-    found = saved["results"]["robust"]
-    if scores is not None:
-        belief = found["belief"]
-        assert tuple(belief[name]["value"] for name in ("TB", "FB", "Both")) == scores
-        assert found["overall"]["value"] == scores[0]
-    else:
-        assert found["overall"]["value"] == (table["answer"] == "A").mean()
-    assert found["belief"]["Both"]["n"] == 2
-    assert found["groups"]["variable"]["forward_belief"]["n"] == 4
-
-
 def test_mmtom_by_hand(config, tmp_path, monkeypatch) -> None:
-    seen = say(monkeypatch, lambda prompt: "(a)")
+    seen = scripted_replies(monkeypatch, lambda prompt: "(a)")
     data = made.mmtom_qa_frames(tmp_path / "data")
     _, saved, _ = run(replace(config, task="mmtom_qa", data=data))
     groups = saved["results"]["robust"]["groups"]
@@ -134,7 +98,9 @@ def test_mmtom_by_hand(config, tmp_path, monkeypatch) -> None:
 
 
 def test_muma_by_hand(config, tmp_path, monkeypatch) -> None:
-    seen = say(monkeypatch, lambda prompt: "C" if "LEAST" in prompt.text else "nobody knows")
+    seen = scripted_replies(
+        monkeypatch, lambda prompt: "C" if "LEAST" in prompt.text else "nobody knows"
+    )
     data = made.muma_tom(tmp_path / "data")
     table, saved, _ = run(replace(config, task="muma_tom", data=data))
     found = saved["results"]["robust"]
@@ -145,7 +111,7 @@ def test_muma_by_hand(config, tmp_path, monkeypatch) -> None:
 
 
 def test_moments_hidden_keys_and_submission(config, tmp_path, monkeypatch) -> None:
-    say(monkeypatch, lambda prompt: "B")
+    scripted_replies(monkeypatch, lambda prompt: "B")
     asked = replace(config, task="moments", view="text", data=made.moments(tmp_path / "data"))
     table, saved, printed = run(asked)
     assert saved["counts"] == {"asked": 3, "hidden": 1, "cut": 0, "missing": 0}
@@ -159,7 +125,7 @@ def test_moments_hidden_keys_and_submission(config, tmp_path, monkeypatch) -> No
 
 
 def test_moments_windows(config, tmp_path, monkeypatch) -> None:
-    seen = say(monkeypatch, lambda prompt: "B")
+    seen = scripted_replies(monkeypatch, lambda prompt: "B")
     asked = replace(config, task="moments", data=made.moments(tmp_path / "data"), frames=3)
     run(replace(asked, out=tmp_path / "full"))
     run(replace(asked, out=tmp_path / "focused", window="focused"))
@@ -171,7 +137,7 @@ def test_moments_windows(config, tmp_path, monkeypatch) -> None:
 
 
 def test_films_that_are_not_here(config, tmp_path, monkeypatch) -> None:
-    say(monkeypatch, lambda prompt: "B")
+    scripted_replies(monkeypatch, lambda prompt: "B")
     data = made.moments(tmp_path / "data")
     for path in (data / "videos").iterdir():
         path.unlink()
@@ -180,43 +146,6 @@ def test_films_that_are_not_here(config, tmp_path, monkeypatch) -> None:
         run(replace(asked, view="video"))
     _, saved, _ = run(replace(asked, view="text"))
     assert saved["counts"]["missing"] == 0
-
-
-def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
-    seen = say(monkeypatch, lambda prompt: "A rope." if "held" in prompt.text else "")
-    asked = replace(
-        config,
-        task="mimeqa",
-        data=made.mimeqa(tmp_path / "data"),
-        judge=str(folders["llava-next-video"]),
-        judge_words=("right", "wrong"),
-    )
-    table, saved, _ = run(asked)
-    # An untrained judge may say anything; an empty reply is wrong without asking it.
-    assert not table.loc[1, "judge_correct"]
-    assert set(saved["results"]) == {"judge"}
-    assert set(saved["results"]["judge"]["groups"]["category"]) == {
-        "Affect recognition",
-        "Grounding the imagined",
-    }
-    assert "from 0:00, 0:01, 0:02" in seen[0].text and "<frames>" not in seen[0].text
-    people = table.assign(label=table["judge_correct"].map({True: "true", False: "false"}))
-    people[["item_id", "label"]].to_csv(tmp_path / "human.csv", index=False)
-    _, saved, printed = run(replace(asked, human=tmp_path / "human.csv"))
-    assert (saved["agreement"]["agreement"], saved["agreement"]["n"]) == (1.0, 2)
-    assert "agree on 100.0 % of 2 replies" in printed
-    # Another judge reads what was said, and neither is asked twice.
-    count = len(seen)
-    other = replace(asked, judge_words=("red", "blue"))
-    run(other)
-    assert len(seen) == count
-    assert len(list(config.folder.glob("verdicts-*.jsonl"))) == 2
-    monkeypatch.setattr("sally_anne.harness.judge.LocalJudge.ask", lambda *_: pytest.fail("again"))
-    for judged in (asked, other):
-        run(judged)
-    assert len(seen) == count
-    with pytest.raises(HarnessError, match="--human"):
-        run(replace(asked, judge=None, human=tmp_path / "human.csv"))
 
 
 ABILITIES = [(f"a{n}", {"ability": ("a",)}) for n in range(8)]
@@ -330,7 +259,7 @@ def test_every_set_is_asked_and_broken_down(config, tmp_path, monkeypatch, task)
     data = getattr(sets, task)(tmp_path / "data")
     asked = replace(config, task=task, data=data, max_new_tokens=None)
     right = {item.text: item.key[0] for item in load_items(asked).items}
-    seen = say(monkeypatch, lambda prompt: right[prompt.text])
+    seen = scripted_replies(monkeypatch, lambda prompt: right[prompt.text])
     table, saved, printed = run(asked)
     count, wanted = NUMBERS[task]
     assert len(table) == len(seen) == count == saved["counts"]["asked"]
@@ -365,7 +294,7 @@ def test_true_and_false_beliefs_of_one_story(config, tmp_path, monkeypatch, task
         )
         return next((options[o] for o in ("blue_chest", "a blue chest", "No") if o in options), "A")
 
-    say(monkeypatch, reply)
+    scripted_replies(monkeypatch, reply)
     _, saved, printed = run(asked)
     found = saved["results"]["robust"]
     belief = [

@@ -264,20 +264,16 @@ def _belief(
     whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
     person = f"the {whose} agent"
     asked = belief_question(case, rooms)
-    if how.template is None:
-        parts = _own_words(context, asked, "the room", how.style, how.prompting, person)
-    else:
-        fields = {"context": context, "world": record.environment, "person": person}
-        fields |= {"question": case.question.question, "asked": asked}
-        fields |= _frame_fields(record, key_frames(case.nodes), how.setting)
-        parts = _filled(how.template, item_id, options, fields)
+    fields = {"context": context, "world": record.environment, "person": person}
+    fields |= {"question": case.question.question, "asked": asked}
+    fields |= _frame_fields(record, key_frames(case.nodes), how.setting)
     return Question(
         item_id=item_id,
         question=asked,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        **parts,
         options=options,
+        **_prompts(how, item_id, options, "the room", fields),
         answer=case.question.answer,
         **_shared(record, case, split, how.setting),
     )
@@ -294,20 +290,16 @@ def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Question
         item_id = f"{record.group}/initial/{number}"
         options = tuple(Option(colour, colour) for colour in question.choices)
         ticks = initial_ticks(record.nodes, question)
-        if how.template is None:
-            answer = "the colour, or a list of colours"
-            parts = _own_words(context, asked, answer, how.style, how.prompting)
-        else:
-            # The question itself names the colours.
-            fields = {"context": context, "world": record.initial_environment, "person": ""}
-            fields |= {"question": asked, "asked": asked}
-            fields |= _frame_fields(record, ticks, how.setting)
-            parts = _filled(how.template, item_id, options, fields)
+        fields = {"context": context, "world": record.initial_environment, "person": ""}
+        # The question itself names the colours.
+        fields |= {"question": asked, "asked": asked}
+        fields |= _frame_fields(record, ticks, how.setting)
+        form = "the colour, or a list of colours"
         yield Question(
             item_id=item_id,
             question=asked,
-            **parts,
             options=options,
+            **_prompts(how, item_id, options, form, fields),
             answers=question.answer,
             tags=tags,
             **_shared(record, case, split, how.setting, ticks),
@@ -354,33 +346,33 @@ def _frame_fields(record: StoryRecord, ticks: Sequence[int], setting: Setting) -
     return fields | {"frames": f"{notes[FRAMES_MARK]}\n"}
 
 
-def _filled(
-    template: str, item_id: str, options: Sequence[Option], fields: Mapping[str, str]
-) -> dict[str, str]:
-    """A prompt in the words of a template; the caption is the context without the world."""
-    caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
-    # The names of rooms and colours are their labels.
-    names = {"options": "\n".join(option.text for option in options)}
-    values = {**fields, "caption": caption, **option_fields(options), **names}
-    return {"text": fill(template, values, item_id, len(options))}
-
-
-def _own_words(
-    context: str, question: str, answer: str, style: Style, prompting: Prompting, person: str = ""
+def _prompts(
+    how: Wording, item_id: str, options: Sequence[Option], form: str, fields: Mapping[str, str]
 ) -> dict[str, Any]:
-    """An item's prompts; ``answer`` says what one is, ``person`` whose mind it is in."""
-    if prompting == "cot":
-        if style == "json":
-            answer = f'a JSON object, whose field "answer" holds {answer}'
-        text = f"{context}\n\nQuestion: {question}\n{THINK.format(form=answer)}"
-        return {"text": text, "reasons": True}
-    if prompting == "simtom":
-        before = f"{context}\n\n{retell(person, question)}"
-        return {"before": before, **_own_words(known(person), question, answer, style, "direct")}
-    if style == "plain":
-        return {"text": f"{context} Question: {question} Answer:"}
-    text = (
-        f"{context}\n\nQuestion: {question}\nReply with a JSON object and nothing else; its field "
-        f'"answer" holds {answer}.'
-    )
-    return {"text": text}
+    """A question's prompts from its fields; ``form`` says what an answer is."""
+    # The caption is the context without the world; the names of rooms and colours are their labels.
+    caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
+    names = {"caption": caption, "options": "\n".join(option.text for option in options)}
+    values = {**fields, **option_fields(options), **names}
+
+    def filled(template: str) -> str:
+        return fill(template, values, item_id, len(options))
+
+    if how.template is not None:
+        return {"text": filled(how.template)}
+    if how.prompting == "cot":
+        if how.style == "json":
+            form = f'a JSON object, whose field "answer" holds {form}'
+        words = f"{{context}}\n\nQuestion: {{asked}}\n{THINK.format(form=form)}"
+        return {"text": filled(words), "reasons": True}
+    words = "{context} Question: {asked} Answer:"
+    if how.style == "json":
+        words = (
+            "{context}\n\nQuestion: {asked}\nReply with a JSON object and nothing else; its field "
+            f'"answer" holds {form}.'
+        )
+    if how.prompting == "simtom":
+        before = filled(f"{{context}}\n\n{retell(fields['person'], '{asked}')}")
+        known_alone = words.replace("{context}", known(fields["person"]))
+        return {"before": before, "text": filled(known_alone)}
+    return {"text": filled(words)}
