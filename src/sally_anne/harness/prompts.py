@@ -40,25 +40,17 @@ def read_template(
     """
     with reading(path, HarnessError):
         text = path.read_text(encoding="utf-8")
-    try:
         parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
-    except ValueError as error:
-        raise HarnessError(f"{option} {path}: {error}; write {{{{ for a brace") from error
-    named = [name for name, _, _ in parts]
-    each = _EACH if "options" in fields else ()
-    if unknown := [name for name in named if name not in (*fields, *each)]:
-        raise HarnessError(
-            f"{option} {path}: there is no field {{{unknown[0]}}}; use {', '.join(fields)}"
-            + (", or option_1, label_1 and so on" if each else "")
-        )
-    if styled := [name for name, style, conversion in parts if style or conversion]:
-        raise HarnessError(
-            f"{option} {path}: write {{{styled[0]}}} alone, without ! or : behind its name"
-        )
-    for first, *others in needed:
-        if not {first, *others}.intersection(named):
-            instead = "".join(f" (or {{{name}}})" for name in others[:1])
-            raise HarnessError(f"{option} {path}: {{{first}}} is missing{instead}")
+    known = (*fields, *(_EACH if "options" in fields else ()))
+    for name, style, conversion in parts:
+        if name not in known or style or conversion:
+            raise HarnessError(
+                f"{option} {path}: {{{name}}} is not one of {', '.join(fields)}, option_1, label_1 "
+                "and so on; each stands alone in its braces"
+            )
+    for group in needed:
+        if not set(group) & {name for name, _, _ in parts}:
+            raise HarnessError(f"{option} {path}: {{{group[0]}}} is missing")
     return text
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, cast
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
@@ -131,7 +129,10 @@ class BenchmarkTask(Task):
             )
         notes = [benchmark.left_out] if benchmark.left_out else []
         if config.prompting == "few-shot":
-            words = _in_words(benchmark, how)
+            # Examples are in words, also where the question comes with frames or sound.
+            words = how
+            if how.view in (*WITH_FRAMES, *WITH_SOUND):
+                words = replace(how, view="text" if "text" in benchmark.views else "none")
             whole = [r for r in there if not missing_parts(benchmark, r, words)]
             shots = (config.shots, config.shots_seed)
             pool, asked = set_apart(whole, here, *shots)
@@ -299,13 +300,6 @@ def _own_words(record: Question, prompting: Prompting) -> str:
     return story + (_CHOICE if record.options else _OPEN) + ending
 
 
-def _in_words(benchmark: Benchmark, how: PromptConfig) -> PromptConfig:
-    """The view that examples have: in words where the asked one has frames or sound."""
-    if how.view not in (*WITH_FRAMES, *WITH_SOUND):
-        return how
-    return replace(how, view="text" if "text" in benchmark.views else "none")
-
-
 def _context(record: Question, how: PromptConfig) -> Context:
     context = record.context
     if how.window == "full":
@@ -328,28 +322,22 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
     """What an item shows or plays of its film, and how large that is, undecoded."""
     film: dict[str, Any] = {}
     if how.view in WITH_SOUND:
-        film |= {"sound": partial(_sound, media, how), "seconds": partial(_seconds, media, how)}
+        path = cast(Path, media.path)  # or the item was missing
+        start, end = window_of(media, how.window)
+        film["sound"] = lambda: read_sound(path, start, end)
+
+        def seconds() -> float:
+            """Seconds of the window that have sound; 0 where the film's header does not say."""
+            whole = seconds_of(path) or math.inf
+            left = min(whole, math.inf if end is None else end) - start
+            return left if 0 < left < math.inf else 0.0
+
+        film["seconds"] = seconds
     if how.view in WITH_FRAMES:
-        shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
-        film |= {"clip": partial(_frames, media, how), "shape": shape}
+        shown = (media, how.window, how.sampling)
+        film["clip"] = lambda: read_clip(*shown, how.most_pixels).frames
+        film["shape"] = partial(shape_of, *shown, how.most_pixels)
     return film
-
-
-def _frames(media: Media, how: PromptConfig) -> np.ndarray:
-    return read_clip(media, how.window, how.sampling, how.most_pixels).frames
-
-
-def _sound(media: Media, how: PromptConfig) -> np.ndarray:
-    assert media.path is not None  # or the item was missing
-    return read_sound(media.path, *window_of(media, how.window))
-
-
-def _seconds(media: Media, how: PromptConfig) -> float:
-    """Seconds of the window that have sound; 0 where the film's header does not say."""
-    assert media.path is not None
-    start, end = window_of(media, how.window)
-    left = min(seconds_of(media.path) or math.inf, math.inf if end is None else end) - start
-    return left if 0 < left < math.inf else 0.0
 
 
 def _notes(media: Media, how: PromptConfig) -> dict[str, str]:
