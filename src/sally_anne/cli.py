@@ -118,21 +118,21 @@ COMMANDS: dict[str, Command] = {
     ),
     "distractors": Command(
         "find questions that options alone answer",
-        "sally_anne.harness.distractors_run:run",
-        "sally_anne.harness.distractors:DistractorConfig",
+        "sally_anne.harness.distractors:run",
+        "sally_anne.harness.moments_config:DistractorConfig",
         resumes=True,
         page=True,
     ),
     "copilot": Command(
         "write wrong options that do not give the right one away",
-        "sally_anne.harness.copilot_run:run",
-        "sally_anne.harness.copilot:CopilotConfig",
+        "sally_anne.harness.copilot:run",
+        "sally_anne.harness.moments_config:CopilotConfig",
         resumes=True,
     ),
     "films": Command(
         "rank films by how social their synopses are",
-        "sally_anne.harness.films_run:run",
-        "sally_anne.harness.films:FilmsConfig",
+        "sally_anne.harness.films:run",
+        "sally_anne.harness.moments_config:FilmsConfig",
         resumes=True,
     ),
     "transcribe": Command(

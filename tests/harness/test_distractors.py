@@ -1,18 +1,27 @@
-"""Algorithm 1 by scorers made by hand."""
+"""Algorithm 1 by scorers made by hand, and whole checks with a shipped model."""
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
+from rich.console import Console
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.data.items import Option
-from sally_anne.harness.distractors_run import Verdict, assess, orders_of, reordered
+from sally_anne.data.moments import LABELS
+from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered, run
+from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.moments_config import DistractorConfig
 
 TEXTS = ("hope", "fear", "joy", "spite")
 OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict=True))
@@ -21,8 +30,8 @@ OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict
 def verdict(scorer, **options) -> Verdict:
     offered, seed = options.pop("options", OPTIONS), options.pop("seed", 0)
     orders = orders_of(len(offered), options.get("trials", 6), seed, options.get("exact", False))
-    said = ((order, scorer("Why?", reordered(offered, order))) for order in orders)
-    return assess(offered, "C", said, **options)
+    choices = ((order, scorer("Why?", reordered(offered, order))) for order in orders)
+    return assess(offered, "C", choices, **options)
 
 
 def by_text(*texts: str):
@@ -118,21 +127,133 @@ def test_reordered() -> None:
     )
 
 
+def record(name: str, texts: list[str], ability: str) -> dict[str, object]:
+    return {
+        "question_id": name,
+        "question": "where is the red agent ?",
+        "assigned_categories": [ability],
+        "options": dict(zip(LABELS, texts, strict=True)),
+        "movie_title": f"film {name}",
+        "video_url": f"https://vimeo.com/{len(name)}",
+        "t_0": 0.0,
+        "t_i": 1.0,
+        "t_j": 2.0,
+        "multimodal_cues": None,
+        "video_length": 3.0,
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    rooms = ["the red room", "the blue room", "the green room", "the purple room"]
+    records = [
+        record("x", rooms, "Beliefs"),
+        record("yy", rooms[::-1], "Knowledge"),
+        record("hidden", rooms, "Beliefs"),
+    ]
+    keys = [{"question_id": n, "correct_answer_key": k} for n, k in (("x", "A"), ("yy", "C"))]
+    (folder / "moments_validation_questions.json").write_text(json.dumps(records))
+    (folder / "moments_validation_keys.json").write_text(json.dumps(keys))
+    return folder
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> DistractorConfig:
+    return DistractorConfig(data=data, model="tiny-qwen2-vl", out=tmp_path / "run", batch_size=5)
+
+
+def check(config: DistractorConfig) -> tuple[pd.DataFrame, str]:
+    printed = io.StringIO()
+    table = run(config, console=Console(file=printed, width=160))
+    return table, printed.getvalue()
+
+
+@pytest.mark.integration
+def test_files_and_numbers(config: DistractorConfig) -> None:
+    table, printed = check(config)
+    assert list(table["item_id"]) == ["x", "yy"] and set(table["orders"]) == {6}
+    pd.testing.assert_frame_equal(pd.read_parquet(config.folder / "distractors.parquet"), table)
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["counts"] == {"questions": 2, "hidden": 1}
+    assert set(saved["results"]) == {"overall", "Beliefs", "Knowledge"}
+    assert saved["results"]["overall"]["no_context"]["value"] == table["correct"].mean()
+    assert saved["results"]["overall"]["biased"]["value"] == table["biased"].mean()
+    assert "Knowledge" in printed and "run folder" in printed
+
+
+@pytest.mark.integration
+def test_answers_are_those_of_highest_probability(config: DistractorConfig) -> None:
+    table, _ = check(replace(config, exact=True))
+    lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
+    answers = {line["item_id"]: line for line in map(json.loads, lines)}
+    assert len(answers) == 48
+    right = 0
+    for name, line in answers.items():
+        scores = line["log_probs"]
+        best = [i for i, score in enumerate(scores) if score == max(scores)]
+        assert line["label"] == (LABELS[best[0]] if len(best) == 1 else None)
+        question, order = name.split()
+        if question == "x" and line["label"] is not None:
+            right += order[LABELS.index(line["label"])] == "A"
+    assert table.loc[0, "right"] == right
+    assert table.loc[0, "chosen"] == answers["x ABCD"]["label"]
+
+
+@pytest.mark.integration
+def test_a_right_model_is_told_from_one_that_likes_a_place(
+    config: DistractorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def knows(self, prompts, options):
+        # Each label's line in the prompt says what it stands for.
+        return [
+            [-float("red" not in p.text.split(f"{label}. ")[1].split("\n")[0]) for label in labels]
+            for p, labels in zip(prompts, options, strict=True)
+        ]
+
+    monkeypatch.setattr(SteeredModel, "option_log_probs", knows)
+    table, _ = check(config)
+    # The red room is right in x, and wrong in yy.
+    assert list(table["right"]) == [6, 0] and list(table["biased"]) == [True, False]
+    assert list(table["correct"]) == [True, False]
+    first = replace(config, out=config.folder.with_name("first"), exact=True)
+    monkeypatch.setattr(
+        SteeredModel, "option_log_probs", lambda self, p, o: [[0.0, -1, -1, -1] for _ in p]
+    )
+    table, _ = check(first)
+    assert list(table["right"]) == [6, 6] and not table["biased"].any()
+
+
+@pytest.mark.integration
+def test_goes_on_where_it_was_stopped(
+    config: DistractorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = SteeredModel.option_log_probs
+    calls: list[int] = []
+
+    def once(self, prompts, options):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(len(prompts))
+        return score(self, prompts, options)
+
+    monkeypatch.setattr(SteeredModel, "option_log_probs", once)
+    with pytest.raises(KeyboardInterrupt):
+        check(config)
+    kept = (config.folder / "answers.jsonl").read_text()
+    assert len(kept.splitlines()) == 1 + 5
+    monkeypatch.setattr(SteeredModel, "option_log_probs", score)
+    table, _ = check(config)
+    assert (config.folder / "answers.jsonl").read_text().startswith(kept)
+    monkeypatch.setattr(SteeredModel, "option_log_probs", once)
+    again, _ = check(config)
+    pd.testing.assert_frame_equal(again, table)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"trials": 4}, "--threshold must be between 1 and --trials, got 5 and 4"),
-        ({"threshold": 0}, "--threshold"),
-        ({"options": OPTIONS[:2]}, "the right answer 'C' must be one of"),
-        ({"options": (*OPTIONS, Option("C", "x"))}, "must be one of"),
-        ({"scorer": lambda q, o: "E"}, "chose 'E', which is none of"),
-        (
-            {"options": tuple(Option(c, c) for c in "ABCDEFGH"), "exact": True},
-            "8 options have too many orders",
-        ),
-    ],
+    "change", [{"limit": 0}, {"threshold": 7}, {"threshold": 0}, {"split": "test"}]
 )
-def test_bad_input(change: dict, message: str) -> None:
-    change = dict(change)
-    with pytest.raises(HarnessError, match=message):
-        verdict(change.pop("scorer", by_text("joy")), **change)
+def test_bad_options(config: DistractorConfig, change: dict[str, object]) -> None:
+    with pytest.raises((HarnessError, OptionError)):
+        check(replace(config, **change))  # type: ignore[arg-type]

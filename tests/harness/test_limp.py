@@ -1,208 +1,414 @@
-"""LIMP end to end on a tiny model: films watched, questions judged, files left."""
+"""What LIMP reads: lists in any form, episodes from text and film, options as hypotheses."""
 
 from __future__ import annotations
 
-import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import av
 import numpy as np
-import pandas as pd
 import pytest
-import torch
-from rich.console import Console
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.limp import run as work
-from sally_anne.harness.limp_reading import from_json, read_entries
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning import judge_likely, posterior_of_judgements
-from sally_anne.harness.planning_config import LimpConfig
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
-from tests.data.muma_tom.records import silent, talking, write
+from sally_anne.core.folder import Journal
+from sally_anne.data.items import Context, Question
+from sally_anne.data.muma_tom import load
+from sally_anne.harness.limp import (
+    MOST,
+    Episode,
+    Hypothesis,
+    Person,
+    Sources,
+    Step,
+    actor_of,
+    agreement,
+    agreement_shares,
+    by_model,
+    by_rules,
+    choose_all,
+    from_json,
+    gather,
+    gather_all,
+    judge_all,
+    judge_step,
+    persons,
+    read_entries,
+    read_hypotheses,
+    read_list,
+    steps,
+    to_json,
+)
+from sally_anne.harness.planning import posterior_of_judgements
+from tests.harness.scripted import (
+    WHO,
+    ScriptedLikelihood,
+    ScriptedWriter,
+    goal,
+    logs,
+    question,
+    social,
+)
+from tests.shared_data import SOURCES, official_data
 
-pytestmark = pytest.mark.integration
+DEE = Person(("walks in", "takes the hat"), ("It lies there.",))
 
+CY = Person(("leaves",), ("Where is it?",))
 
-MODEL = "tiny-qwen2-vl"
+EPISODE = Episode({"Dee": DEE, "Cy": CY}, ("There is a hat.",))
 
-
-EPISODES = {
-    "42": {
-        "initial": ["There is a pear in the hall."],
-        "people": {
-            "Ada": {"actions": ["takes the pear from the hall", "puts the pear on the shelf"]},
-            "Bob": {"actions": ["takes the pear from the shelf", "puts the pear in the oven"]},
-        },
-    },
-    "4005": {
-        "initial": ["There is a hat in the box."],
-        "people": {
-            "Cy": {"actions": ["walks to the bed"], "utterances": ["Have you seen a hat?"]},
-            "Dee": {"utterances": ["It lies on the bed."]},
-        },
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_model(MODEL)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Two hand-made episodes with films of 45 frames."""
-    folder = write(tmp_path / "data", {"42": silent(), "4005": talking()})
-    (folder / "videos").mkdir()
-    rng = np.random.default_rng(0)
-    for name in ("42", "video_4005"):
-        with av.open(str(folder / "videos" / f"{name}.mp4"), "w") as container:
-            stream = container.add_stream("mpeg4", rate=10)
-            stream.width = stream.height = 84
-            for _ in range(45):
-                picture = rng.integers(0, 256, (84, 84, 3), dtype=np.uint8)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
-    return folder
+HYPOTHESIS = Hypothesis("a hat is there", "help Cy", "to find a hat")
 
 
-@pytest.fixture
-def config(data: Path, tmp_path: Path) -> LimpConfig:
-    return LimpConfig(data, model=MODEL, out=tmp_path / "run", batch_size=4, max_new_tokens=12)
+def test_steps_are_utterances_then_actions() -> None:
+    assert steps(DEE) == (
+        Step("utterance", "It lies there."),
+        Step("action", "walks in"),
+        Step("action", "takes the hat", ("walks in",)),
+    )
 
 
-@pytest.fixture
-def parsed(tmp_path: Path) -> Path:
-    path = tmp_path / "parsed.json"
-    path.write_text(json.dumps(EPISODES))
-    return path
+def test_utterances_are_judged_by_what_the_speaker_believes_and_was_asked() -> None:
+    text = judge_step(steps(DEE)[0], HYPOTHESIS, WHO, EPISODE)
+    for told in ("help Cy", "a hat is there", "to find a hat", 'Cy said: "Where is it?"'):
+        assert told in text
+    assert 'Then Dee said: "It lies there."' in text
+    assert "leaves" not in text and "There is a hat." not in text and "walks in" not in text
 
 
-def run(config: LimpConfig, loaded: LoadedModel, steering=None) -> tuple[pd.DataFrame, str]:
-    printed = io.StringIO()
-    console = Console(file=printed, width=160)
-    return work(config, steering, console, loaded), printed.getvalue()
+def test_actions_are_judged_by_what_was_done_before() -> None:
+    text = judge_step(steps(DEE)[2], HYPOTHESIS, WHO, EPISODE)
+    order = ["There is a hat.", "Cy: leaves", "Dee: walks in", "Then Dee: takes the hat", "A) "]
+    assert [text.index(told) for told in order] == sorted(text.index(told) for told in order)
+    first = judge_step(steps(DEE)[1], HYPOTHESIS, WHO, EPISODE)
+    assert "takes the hat" not in first
 
 
-def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> None:
-    seen: list[tuple[int, ...] | None] = []
-    generate = SteeredModel.generate
+def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.json"
+    bare = {"people": {"Ann": {}, "Bo": {"actions": None}}}
+    path.write_text(json.dumps({"7": to_json(EPISODE), "8": bare}))
+    read = {number: from_json(entry) for number, entry in read_entries(path).items()}
+    assert read == {"7": EPISODE, "8": Episode({"Ann": Person(), "Bo": Person()})}
 
-    def watching(self, prompts, max_new_tokens=16):
-        seen.extend(None if p.clip is None else p.clip.shape for p in prompts)
-        return generate(self, prompts, max_new_tokens)
 
-    monkeypatch.setattr(SteeredModel, "generate", watching)
-    table, printed = run(config, loaded)
-    # Frames 0, 20 and 40 of each film.
-    assert [shape for shape in seen if shape] == [(3, 84, 84, 3)] * 2
-    assert list(table["item_id"]) == ["42/1", "42/2", "4005/1", "4005/2"]
-    assert "run folder" in printed and "social_goal" in printed and "both forms" in printed
-    saved = json.loads((config.folder / "results.json").read_text())
-    assert saved["results"]["log"]["overall"]["n"] == 4
-    assert set(saved["results"]["official"]["groups"]) == {
-        "belief",
-        "belief_of_goal",
-        "social_goal",
+INITIAL = "before anybody acted"
+
+
+def no_film(item: Question) -> np.ndarray:
+    raise AssertionError("the film was asked for")
+
+
+def film(item: Question) -> np.ndarray:
+    return np.zeros((2, 28, 28, 3), np.uint8)
+
+
+def test_talk_and_a_watched_film() -> None:
+    writer = ScriptedWriter(
+        {
+            "frames of a film": "Cy walks to the bed and then to the box.",
+            "List what Cy does": '["walks to the bed", "takes the hat from the box"]',
+            INITIAL: '["There is a hat in the box."]',
+        }
+    )
+    found = gather(social(), WHO, Sources(writer, film))
+    dee = Person(utterances=("It lies on the bed.",))
+    cy = Person(("walks to the bed", "takes the hat from the box"), ("Have you seen a hat?",))
+    assert found == Episode({"Dee": dee, "Cy": cy}, ("There is a hat in the box.",))
+    assert [filmed for _, filmed in writer.asked] == [True, False, False]
+    assert "Cy walks to the bed and then" in writer.asked[1][0]
+    # Things that cannot be made out are named by what was said.
+    assert "Have you seen a hat?" in writer.asked[1][0]
+    assert "- takes the hat from the box" in writer.asked[2][0]
+
+
+def test_the_film_shows_whom_the_text_does_not_tell_of() -> None:
+    writer = ScriptedWriter(
+        {
+            "List what Dee does": "- takes the pear\n- puts the pear inside the oven",
+            "List what Cy does": "- puts the pear on the shelf",
+            INITIAL: "[]",
+        }
+    )
+    sources = Sources(writer, no_film, {"9": "Cy puts something on the shelf."})
+    found = gather(goal(), WHO, sources)
+    assert found.person("Dee").actions == ("takes the pear", "puts the pear inside the oven")
+    assert found.person("Cy").actions == ("puts the pear on the shelf",)
+    assert found.initial == ()
+    swapped = replace(goal(), context=Context(actions="Later Cy came; Dee had left."))
+    writer = ScriptedWriter({"List what Cy does": '["comes"]', INITIAL: "none"})
+    found = gather(swapped, WHO, Sources(writer, no_film, {"9": ("takes the pear",)}))
+    assert found.person("Dee").actions == ("takes the pear",)
+    assert found.person("Cy").actions == ("comes",)
+
+
+def test_parsed_episodes_are_taken_as_they_are() -> None:
+    episode = Episode({"Cy": Person(), "Dee": Person(("leaves",))})
+    sources = Sources(ScriptedWriter({}), no_film, None, {"9": episode})
+    assert gather(goal(), WHO, sources) == episode
+    wrong = replace(sources, parsed={"9": Episode({"Cy": Person(), "Eve": Person()})})
+    with pytest.raises(HarnessError, match="episode 9"):
+        gather(goal(), WHO, wrong)
+
+
+@pytest.mark.parametrize(("source", "count"), [("made", 2), ("published", 15)])
+def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
+    """The published requests to describe a film name the other person."""
+    folder = official_data(source, "muma_tom")
+    items = {item.group: item for item in load(folder)}
+    who = persons(list(items.values()))
+    entries = read_entries(folder / "actions_extracted.json")
+    silent = [item for item in items.values() if item.context.actions]
+    assert len(silent) == count
+    for item in silent:
+        actor = actor_of(item.context.actions, who[item.group], item.group)
+        filmed = (
+            who[item.group].other if actor == who[item.group].subject else who[item.group].subject
+        )
+        request = entries[item.group].get("prompt").text()
+        assert f"{filmed}, provide" in request
+
+
+EMPTY = Episode({"Dee": Person(), "Cy": Person()})
+
+
+def episode(*actions: str, initial: tuple[str, ...] = ()) -> Episode:
+    return Episode({"Cy": Person(actions), "Dee": Person()}, initial)
+
+
+def test_beliefs_under_a_given_goal() -> None:
+    item = question(
+        "Given all this, if Dee has been trying to hinder Cy from achieving his goal, what then?",
+        [
+            f"When giving information, Dee believed that there {x}"
+            for x in ("was a hat", "is a cup", "were two hats.")
+        ],
+    )
+    found = by_rules(item, WHO, EMPTY)
+    assert found == {
+        label: Hypothesis(belief, "hinder Cy", "to find what Cy asks for")
+        for label, belief in zip(
+            "ABC", ("there was a hat", "there is a cup", "there were two hats"), strict=True
+        )
     }
-    stored = pd.read_parquet(config.folder / "answers.parquet")
-    assert stored["label"].equals(stored["log_label"])
-    # The utterance is known without any model, so that talk is always judged.
-    talk = table[table["story"] == "4005"]
-    assert (talk["steps"] == 1).all() and (talk["problem"] == "").all()
-
-    seen.clear()
-    monkeypatch.setattr(SteeredModel, "option_log_probs", None)
-    again, _ = run(config, loaded)
-    assert seen == []
-    pd.testing.assert_frame_equal(table, again)
-    # A run's episodes serve another run as they are.
-    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
-    assert episodes["4005"].person("Dee").utterances == ("It lies on the bed.",)
 
 
-def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> None:
-    table, _ = run(replace(config, parsed=parsed), loaded)
-    assert (table["problem"] == "").all()
-    assert list(table["steps"]) == [2, 2, 1, 1]
-    lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
-    for row, record in zip(table.itertuples(), map(json.loads, lines), strict=True):
-        judged = {k: [(p, q) for p, q in pairs] for k, pairs in record["judged"].items()}
-        assert len({pair for pairs in judged.values() for pair in pairs}) > 1
-        found = posterior_of_judgements(judged)
-        labels = [None if pd.isna(x) else x for x in (row.log_label, row.official_label)]
-        assert labels == [found.choose(row.polarity), found.choose(row.polarity, "official")]
+def test_social_goals_under_what_is_known() -> None:
+    told = episode(initial=("There is a hat in the box.", "There is a hatpin here.", "A cup."))
+    found = by_rules(social(), WHO, told)
+    assert found is not None
+    assert {h.belief for h in found.values()} == {"There is a hat in the box."}
+    goals = [found[label].social_goal for label in "ABC"]
+    assert goals == ["help Cy", "hinder Cy", "neither help nor hinder Cy"]
+    unknown = by_rules(social(), WHO, EMPTY)
+    assert unknown and unknown["A"].belief == "Dee knows what is on the bed"
 
 
-def test_likelihoods_are_the_models_own(loaded) -> None:
-    texts = ["Is it likely? A) yes B) no", "The red room.", "Where is the blue agent now?"]
-    model = SteeredModel(loaded)
-    found = judge_likely(model, 2, texts)
-    for text, pair in zip(texts, found, strict=True):
-        alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
-        assert pair == pytest.approx(tuple(alone), abs=1e-4)
-    assert len({round(p, 4) for p, _ in found}) == 3
+@pytest.mark.parametrize(
+    ("actions", "wish"),
+    [
+        (("takes the pear from the hall", "puts the pear on the shelf."), "on the shelf"),
+        (("puts the pear on the bed", "puts the pear into a box"), "into a box"),
+        (("puts the pearl on the bed", "puts the cup on the shelf"), "stay where Cy put it"),
+        ((), "stay where Cy put it"),
+    ],
+)
+def test_goals_believed(actions: tuple[str, ...], wish: str) -> None:
+    assert by_rules(goal(), WHO, episode(*actions)) == {
+        "A": Hypothesis("", "help Cy", "to place the pear inside the oven"),
+        "B": Hypothesis("", "hinder Cy", f"to have the pear {wish}"),
+        "C": Hypothesis("", "neither help nor hinder Cy", "something that Dee does not know"),
+    }
 
 
-def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, monkeypatch) -> None:
-    shape = find_geometry(loaded.model)
-    theta = torch.randn(2, shape.head_dim, generator=torch.Generator().manual_seed(0))
-    vector = SteeringVector(
-        heads=((6, 1), (7, 4)),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([1.0, 1.0]),
-        n_layers=shape.n_layers,
-        n_heads=shape.n_heads,
-        alpha=12.0,
+def test_another_wording_is_read_by_the_writer() -> None:
+    item = question("What is it that Dee wants?", ["To help.", "To hinder.", "Nothing."])
+    writer = ScriptedWriter(
+        {"What is it that Dee wants?": str({x: {"social_goal": x * 2} for x in "ABC"})}
     )
-    vector.save(tmp_path / "vector")
-    config = replace(config, limit=1)
-    plain, _ = run(config, loaded)
-    steered, _ = run(replace(config, out=tmp_path / "steered"), loaded, vector)
-    assert (plain["log_scores"] != steered["log_scores"]).all()
-    read = [
-        (folder / "episodes.json").read_text() for folder in (config.folder, tmp_path / "steered")
-    ]
-    assert read[0] == read[1]
-
-    # A vector's folder does as well, and what identifies it is kept.
-    by_command = tmp_path / "by-command"
-    work(
-        replace(config, parsed=parsed, out=by_command, steer=tmp_path / "vector", mode="official"),
-        console=Console(file=io.StringIO()),
-        loaded=loaded,
-    )
-    saved = json.loads((by_command / "results.json").read_text())
-    assert saved["about"]["steering"]["alpha"] == 12.0
-    assert saved["mismatch"] == ""
-    stored = pd.read_parquet(by_command / "answers.parquet")
-    assert (
-        saved["drawn"]["groups"] == list(stored["story"].unique()) == list(plain["story"].unique())
-    )
-    assert stored["correct"].equals(stored["official_correct"])
+    assert by_rules(item, WHO, EMPTY) is None
+    found = by_model(item, WHO, episode("takes a pear"), writer)
+    assert found == {x: Hypothesis("", x * 2, "") for x in "ABC"}
+    assert "B. To hinder." in writer.asked[0][0] and "- takes a pear" in writer.asked[0][0]
+    assert by_model(item, WHO, EMPTY, lambda prompt: "no idea") is None
 
 
-def test_accounts_in_place_of_films(config, loaded, data, tmp_path) -> None:
-    for film in (data / "videos").iterdir():
-        film.unlink()
-    with pytest.raises(HarnessError, match="episode 42: its film is not in .*--actions"):
-        run(config, loaded)
-    path = tmp_path / "actions.json"
-    path.write_text(json.dumps({"42": {"action": ["takes the pear"]}}))
-    config = replace(config, actions=path)
-    with pytest.raises(HarnessError, match="has no entry for episode 4005"):
-        run(config, loaded)
-    path.write_text(json.dumps({k: {"action": ["takes the pear"]} for k in ("42", "4005")}))
-    run(config, loaded)
-    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
-    assert episodes["42"].person("Ada").actions == ("takes the pear",)
-    assert episodes["4005"].person("Cy").actions == ("takes the pear",)
-    # Another file of actions is another run.
-    path.write_text(json.dumps({k: {"action": ["takes a hat"]} for k in ("42", "4005")}))
-    with pytest.raises(HarnessError, match="holds another run: actions is"):
-        run(config, loaded)
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_rules_know_all_options_in_the_published_wording(source: str) -> None:
+    items = load(official_data(source, "muma_tom"))
+    who = persons(items)
+    for item in items:
+        pair = who[item.group]
+        found = by_rules(item, pair, Episode({pair.subject: Person(), pair.other: Person()}))
+        assert found is not None and list(found) == ["A", "B", "C"], item.item_id
+        assert len(set(found.values())) == 3, item.item_id
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '["walks to the bed", "takes the hat"]',
+        'Sure!\n```json\n["walks to the bed",\n "takes the hat"]\n```\nDone.',
+        "Actions: ['walks to the bed', 'takes the hat']",
+        "He [maybe] does: [\"walks to the bed\", 'takes the hat',]",
+        "- walks to the bed\n- takes the hat\n",
+        "Here they are:\n1. walks to the bed\n2) takes the hat",
+        "walks to the bed\ntakes the hat\n",
+        "walks to the bed; takes the hat",
+        '["walks to the bed", "", "None", "takes the hat", "takes  the hat"]',
+    ],
+)
+def test_lists_of_all_forms(reply: str) -> None:
+    assert read_list(reply) == ("walks to the bed", "takes the hat")
+
+
+@pytest.mark.parametrize("reply", ["", "[]", "None.", "nothing", " \n", '["n/a"]', "```\n```"])
+def test_empty_lists(reply: str) -> None:
+    assert read_list(reply) == ()
+
+
+def test_long_replies_are_cut() -> None:
+    assert len(read_list("\n".join(f"- step {i}" for i in range(500)))) == MOST
+
+
+A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"A": {"belief": "a hat is there", "social_goal": "help Cy", "believed_goal": "none"},'
+        ' "B": {"believed_goal": "the hat"}}',
+        'So: {"Option a.": {"Belief": "a hat is there", "Social goal": "help Cy"},'
+        ' "b": {"Believed Goal": "the  hat", "belief": null}, "C": 1}',
+        "{'A': {'belief': 'a hat is there', 'social_goal': 'help Cy'}, "
+        "'B': {'believed_goal': 'the hat'}}",
+    ],
+)
+def test_hypotheses_of_all_forms(reply: str) -> None:
+    assert read_hypotheses(reply, ("A", "B")) == {"A": A, "B": B}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I cannot tell.",
+        '{"A": {"belief": "x"}}',
+        '{"A": {"belief": "x"}, "B": {}}',
+        '{"A": {"belief": "x"}, "B": {"belief": 3}}',
+        '{"A": "x", "B": "y"}',
+    ],
+)
+def test_hypotheses_that_are_not_all_there(reply: str) -> None:
+    assert read_hypotheses(reply, ("A", "B")) is None
+
+
+PIECES = ("[", "]", "{", "}", '"', "'", ",", ":", "A", "belief", "\\", "\n", "- ", "1.", "\0", "né")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=40))
+def test_any_reply_is_read(reply: str) -> None:
+    assert all(isinstance(text, str) and text for text in read_list(reply))
+    assert read_hypotheses(reply, ("A",)) is None or reply
+
+
+@pytest.mark.parametrize("bracket", "[{")
+def test_thousands_of_brackets(bracket: str) -> None:
+    reply = bracket * 20_000
+    assert isinstance(read_list(reply), tuple)
+    assert read_hypotheses(reply, ("A",)) is None
+
+
+HAT = "There is a hat in the box."
+
+TALK = Episode({"Dee": Person((), ("It lies on the bed.",)), "Cy": Person((), ("Hat?",))}, (HAT,))
+
+AIMS = ("Helping Cy.", "She hinders Cy", "indifferent")
+
+
+def latents(belief: str, aims: tuple[str, ...] = AIMS) -> str:
+    """A model's reply: one belief, an aim an option."""
+    minds = {x: {"belief": belief, "social_goal": aim} for x, aim in zip("ABC", aims, strict=True)}
+    return json.dumps(minds)
+
+
+def answered(folder: Path, reply: str, **forms) -> tuple[list, ScriptedLikelihood]:
+    writer = ScriptedWriter({"For each option, tell": reply})
+    sources = Sources(writer, None, None, {"7": TALK})
+    model = ScriptedLikelihood(lambda prompt: (0.5, 0.5))
+    with Journal(folder / "e.jsonl", {}) as kept, Journal(folder / "a.jsonl", {}) as journal:
+        episodes = gather_all([social()], sources, kept)
+        return judge_all([social()], episodes, sources, model, journal, **forms), model
+
+
+def test_the_model_s_latents_are_judged_and_compared(tmp_path: Path) -> None:
+    (kept,), model = answered(tmp_path, latents("a hat in the box"), latents="model")
+    assert kept["hypotheses"]["B"]["social_goal"] == "She hinders Cy"
+    assert kept["rules"]["B"]["social_goal"] == "hinder Cy"
+    assert all("believes: a hat in the box" in prompt for prompt in model.asked)
+    found = [agreement(kept)]
+    assert found == [{"belief": True, "social_goal": True}]
+    shares = agreement_shares([*found, {"belief": False, "social_goal": True}, None])
+    assert shares == {"n": 2, "all": 0.5, "belief": 0.5, "social_goal": 1.0}
+    assert agreement_shares([None]) == {"n": 0}
+
+
+def test_rules_come_first_by_default(tmp_path: Path) -> None:
+    (kept,), _ = answered(tmp_path, "?")
+    assert kept["hypotheses"]["A"]["social_goal"] == "help Cy" and "rules" not in kept
+    assert agreement(kept) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "read", "found"),
+    [
+        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is inside the box"), True),
+        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is on the bed"), False),
+        (Hypothesis("There is a hat in the box."), Hypothesis(), False),
+        (Hypothesis("", "help Cy"), Hypothesis("anything", "Hindering"), False),
+        (Hypothesis("", "neither help nor hinder Cy"), Hypothesis("", "not helping"), True),
+        (Hypothesis("", "", "to put the pear on a shelf"), Hypothesis("", "", "pear, shelf"), True),
+    ],
+)
+def test_what_is_the_same(rule: Hypothesis, read: Hypothesis, found: bool) -> None:
+    alike = agreement({"rules": {"A": asdict(rule)}, "hypotheses": {"A": asdict(read)}})
+    assert alike and list(alike.values()) == [found]
+
+
+def test_what_rules_say_in_general_is_not_compared() -> None:
+    rule = Hypothesis("Dee knows what is on the bed", "", "to find what Cy asks for")
+    read = Hypothesis("a hat", "", "the hat")
+    answer = {"rules": {"A": asdict(rule)}, "hypotheses": {"A": asdict(read)}}
+    assert agreement(answer) is None
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_utterances_with_and_without_the_goal_that_is_believed(told: bool) -> None:
+    mind = Hypothesis("a hat", "help Cy", "to wear a hat")
+    (step,) = steps(TALK.person("Dee"))
+    assert ("to wear a hat" in judge_step(step, mind, WHO, TALK, told)) is told
+    acting = Episode({"Dee": Person(("leaves",)), "Cy": Person()})
+    (step,) = steps(acting.person("Dee"))
+    assert "to wear a hat" in judge_step(step, mind, WHO, acting, told)
+
+
+def test_the_model_has_the_last_word(tmp_path: Path) -> None:
+    items = [social(), social("least", "A", "2"), social(number="3")]
+    judged = {"A": logs((0.2, 0.8)), "B": logs((0.6, 0.4)), "C": logs((0.2, 0.8))}
+    answers = [{"judged": judged}, {"judged": judged}, {"problem": "?"}]
+    asked: list[str] = []
+
+    def write(prompt: str) -> str:
+        asked.append(prompt)
+        return "B" if "MOST" in prompt else "Either A or C."
+
+    with Journal(tmp_path / "c.jsonl", {}) as journal:
+        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
+        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
+    # Once each, and not where nothing was judged.
+    assert len(asked) == 2
+    assert "A. When giving information, Dee has been trying to help" in asked[0]
+    assert [f"{p:.4f}" in asked[0] for p in (0.2, 0.6)] == [True, True]
+    assert posterior_of_judgements(judged).choose("most") == "B"

@@ -24,9 +24,7 @@ from tests.harness.chat_server import Server, Step, completion, serving
 
 pytestmark = pytest.mark.integration
 
-
 KEY = "sk-secret-limp"
-
 
 LIKELY = 0.9
 
@@ -94,9 +92,8 @@ def config(data: Path, tmp_path: Path, server: Server, monkeypatch) -> LimpConfi
     )
 
 
-def worked(config: LimpConfig) -> tuple[pd.DataFrame, str]:
-    printed = io.StringIO()
-    return run(config, console=Console(file=printed, width=160), frames=film), printed.getvalue()
+def worked(config: LimpConfig) -> pd.DataFrame:
+    return run(config, console=Console(file=io.StringIO()), frames=film)
 
 
 def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, server: Server) -> None:
@@ -110,7 +107,7 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
             perceiver_prices=(1.0, 4.0),
             endpoint_fields='{"seed": 5}',
         )
-        table, printed = worked(config)
+        table = worked(config)
         watched = [body for _, _, body in other.seen]
     assert [body["model"] for body in watched] == ["watcher"] * 2
     kinds = [part["type"] for body in watched for part in body["messages"][-1]["content"]]
@@ -120,7 +117,6 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
     assert {body["seed"] for body in asked + watched} == {5}
     assert all(isinstance(body["messages"][-1]["content"], str) for body in asked)
     assert table["log_correct"].all() and (table["problem"] == "").all()
-    assert "reader, behind an endpoint" in printed and "endpoint of the perceiver: 2" in printed
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["about"]["perceiver"]["endpoint_model"] == "watcher"
     spent = saved["endpoints"]["perceiver"]["cost"]
@@ -130,7 +126,7 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
 
     # Both addresses are gone, and nothing has to be asked again.
     server.answer = other.answer = None
-    again, _ = worked(config)
+    again = worked(config)
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(HarnessError, match="holds another run"):
         worked(replace(config, perceiver_model="another"))
@@ -152,12 +148,11 @@ def test_the_model_reads_the_options_and_has_the_last_word(
 
     server.answer = reading
     config = replace(config, latents="model", utterance_goal=False)
-    plain, printed = worked(config)
-    assert "the model and the rules read the same out of the options in 0.0 % of 4" in printed
+    plain = worked(config)
     assert not plain["latents_agree"].any() and "model_label" not in plain
     # All hypotheses are the same, so that the posterior chooses none of them; the model does.
     asked = len(server.seen)
-    table, printed = worked(replace(config, choice="model"))
+    table = worked(replace(config, choice="model"))
     assert len(server.seen) == asked + 4
     assert plain["log_invalid"].all() and set(table["model_label"]) == {"B"}
     saved = json.loads((config.folder / "results.json").read_text())
@@ -165,7 +160,7 @@ def test_the_model_reads_the_options_and_has_the_last_word(
     assert saved["results"]["latents"]["n"] == 4 and saved["about"]["latents"] == "model"
     stored = pd.read_parquet(config.folder / "answers.parquet")
     assert stored["label"].equals(stored["model_label"])
-    with pytest.raises(HarnessError, match="holds another run: utterance_goal is False there"):
+    with pytest.raises(HarnessError, match="holds another run: utterance_goal"):
         worked(replace(config, utterance_goal=True))
 
 
@@ -181,25 +176,9 @@ def test_what_was_asked_is_kept_when_an_endpoint_fails(config: LimpConfig, serve
     answered = {json.dumps(body) for _, _, body in server.seen[:9]}
     server.seen.clear()
     server.answer = planner
-    table, _ = worked(config)
+    table = worked(config)
     assert table["log_correct"].all() and server.seen
     assert not answered & {json.dumps(body) for _, _, body in server.seen}
-
-
-def test_a_limit_holds_for_both_models(config: LimpConfig, server: Server) -> None:
-    config = replace(config, endpoint_limit=0.0003, batch_size=1)
-    with pytest.raises(HarnessError, match="spending limit is reached"):
-        worked(config)
-    assert 0 < len(server.seen) < 10
-
-
-def test_an_endpoint_without_probabilities_is_named(config: LimpConfig, server: Server) -> None:
-    def untold(body: dict[str, Any]) -> Step:
-        return (200, completion("A")) if "logprobs" in body else planner(body)
-
-    server.answer = untold
-    with pytest.raises(HarnessError, match="reader at http.* gives no probabilities"):
-        worked(replace(config, endpoint_prices=None))
 
 
 def test_a_step_that_is_filtered_leaves_its_question_open(
@@ -211,10 +190,10 @@ def test_a_step_that_is_filtered_leaves_its_question_open(
         return planner(body)
 
     server.answer = filtered
-    table, printed = worked(config)
+    table = worked(config)
     problems = dict(zip(table["item_id"], table["problem"], strict=True))
     assert problems.pop("4005/2") == "the endpoint's filter held a step back"
-    assert set(problems.values()) == {""} and "1 questions without an answer" in printed
+    assert set(problems.values()) == {""}
     assert table.set_index("item_id")["log_invalid"]["4005/2"]
 
 

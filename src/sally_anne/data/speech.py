@@ -199,8 +199,8 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
                 problems.append(str(error))
             bar.advance(task)
     results = {
-        name: _errors(read_transcript(path), read_transcript(config.folder / f"{name}.srt"))
-        for name, path in references.items()
+        name: _errors(reference, read_transcript(config.folder / f"{name}.srt"))
+        for name, reference in references.items()
         if (config.folder / f"{name}.srt").exists()
     }
     if results:
@@ -240,68 +240,63 @@ def _clock(seconds: float) -> str:
 def _films(data: Path) -> dict[str, Path]:
     """Files with sound by name; of two files of one name the ending that is listed first."""
     suffixes = (*VIDEOS, *SOUNDS)
-    if not data.exists():
-        raise BenchmarkError(f"{data}: is not there; give a film, a sound file or a folder of them")
-    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    files = sorted(data.iterdir()) if data.is_dir() else [data] if data.exists() else []
     files = [path for path in files if path.suffix.lower() in suffixes]
     if not files:
-        raise BenchmarkError(f"{data}: holds no films or sounds; they end in {', '.join(suffixes)}")
+        raise BenchmarkError(
+            f"{data}: must be a film, a sound file or a folder of them; they end in "
+            f"{', '.join(suffixes)}"
+        )
     ranked = sorted(files, key=lambda path: suffixes.index(path.suffix.lower()), reverse=True)
     return dict(sorted({path.stem: path for path in ranked}.items()))
 
 
-def _references(folder: Path, films: dict[str, Path]) -> dict[str, Path]:
-    """The user's transcripts of these films; all are read once, so that bad ones are named now."""
-    references = {}
-    for name in films:
-        paths = [folder / f"{name}{suffix}" for suffix in (".srt", *SUFFIXES)]
-        if path := next((path for path in paths if path.exists()), None):
-            read_transcript(path)
-            references[name] = path
-    if not references:
+def _references(folder: Path, films: dict[str, Path]) -> dict[str, tuple[Utterance, ...]]:
+    """The user's transcripts of these films."""
+    paths = {
+        name: path
+        for name in films
+        for suffix in (*SUFFIXES, ".srt")
+        if (path := folder / f"{name}{suffix}").exists()
+    }
+    if not paths:
         raise BenchmarkError(
             f"--reference {folder}: has no transcript of {next(iter(films))!r} or any other film; "
             f"they are named as the films and end in {', '.join(SUFFIXES)}"
         )
-    return references
+    return {name: read_transcript(path) for name, path in paths.items()}
 
 
 def _require_same(folder: Path, about: dict[str, Any]) -> None:
     path = folder / CONFIG
-    there = json.loads(path.read_text(encoding="utf-8")).get("about", {}) if path.exists() else {}
-    for name, value in about.items() if path.exists() else ():
-        if there.get(name) != value:
-            raise FolderError(
-                f"{folder} holds transcripts of another {name} ({there.get(name)}, not {value}); "
-                "choose another --out"
-            )
+    there = json.loads(path.read_text(encoding="utf-8"))["about"] if path.exists() else about
+    if other := [name for name, value in about.items() if there.get(name) != value]:
+        raise FolderError(
+            f"{folder} holds transcripts of another {other[0]} ({there.get(other[0])}, not "
+            f"{about[other[0]]}); choose another --out"
+        )
 
 
-def _errors(reference: Sequence[Utterance], found: Sequence[Utterance]) -> dict[str, Any]:
+def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict[str, Any]:
     words = words_of(reference)
     errors: dict[str, Any] = {"words": len(words)}
-    errors["word_errors"] = word_errors(words, words_of(found))
+    errors["word_errors"] = word_errors(words, words_of(speech))
     # Speech of nobody would be a speaker of its own.
-    if all(one.speaker for one in reference) and any(one.speaker for one in found):
-        missed, confused, seconds = speaker_errors(reference, found)
+    if all(one.speaker for one in reference) and any(one.speaker for one in speech):
+        missed, confused, seconds = speaker_errors(reference, speech)
         errors |= {"missed": missed, "confused": confused, "seconds": seconds}
     return errors
 
 
 def _print(console: Console, results: dict[str, dict[str, Any]]) -> None:
-    def share(part: float, whole: float) -> str:
-        return f"{100 * part / whole:.1f}" if whole else ""
-
     table = Table(title="Errors against the reference (%)")
     for number, name in enumerate(("film", "words", "WER", "speech (s)", "DER")):
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for name, one in results.items():
-        seconds = one.get("seconds", 0.0)
-        table.add_row(
-            escape(name),
-            str(one["words"]),
-            share(one["word_errors"], one["words"]),
-            f"{seconds:.1f}" if seconds else "",
-            share(one.get("missed", 0.0) + one.get("confused", 0.0), seconds),
-        )
+        cells = [escape(name), str(one["words"]), "", "", ""]
+        if one["words"]:
+            cells[2] = f"{100 * one['word_errors'] / one['words']:.1f}"
+        if seconds := one.get("seconds"):
+            cells[3:] = f"{seconds:.1f}", f"{100 * (one['missed'] + one['confused']) / seconds:.1f}"
+        table.add_row(*cells)
     console.print(table)

@@ -19,12 +19,10 @@ SUFFIXES = (".json", ".srt", ".vtt")
 # Hours may be left out in WebVTT; SRT has a comma before the thousandths.
 _TIME = r"(?:([0-9]{1,9}):)?([0-5]?[0-9]):([0-5]?[0-9])[.,]([0-9]{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-# Patterns are searched up to the last closing mark only: looking for the end of each open tag would
-# take the square of a text's length.
-_SRT_TAG = re.compile(r"</?(?:[biu]|font[^>]*)>", re.IGNORECASE)
-_SRT_STYLE = re.compile(r"\{\\[^}]*\}")
-_VTT_MARKUP = re.compile(r"<[^>]*>")
-_VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^>]+)>")
+# No mark holds another, so that a text of open ones does not take the square of its length.
+_SRT_MARKUP = re.compile(r"</?(?:[biu]|font[^<>]*)>|\{\\[^{}]*\}", re.IGNORECASE)
+_VTT_MARKUP = re.compile(r"<[^<>]*>")
+_VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^<>]+)>")
 # WhisperX writes "[SPEAKER_00]: text" into subtitles.
 _SPEAKER = re.compile(r"\[([^\[\]]{1,60})\]:\s*(?=\S)")
 # Blocks of WebVTT that hold no speech.
@@ -103,7 +101,7 @@ def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
     """
 
     def words(raw: str) -> tuple[str, str]:
-        return _speaker(_without(_SRT_TAG, ">", _without(_SRT_STYLE, "}", raw)), "")
+        return _speaker(_SRT_MARKUP.sub("", raw), "")
 
     return _in_order(_cue(block, where, words) for block in _blocks(text))
 
@@ -115,9 +113,9 @@ def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
     """
 
     def words(raw: str) -> tuple[str, str]:
-        voice = _VTT_VOICE.search(raw, 0, raw.rfind(">") + 1)
-        plain = _unescaped(_without(_VTT_MARKUP, ">", raw))
-        return _speaker(plain, _line(_unescaped(voice[1])) if voice else "")
+        voice = _VTT_VOICE.search(raw)
+        plain = html.unescape(_VTT_MARKUP.sub("", raw))
+        return _speaker(plain, _line(html.unescape(voice[1])) if voice else "")
 
     blocks = list(_blocks(text))
     if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
@@ -211,18 +209,6 @@ def _seconds(parts: Sequence[str | None]) -> float:
     hours, minutes, seconds, rest = parts
     whole = int(hours or 0) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
     return float(f"{whole}.{rest}")
-
-
-def _without(markup: re.Pattern[str], closing: str, text: str) -> str:
-    end = text.rfind(closing) + 1
-    return markup.sub("", text[:end]) + text[end:]
-
-
-def _unescaped(text: str) -> str:
-    try:
-        return html.unescape(text)
-    except ValueError:  # a character's number of thousands of digits
-        return text
 
 
 def _speaker(text: str, speaker: str) -> tuple[str, str]:

@@ -33,18 +33,17 @@ from sally_anne.data.mmtom_qa.scenes import (
     read_actions,
     thing_of,
 )
-from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
+from sally_anne.harness.chat_endpoint import Budget
 from sally_anne.harness.config import saved_options
-from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.planning import (
     ANSWERS,
     Answer,
-    FilteredError,
     answer_all,
     check_planning,
     finish,
     judge,
     judge_likely,
+    keep_usage,
     likely_prompt,
     open_models,
     posterior_of_judgements,
@@ -105,9 +104,13 @@ class Step:
 
 def hypotheses(question: Question, contents: Contents) -> dict[str, Hypothesis] | None:
     """The hypothesis of each option, by label; None if their wording is not known."""
-    read = {o.label: _hypothesis(question.question, o.text, contents) for o in question.options}
-    complete = {label: entry for label, entry in read.items() if entry}
-    return complete if len(complete) == len(read) else None
+    minds = {}
+    for option in question.options:
+        mind = _hypothesis(question.question, option.text, contents)
+        if mind is None:
+            return None
+        minds[option.label] = mind
+    return minds
 
 
 def _hypothesis(question: str, option: str, contents: Contents) -> Hypothesis | None:
@@ -286,13 +289,12 @@ def run(
     vector = check_planning(config, vector)
     if config.likelihood == "reply" and config.endpoint is not None:
         raise HarnessError(
-            "--likelihood reply needs a model here: an endpoint says how probable its own replies "
-            "are, and not a given one; take judged"
+            "--likelihood reply needs a model here: an endpoint scores no given reply; take judged"
         )
     every = MMTOM_QA.load(config.data)
-    items, drawn = sample_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
-    if drawn:
-        console.print(str(drawn), soft_wrap=True)
+    items, subset = sample_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
+    if subset:
+        console.print(str(subset), soft_wrap=True)
     models = open_models(config, vector, loaded, Budget(config.endpoint_limit))
     texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
     about = {
@@ -301,27 +303,21 @@ def run(
         "data": fingerprint([texts]),
         "likelihood": config.judges,
     }
-    judging, size = models.judging, config.batch_size
-    model: Callable[[Any], list[Any]] = partial(judge_likely, judging, size)
-    request: Callable[..., Request] = judged_action
-    weigh: Callable[[Any], Any] = posterior_of_judgements
-    if config.judges == "reply":
-        assert isinstance(judging, SteeredModel)
-        model, request, weigh = (
-            partial(score_replies, judging, size),
-            next_action,
-            posterior_of_replies,
-        )
+    forms: dict[str, tuple[Any, Any, Any]] = {
+        "reply": (score_replies, next_action, posterior_of_replies),
+        "judged": (judge_likely, judged_action, posterior_of_judgements),
+    }
+    judge_by, request, weigh = forms[config.judges]
+    model = partial(judge_by, models.judging, config.batch_size)
     with ExitStack() as kept, Bars(console) as bar:
-        if isinstance(judging, ChatEndpoint):
-            kept.enter_context(judging.keeping(config.folder))
+        keep_usage(kept, config.folder, {"": models.judging})
         journal = kept.enter_context(Journal(config.folder / ANSWERS, about))
         save_config(config.folder, saved_options(config))
-        done = bar.add_task("questions", total=len(items))
+        task = bar.add_task("questions", total=len(items))
         each = partial(answer, request=request, model=model)
-        answers = answer_all(items, journal, each, lambda: bar.advance(done))
+        answers = answer_all(items, journal, each, lambda: bar.advance(task))
     table = score(items, answers, weigh)
-    finish(console, config, "BIP-ALM", items, table, models, about, drawn)
+    finish(console, config, items, table, models, about, subset)
     return table
 
 
@@ -344,8 +340,4 @@ def answer(
         ]
         for label, mind in minds.items()
     }
-    kept = {"hypotheses": {label: asdict(mind) for label, mind in minds.items()}}
-    try:
-        return {"problem": "", **kept, "judged": judge(model, requests)}
-    except FilteredError as error:
-        return {"problem": str(error), **kept}
+    return judge(model, requests, {"hypotheses": {k: asdict(mind) for k, mind in minds.items()}})

@@ -1,48 +1,429 @@
-"""``sally-anne copilot``: wrong options for new questions, until options alone do not tell."""
+"""Distractor copilot: a model proposes wrong options until the options alone do not tell.
+
+MoMentS checks each set that its annotators write (section 4.2); here a model writes them, reads
+what gave a set away, and writes again. Every reply is kept by its prompt, so that a session goes on
+wherever it was stopped, with more questions or more rounds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sally_anne.core.options import Seed
-from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, changed, run_folder
-from sally_anne.harness.distractors import DistractorConfig
-from sally_anne.models.options import ModelOptions
+from rich.markup import escape
+
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import Journal, claims, save_config
+from sally_anne.core.options import check_options
+from sally_anne.data.items import Option, Question
+from sally_anne.data.moments import LABELS, NAME, SILENCE
+from sally_anne.data.read import Field, named_lines
+from sally_anne.data.transcripts import read_transcript, within
+from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness.config import check_endpoint, saved_options
+from sally_anne.harness.distractors import (
+    Shuffled,
+    Verdict,
+    assess,
+    best_label,
+    check_trials,
+    orders_of,
+)
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.moments_config import CopilotConfig
+from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.report import print_table
+from sally_anne.hooks.batch_size import in_batches, within_memory
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import reply_prompt
+from sally_anne.models.videos import check_room
+
+SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"
+# In a question's place, where the options alone are shown.
+UNKNOWN = "(unknown) Which of these is the right answer?"
+# MoMentS has one right option and three wrong ones (section 3.3).
+WRONG = 3
+FIELDS = (
+    *("id", "question", "answer", "distractors"),
+    *("transcript", "transcript_file", "start", "end"),
+)
+_PROMPT = """\
+This is said in a film:
+
+{transcript}
+
+Question: {question}
+Right answer: {answer}
+
+Write three wrong answers to the question. Each must be false, or not borne out by what is said, \
+but seem likely to somebody who knows the question and not the film. Each is as long as the right \
+answer, as detailed, and in the same style, and no two say the same.
+{feedback}Reply with a list in JSON of three texts and nothing else: ["...", "...", "..."]
+"""
+_FEEDBACK = """
+These were tried before and must not come again:
+{tried}
+The last of them were not good enough:
+{problems}
+
+"""
+_THOUGHTS = re.compile(r".*</think>", re.DOTALL | re.IGNORECASE)
+_LIST = re.compile(r"\[[^\[\]]*\]")
+# "1. text", "(b) text", "- text"
+_ENTRY = re.compile(r"\s*(?:[-*•]|\(?(?:[0-9]{1,2}|[A-Da-d])[.):])\s+(.*\S)\s*")
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+# Shorter words stand in any two sentences.
+_LETTERS = 4
+# Tokens of a reply that is a letter.
+_LETTER_TOKENS = 16
+
+AnyModel = SteeredModel | ChatEndpoint
+
+
+# --- Questions and sets --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class CopilotConfig(ModelOptions, EndpointOptions):
-    """A model writes three wrong options for each question, and again while they give it away.
+class Draft:
+    """A question with its right answer and transcript; ``distractors`` are the user's, or ()."""
 
-    Attributes:
-        data: questions, one a line of JSON: question, answer, transcript (or transcript_file, SRT,
-            VTT or WhisperX's JSON, with start and end in seconds), and if you like id and
-            distractors, three of your own that are looked at first.
-        checker: model that tries to answer without the transcript; by default the one that writes.
-        rounds: sets that are looked at for a question at most. More rounds go on where fewer ended.
-        trials: number of drawn orders (N of the paper's algorithm 1).
-        threshold: right answers from which on a set is biased (k).
-        seed: draws the orders.
-        out: run folder; named after the options by default. An existing one is resumed, also with
-            more questions.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
-        max_new_tokens: length of a reply with three options.
+    item_id: str
+    question: str
+    answer: str
+    transcript: str
+    distractors: tuple[str, ...] = ()
+
+
+def read_questions(path: Path) -> list[Draft]:
+    """All questions of a JSON-lines file; RecordError names file, line and field."""
+    questions = []
+    for item_id, record in named_lines(path, "question", "id", "{}", FIELDS, ()).items():
+        answer = record.get("answer").stripped()
+        own = record.opt("distractors", lambda texts: tuple(f.stripped() for f in texts.items()))
+        if own is not None and (problem := faults(own, answer)):
+            record.get("distractors").fail(problem)
+        text = record.get("question").text()
+        transcript = _transcript(record, path.parent)
+        questions.append(Draft(item_id, text, answer, transcript, own or ()))
+    return questions
+
+
+def _transcript(record: Field, folder: Path) -> str:
+    if not record.has("transcript_file"):
+        return record.get("transcript").text()
+    start = record.opt("start", Field.seconds) or 0.0
+    speech = read_transcript(record.get("transcript_file").file(folder))
+    return within(speech, start, record.opt("end", Field.seconds)) or SILENCE
+
+
+def proposal_prompt(
+    question: Draft, tried: Sequence[Sequence[str]] = (), problems: Sequence[str] = ()
+) -> str:
+    """Asks for a set; after one that failed, with the sets before and what was wrong with it.
+
+    A set that could not be read is empty in ``tried``.
+    """
+    feedback = ""
+    if problems:
+        texts = dict.fromkeys(text for texts in tried for text in texts)
+        listed = "\n".join(f"- {text}" for text in texts) or "(none)"
+        wrong = "\n".join(f"- {problem}" for problem in problems)
+        feedback = _FEEDBACK.format(tried=listed, problems=wrong)
+    return _PROMPT.format(
+        transcript=question.transcript,
+        question=question.question,
+        answer=question.answer,
+        feedback=feedback,
+    )
+
+
+def read_proposal(reply: str) -> list[str]:
+    """The texts of the last JSON list of texts in a reply, or of its last numbered lines."""
+    reply = _THOUGHTS.sub("", reply, count=1)
+    for entry in reversed(_LIST.findall(reply)):
+        try:
+            texts = json.loads(entry)
+        except ValueError:
+            continue
+        if texts and all(isinstance(text, str) and text.strip() for text in texts):
+            return [" ".join(text.split()) for text in texts]
+    entries = filter(None, map(_ENTRY.fullmatch, reply.splitlines()))
+    return [" ".join(entry[1].strip("\"“”'").split()) for entry in entries]
+
+
+def faults(texts: Sequence[str], answer: str) -> str:
+    """Why texts are no set of wrong options; empty if they are one."""
+    plain = [" ".join(_words(text)) for text in texts]
+    if len(texts) != WRONG:
+        return f"must be {WRONG} wrong options, there are {len(texts)}"
+    if "" in plain:
+        return "holds an option without words"
+    if " ".join(_words(answer)) in plain:
+        return f"holds the right answer, {answer!r}"
+    return "holds the same option twice" if len(set(plain)) < WRONG else ""
+
+
+def giveaways(
+    question: Draft,
+    distractors: Sequence[str],
+    picked: Mapping[str, int],
+    blind: int,
+    threshold: int,
+) -> list[str]:
+    """What gave a biased set away, in sentences.
+
+    ``picked`` counts by text which options were chosen without the transcript, ``blind`` how often
+    the right one was chosen without the question as well, in the same orders; from ``threshold`` on
+    the options' own wording tells it.
+    """
+    answer = question.answer
+    why = f"but {blind} times without the question: it is the question that points to it"
+    if blind >= threshold:
+        why = f"and {blind} times without knowing the question: the wording of the options tells it"
+    problems = [
+        "somebody who knew nothing of the film picked the right answer "
+        f"{picked.get(answer, 0)} times, {why}"
+    ]
+    if never := [text for text in distractors if not picked.get(text)]:
+        problems.append("nobody was tempted by " + ", ".join(f'"{text}"' for text in never))
+    length, others = len(_words(answer)), [len(_words(text)) for text in distractors]
+    extreme = "longest" if length > max(others) else "shortest" if length < min(others) else ""
+    if extreme:
+        counts = f"{length} words, the others have {', '.join(map(str, others))}"
+        problems.append(f"the right answer is the {extreme} ({counts})")
+    right, asked = _content(answer), _content(question.question)
+    wrong = [_content(text) for text in distractors]
+    if alone := right & asked - set().union(*wrong):
+        words = ", ".join(sorted(alone))
+        problems.append(f"only the right answer repeats words of the question: {words}")
+    if shared := set.intersection(*wrong) - right - asked:
+        words = ", ".join(sorted(shared))
+        problems.append(f"all wrong options have words that the right one lacks: {words}")
+    return problems
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _content(text: str) -> set[str]:
+    return {word for word in _words(text) if len(word) >= _LETTERS}
+
+
+# --- Session -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """One set, what is wrong with it, and its verdict by algorithm 1.
+
+    Where a reply held no set there are no distractors and no verdict; a set without problems holds.
     """
 
-    data: Path
-    checker: str | None = None
-    rounds: int = 4
-    trials: int = DistractorConfig.trials
-    threshold: int = DistractorConfig.threshold
-    seed: Seed = 0
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
-    max_new_tokens: int = 256
+    distractors: tuple[str, ...]
+    problems: tuple[str, ...]
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All rounds of one question."""
+
+    question: Draft
+    rounds: tuple[Round, ...]
 
     @property
-    def folder(self) -> Path:
-        checker = [f"checker-{Path(self.checker).name}"] if self.checker else []
-        asked = changed(self, "trials", "threshold", "seed", "max_new_tokens")
-        return run_folder(self, "copilot", [self.data.stem, *checker, *asked])
+    def best(self) -> Round | None:
+        """The set that holds, else the first of those that give least away; None without any."""
+        sets = [one for one in self.rounds if one.verdict]
+        return min(
+            sets,
+            key=lambda one: one.verdict.right if one.problems and one.verdict else -1,
+            default=None,
+        )
+
+    def line(self) -> dict[str, Any]:
+        """For ``sets.jsonl``."""
+        best = self.best
+        return {
+            "id": self.question.item_id,
+            "question": self.question.question,
+            "answer": self.question.answer,
+            "distractors": best and list(best.distractors),
+            "biased": best and bool(best.problems),
+            "rounds": [asdict(one) for one in self.rounds],
+        }
+
+    def task_line(self, seed: int) -> dict[str, Any]:
+        """For ``task.jsonl``; the right option's place is random."""
+        assert self.best is not None
+        options = [self.question.answer, *self.best.distractors]
+        random.Random(f"{seed} {self.question.item_id}").shuffle(options)
+        return {
+            "id": self.question.item_id,
+            "question": self.question.question,
+            "options": options,
+            "answer": options.index(self.question.answer),
+            "context": self.question.transcript,
+        }
+
+
+@dataclass
+class _Session:
+    """Both models with their memory."""
+
+    config: CopilotConfig
+    writer: AnyModel
+    checker: AnyModel
+    journal: Journal
+    new: int = field(default=0, init=False)
+
+    def work(self, question: Draft) -> Outcome:
+        """Sets for one question, until one holds or ``config.rounds`` have been checked."""
+        rounds: list[Round] = []
+        while len(rounds) < self.config.rounds and (not rounds or rounds[-1].problems):
+            texts = question.distractors
+            if rounds or not texts:
+                tried = [one.distractors for one in rounds]
+                prompt = proposal_prompt(question, tried, rounds[-1].problems if rounds else ())
+                texts = tuple(read_proposal(self._proposal(question.item_id, prompt)))
+            rounds.append(self._check(question, texts, len(rounds)))
+        return Outcome(question, tuple(rounds))
+
+    def _check(self, question: Draft, texts: tuple[str, ...], number: int) -> Round:
+        if problem := faults(texts, question.answer):
+            return Round((), (f"the reply {problem}",), None)
+        # The orders do not depend on where the right option stands in the record.
+        options = tuple(map(Option, LABELS, (question.answer, *texts)))
+        trials, threshold = self.config.trials, self.config.threshold
+        seed = f"{self.config.seed} {question.item_id} {number}"
+        orders = orders_of(len(options), trials, seed, exact=False)
+
+        def choices(text: str) -> list[tuple[Shuffled, str | None]]:
+            item = question.item_id
+            record = Question(item, NAME, "", item, text, options, LABELS[0])
+            return self._choices([Shuffled(record, order) for order in orders])
+
+        def verdict_of(chosen: Sequence[tuple[Shuffled, str | None]]) -> Verdict:
+            by_order = [(one.order, label) for one, label in chosen]
+            return assess(options, LABELS[0], by_order, trials, threshold)
+
+        chosen = choices(question.question)
+        verdict = verdict_of(chosen)
+        if not verdict.biased:
+            return Round(texts, (), verdict)
+        blind = verdict_of(choices(UNKNOWN)).right
+        picked = Counter(o.text for one, label in chosen for o in one.options if o.label == label)
+        return Round(texts, tuple(giveaways(question, texts, picked, blind, threshold)), verdict)
+
+    def _proposal(self, item_id: str, prompt: str) -> str:
+        key = _key("proposal", prompt)
+        if key not in self.journal.answers:
+            reply = self.writer.generate([Prompt(prompt)], self.config.max_new_tokens)[0]
+            self.journal.add([{"item_id": key, "question": item_id, "reply": reply}])
+            self.new += 1
+        return str(self.journal.answers[key]["reply"])
+
+    def _choices(self, shuffled: Sequence[Shuffled]) -> list[tuple[Shuffled, str | None]]:
+        """The label chosen for each, without the transcript; None for none."""
+        keys = [_key("choice", one.prompt.text) for one in shuffled]
+        todo = {k: s for k, s in zip(keys, shuffled, strict=True) if k not in self.journal.answers}
+        for batch in in_batches(list(todo.items()), self.config.batch_size):
+            labels = _choose(self.checker, [one for _, one in batch])
+            self.journal.add(
+                {"item_id": key, "question": one.record.item_id, "label": label}
+                for (key, one), label in zip(batch, labels, strict=True)
+            )
+            self.new += len(batch)
+        labels = [self.journal.answers[key]["label"] for key in keys]
+        return list(zip(shuffled, labels, strict=True))
+
+
+def _key(kind: str, prompt: str) -> str:
+    return f"{kind} {hashlib.sha256(prompt.encode()).hexdigest()}"
+
+
+def _choose(model: AnyModel, shuffled: Sequence[Shuffled]) -> list[str | None]:
+    """Labels by probability, or as an endpoint's replies are read."""
+    prompts = [one.prompt for one in shuffled]
+    if isinstance(model, SteeredModel):
+        scores = model.option_log_probs(prompts, [list(LABELS)] * len(prompts))
+        return [best_label(LABELS, values) for values in scores]
+    replies = model.generate(prompts, _LETTER_TOKENS)
+    return [
+        parse_choice(reply, one.options, "robust")
+        for reply, one in zip(replies, shuffled, strict=True)
+    ]
+
+
+@claims("a session of distractors")
+@within_memory("use a smaller --batch-size")
+def run(
+    config: CopilotConfig, console: Console | None = None, loaded: LoadedModel | None = None
+) -> list[Outcome]:
+    """Hold the session in ``config.folder``; what was answered there is not asked again.
+
+    ``sets.jsonl`` has every set with its verdict and what gave it away, ``task.jsonl`` the
+    questions whose set holds, as a task of one's own: ``sally-anne evaluate --task``.
+    """
+    console = console or Console()
+    check_options(config)
+    check_trials(config.trials, config.threshold)
+    check_endpoint(config)
+    questions = read_questions(config.data)
+    endpoint = None if config.endpoint is None else open_endpoint(config)
+    if endpoint is None:
+        loaded = loaded or load_model(**config.opening())
+        for one in questions:
+            prompt = reply_prompt(loaded, proposal_prompt(one), video=False)
+            what = f"{config.data}, question {one.item_id}"
+            check_room(loaded, what, prompt, None, config.max_new_tokens, "give less transcript")
+    writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
+    checker = writer
+    if config.checker is not None:
+        own = {"name": config.checker, "revision": None, "max_pixels": None}
+        checker = SteeredModel(load_model(**config.opening() | own))
+    about = {"writer": writer.about, "checker": checker.about, "tokens": config.max_new_tokens}
+    kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
+    with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
+        save_config(config.folder, saved_options(config))
+        session = _Session(config, writer, checker, journal)
+        task = bar.add_task("questions", total=len(questions))
+        outcomes = []
+        for question in questions:
+            outcomes.append(session.work(question))
+            bar.advance(task)
+    held = [one for one in outcomes if one.best and not one.best.problems]
+    _write(config.folder / SETS, [one.line() for one in outcomes])
+    _write(config.folder / TASK, [one.task_line(config.seed) for one in held])
+    rows = []
+    for one in outcomes:
+        state = "holds" if one in held else "biased" if one.best else "no set"
+        right = one.best.verdict.right if one.best and one.best.verdict else ""
+        rows.append([one.question.item_id, state, len(one.rounds), right])
+    title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
+    print_table(console, title, ["question", "set", "sets tried", "right"], rows)
+    for one in outcomes:
+        if problems := one.rounds[-1].problems:
+            console.print(escape(f"{one.question.item_id}: {'; '.join(problems)}"))
+    total = f"{len(held)} of {len(outcomes)} questions have a set that holds"
+    console.print(f"{total}; {session.new} replies are new")
+    if endpoint is not None:
+        console.print(usage_line("copilot", endpoint.usage), soft_wrap=True)
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    return outcomes
+
+
+def _write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    # Replies may hold half a surrogate pair.
+    write_atomic(path, text.encode(errors="backslashreplace"))

@@ -1,31 +1,208 @@
-"""``sally-anne films``: which films are worth questions on mental states, by their synopses."""
+"""Films by how social they are: MoMentS chose its films by synopses that a model had read.
+
+The paper (section 3.2) names neither prompt nor scale; both are our own.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, run_folder
-from sally_anne.models.options import ModelOptions
+import pandas as pd
+from rich.markup import escape
+
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import Journal, claims, save_config
+from sally_anne.core.options import check_options
+from sally_anne.data.items import Option
+from sally_anne.data.read import json_lines, read_bytes
+from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness.config import check_endpoint, saved_options
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.moments_config import FilmsConfig
+from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.report import print_table
+from sally_anne.hooks.batch_size import in_batches, within_memory
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import reply_prompt
+from sally_anne.models.videos import check_room
+
+SCORES, TABLE = "scores.jsonl", "films.jsonl"
+SCALE = (
+    Option("1", "one person alone, or nature, machines or abstract pictures"),
+    Option("2", "people who hardly have to do with one another"),
+    Option("3", "people who meet, but whose thoughts hardly matter"),
+    Option("4", "people who want, know or feel different things"),
+    Option("5", "people who misread, deceive, hide from or try to understand one another"),
+)
+_LABELS = [option.label for option in SCALE]
+_PROMPT = """\
+Synopsis of a film: {synopsis}
+
+What is the film mainly about?
+{scale}
+Reply with {labels} only.
+Answer:"""
+# Of a reply that is a number, perhaps with words.
+_TOKENS = 16
+# Rows that are printed; the file has all.
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class FilmsConfig(ModelOptions, EndpointOptions):
-    """Rank films by how social a model takes them to be, from their synopses.
+class Film:
+    """A film; ``synopsis`` is empty where there is none."""
 
-    Attributes:
-        data: films, one a line of JSON: title, synopsis (films without one are not ranked), and if
-            you like id, which may be left out where titles differ.
-        out: run folder; named after the options by default. An existing one is resumed, also with
-            more films.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
-    """
-
-    data: Path
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
+    film_id: str
+    title: str
+    synopsis: str
 
     @property
-    def folder(self) -> Path:
-        return run_folder(self, "films", [self.data.stem])
+    def prompt(self) -> Prompt:
+        scale = "\n".join(f"{option.label}. {option.text}" for option in SCALE)
+        labels = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
+        return Prompt(_PROMPT.format(synopsis=self.synopsis, scale=scale, labels=labels))
+
+    @property
+    def key(self) -> str:
+        """In the journal: a synopsis that is changed is read again."""
+        return hashlib.sha256(self.prompt.text.encode()).hexdigest()
+
+
+def read_films(path: Path) -> list[Film]:
+    """All films of a JSON-lines file; RecordError names file, line and field."""
+    films: dict[str, Film] = {}
+    for record in json_lines(read_bytes(path), path, "film"):
+        record.only(("id", "title", "synopsis"))
+        title = record.get("title").text()
+        field = record.get("id" if record.has("id") else "title")
+        if (name := field.name()) in films:
+            field.fail(f"repeats {name!r}; give each film an id of its own")
+        # Tables write an absent text as an empty one.
+        blank = record.value.get("synopsis") in (None, "")
+        synopsis = "" if blank else record.get("synopsis").text()
+        films[name] = Film(name, title, " ".join(synopsis.split()))
+    if not films:
+        raise RecordError(f"{path}: has no films")
+    return list(films.values())
+
+
+@claims("a ranking of films")
+@within_memory("use a smaller --batch-size")
+def run(
+    config: FilmsConfig, console: Console | None = None, loaded: LoadedModel | None = None
+) -> pd.DataFrame:
+    """Rank all films, in ``config.folder``; a synopsis that was read there is not read again.
+
+    A model here gives the mean of :data:`SCALE` by the probabilities of its five labels; of one at
+    an endpoint the label is read. Returns the table of ``films.jsonl``, best first: ``rank`` (films
+    of one score share the best of their places), ``score``, ``id, title``; films without a
+    synopsis, or with a reply that names no label, come last and have neither rank nor score, and
+    ``why`` gives the reason.
+    """
+    console = console or Console()
+    check_options(config)
+    check_endpoint(config)
+    films = read_films(config.data)
+    with_text = list({film.key: film for film in films if film.synopsis}.values())
+    if config.endpoint is None:
+        loaded = loaded or load_model(**config.opening())
+        for film in with_text:
+            rendered = reply_prompt(loaded, film.prompt.text, video=False)
+            what = f"{config.data}, film {film.film_id}"
+            check_room(loaded, what, rendered, None, _TOKENS, "shorten its synopsis")
+        model: SteeredModel | ChatEndpoint = SteeredModel(loaded)
+        _check_labels(loaded, with_text[:1])
+    else:
+        model = open_endpoint(config)
+    remote = model if isinstance(model, ChatEndpoint) else None
+    kept = remote.keeping(config.folder) if remote else nullcontext()
+    with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
+        save_config(config.folder, saved_options(config))
+        todo = [film for film in with_text if film.key not in journal.answers]
+        task = bar.add_task("films", total=len(with_text), completed=len(with_text) - len(todo))
+        for batch in in_batches(todo, config.batch_size):
+            scored = _scores(model, [film.prompt for film in batch])
+            journal.add(
+                {"item_id": film.key, "film": film.film_id, "score": score}
+                for film, score in zip(batch, scored, strict=True)
+            )
+            bar.advance(task, len(batch))
+    scores = {name: line["score"] for name, line in journal.answers.items()}
+    table = ranked(films, [scores[film.key] if film.synopsis else None for film in films])
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomic(config.folder / TABLE, text.encode())
+    _report(console, table)
+    if remote is not None:
+        console.print(usage_line("films", remote.usage), soft_wrap=True)
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    return table
+
+
+def ranked(films: Sequence[Film], scores: Sequence[float | None]) -> pd.DataFrame:
+    """The table of :func:`run`; None is a film without a score. Ties stay in the given order."""
+    values = pd.Series(scores, dtype=float)
+    table = pd.DataFrame(
+        {
+            "rank": values.rank(ascending=False, method="min"),
+            "score": values,
+            "id": [film.film_id for film in films],
+            "title": [film.title for film in films],
+            "why": [
+                "" if score is not None else "unread" if film.synopsis else "no synopsis"
+                for film, score in zip(films, scores, strict=True)
+            ],
+        }
+    )
+    ordered = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+    return ordered.astype({"rank": "Int64"})
+
+
+def _check_labels(loaded: LoadedModel, films: Sequence[Film]) -> None:
+    """Labels that begin with one token, or an unknown one, would all be as probable."""
+    for film in films:
+        first = [ids[0] for ids in SteeredModel(loaded).continuations(film.prompt, _LABELS)]
+        if len(set(first)) < len(first) or loaded.processor.tokenizer.unk_token_id in first:
+            raise HarnessError(
+                f"the tokenizer of {loaded.name!r} does not distinguish {', '.join(_LABELS)}"
+            )
+
+
+def _scores(model: SteeredModel | ChatEndpoint, prompts: Sequence[Prompt]) -> list[float | None]:
+    if isinstance(model, ChatEndpoint):
+        labels = [parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
+        return [None if label is None else float(label) for label in labels]
+    return [mean(values) for values in model.option_log_probs(prompts, [_LABELS] * len(prompts))]
+
+
+def mean(log_probs: Sequence[float]) -> float | None:
+    """Mean label where each has a log-probability (nats); None if one is no number."""
+    if any(math.isnan(value) for value in log_probs) or max(log_probs) == -math.inf:
+        return None
+    weights = [math.exp(value - max(log_probs)) for value in log_probs]
+    values = (float(label) * w for label, w in zip(_LABELS, weights, strict=True))
+    return sum(values) / sum(weights)
+
+
+def _report(console: Console, table: pd.DataFrame) -> None:
+    scored = table[table["rank"].notna()]
+    rows = [
+        [title, rank, f"{score:.2f}"]
+        for title, rank, score in scored[["title", "rank", "score"]].head(_SHOWN).values
+    ]
+    print_table(console, "Films by how social they are (1 to 5)", ["film", "rank", "score"], rows)
+    if len(scored) > _SHOWN:
+        console.print(f"{len(scored) - _SHOWN} more are in {TABLE}")
+    if tied := scored["rank"].duplicated(keep=False).sum():
+        console.print(f"{tied} of {len(scored)} films share their rank with another")
+    for why, rest in table[table["why"] != ""].groupby("why")["title"]:
+        names = ", ".join(rest.head(5)) + (", ..." if len(rest) > 5 else "")
+        console.print(escape(f"{len(rest)} films are not ranked ({why}): {names}"))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,8 +79,8 @@ class Models:
 
     reading: AnyModel
     judging: AnyModel
-    loaded: LoadedModel | None
-    mismatch: str
+    loaded: LoadedModel | None = None
+    mismatch: str = ""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -105,10 +107,17 @@ def open_models(
     """The model that the options name, unless it is ``loaded`` already."""
     if config.endpoint is not None:
         remote = open_endpoint(config, budget)
-        return Models(remote, remote, None, "")
+        return Models(remote, remote)
     here = loaded or load_model(**config.opening(), videos=videos)
     mismatch = require_fits(vector, here, config.alpha) if vector else ""
     return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), here, mismatch)
+
+
+def keep_usage(kept: ExitStack, folder: Path, roles: Mapping[str, AnyModel]) -> None:
+    """Keep what endpoints reply in the run's folder, by their roles."""
+    for role, model in roles.items():
+        if isinstance(model, ChatEndpoint):
+            kept.enter_context(model.keeping(folder, role))
 
 
 def likely_prompt(lines: Sequence[str], rule: str) -> str:
@@ -138,9 +147,8 @@ def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> li
             raise FilteredError("the endpoint's filter held a step back")
         if not reply.first:
             raise HarnessError(
-                f"{model.model} at {model.url} gives no probabilities of its "
-                "first tokens (top_logprobs), by which steps are judged; take a model that does. "
-                "What was gathered is kept"
+                f"{model.model} at {model.url} gives no probabilities of its first tokens "
+                "(top_logprobs), by which steps are judged"
             )
         scores.append(from_top_tokens(reply.first))
     return scores
@@ -180,16 +188,22 @@ def from_top_tokens(first: Mapping[str, float]) -> LikelyUnlikely:
 
 
 def judge(
-    model: Callable[[list[Request]], list[Judgement]], requests: Mapping[str, Sequence[Request]]
-) -> dict[str, list[Judgement]]:
-    """The model's judgement of all steps of each hypothesis, by its label, each asked once.
+    model: Callable[[list[Request]], list[Judgement]],
+    requests: Mapping[str, Sequence[Request]],
+    kept: Mapping[str, Any],
+) -> Answer:
+    """The answer to a question: the judgement of all steps of each hypothesis, by its label.
 
-    In different batches the same prompt may differ in its last digits, and would settle what
-    nothing in the question does.
+    Each step is asked once: in different batches the same prompt may differ in its last digits, and
+    would settle what nothing in the question does. ``kept`` is recorded with it.
     """
     distinct = list(dict.fromkeys(step for steps in requests.values() for step in steps))
-    judged = dict(zip(distinct, model(distinct) if distinct else [], strict=True))
-    return {label: [judged[step] for step in steps] for label, steps in requests.items()}
+    try:
+        judged = dict(zip(distinct, model(distinct) if distinct else [], strict=True))
+    except FilteredError as error:
+        return {"problem": str(error), **kept}
+    by_label = {label: [judged[step] for step in steps] for label, steps in requests.items()}
+    return {"problem": "", **kept, "judged": by_label}
 
 
 @dataclass(frozen=True)
@@ -219,7 +233,6 @@ def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> P
     the model might reply. ``official``: p multiplied over the steps and a softmax over these
     products, as in LIMP's released code; nearly flat, as they are at most 1.
     """
-    _check(judged, lambda pair: pair)
     sums = {label: math.fsum(map(log_preference, pairs)) for label, pairs in judged.items()}
     products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
     return Posterior(_log_softmax(sums), _softmax(products))
@@ -231,7 +244,6 @@ def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterio
     ``log``: log-probabilities of the steps, summed. ``official``: those of a step's tokens in the
     mean, summed over the steps, as in BIP-ALM's released code.
     """
-    _check(scored, lambda step: step[:1])
     sums = {label: math.fsum(p for p, _ in steps) for label, steps in scored.items()}
     means = {label: math.fsum(p / n for p, n in steps) for label, steps in scored.items()}
     return Posterior(_log_softmax(sums), _softmax(means))
@@ -241,21 +253,6 @@ def log_preference(pair: LikelyUnlikely) -> float:
     """log(p / (p + q)) from log p and log q; two impossible answers mean nothing: log(1/2)."""
     likely, unlikely = pair
     return float(log_expit(0.0 if likely == unlikely else likely - unlikely))
-
-
-def _check(
-    steps: Mapping[str, Sequence[Judgement]], logs: Callable[[Judgement], tuple[float, ...]]
-) -> None:
-    if len({len(judgements) for judgements in steps.values()}) > 1:
-        counts = ", ".join(f"{label}: {len(values)}" for label, values in steps.items())
-        raise HarnessError(f"every option needs the same steps, got {counts}")
-    for label, judgements in steps.items():
-        for number, judgement in enumerate(judgements):
-            # A little above 0 is rounding.
-            if not all(value <= 1e-3 for value in logs(judgement)):
-                raise HarnessError(
-                    f"option {label}, step {number}: {judgement} are no log-probabilities"
-                )
 
 
 def _softmax(scores: Mapping[str, float]) -> dict[str, float]:
@@ -277,7 +274,7 @@ def answer_all(
     answer: Callable[[Question], Answer],
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
-    """The answer to each question; those that the open journal holds are not asked again."""
+    """The answer to each question; what the open journal holds is not asked again."""
     for item in items:
         if item.item_id not in journal.answers:
             journal.add([{"item_id": item.item_id, **answer(item)}])
@@ -299,10 +296,7 @@ def score(
     rows = []
     for item, answer in zip(items, answers, strict=True):
         judged = answer.get("judged", {})
-        try:
-            posterior = weigh(judged)
-        except HarnessError as error:
-            raise HarnessError(f"item {item.item_id}: {error}") from error
+        posterior = weigh(judged)
         row: dict[str, Any] = {
             "item_id": item.item_id,
             "story": item.group,
@@ -323,12 +317,8 @@ def score(
 
 def marked(chooser: str, label: str | None, item: Question) -> dict[str, Any]:
     """A chosen option and whether it is right, in columns that begin with ``chooser``."""
-    right = label is not None and label == item.answer
-    return {
-        f"{chooser}_label": label,
-        f"{chooser}_correct": right,
-        f"{chooser}_invalid": label is None,
-    }
+    values = {"label": label, "correct": label == item.answer, "invalid": label is None}
+    return {f"{chooser}_{name}": value for name, value in values.items()}
 
 
 def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str, Any]:
@@ -347,42 +337,41 @@ def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str,
 def finish(
     console: Console,
     config: PlanningConfig,
-    method: str,
     items: Sequence[Question],
     table: pd.DataFrame,
     models: Models,
     about: Mapping[str, Any],
-    drawn: Subset | None = None,
+    subset: Subset | None = None,
     others: Mapping[str, AnyModel] | None = None,
     choosers: Sequence[str] = (),
     further: Mapping[str, Any] | None = None,
 ) -> None:
     """Write and print the results; ``config.mode`` answers for the run.
 
-    ``drawn`` says what --limit took, ``others`` are further models by their roles, ``choosers`` go
-    before both modes and answer in their place, and ``further`` results are kept with them.
+    ``subset`` is the sample of --limit, ``others`` are further models by their roles, ``choosers``
+    go before both modes and answer in their place, and ``further`` results are kept with them.
     """
     choosers = [*choosers, *sorted(MODES, key=lambda mode: mode != config.mode)]
     first = choosers[0]
     results = summarise(table, choosers) | dict(further or {})
-    chosen = {f"{first}_{name}": name for name in ("label", "correct", "invalid")}
-    whole = table.assign(**{new: table[old] for old, new in chosen.items()})
+    chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
     roles = {"model": models.reading, **(others or {})}
-    usage = {who: m.usage for who, m in roles.items() if isinstance(m, ChatEndpoint)}
+    usage = {role: m.usage for role, m in roles.items() if isinstance(m, ChatEndpoint)}
     kept = {
         "config": saved_options(config),
         "about": about,
         "results": results,
-        "drawn": drawn and asdict(drawn),
+        "drawn": subset and asdict(subset),
         "mismatch": models.mismatch,
         "endpoints": usage,
     }
-    save(console, config.folder / TABLE, whole, kept, models.loaded, map(_words, items))
+    texts = ("\n".join([*_context(item), *(o.text for o in item.options)]) for item in items)
+    save(console, config.folder / TABLE, table.assign(**chosen), kept, models.loaded, texts)
     rows = []
     for kind in ("overall", *results[first]["groups"], "invalid"):
         cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
         rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
-    title = f"{method}, {model_name(config)}, {steered_by(config)} (% right)"
+    title = f"{config.title}, {model_name(config)}, {steered_by(config)} (% right)"
     print_table(console, title, ["questions", "n", *choosers], rows)
     console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
     for problem, n in results["problems"].items():
@@ -392,8 +381,5 @@ def finish(
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
 
 
-def _words(item: Question) -> str:
-    """All words of a question."""
-    context = item.context
-    words = (context.scene, context.actions, context.dialogue)
-    return "\n".join([*words, item.question, *(option.text for option in item.options)])
+def _context(item: Question) -> tuple[str, ...]:
+    return item.context.scene, item.context.actions, item.context.dialogue, item.question

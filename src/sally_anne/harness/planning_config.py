@@ -46,7 +46,8 @@ class PlanningConfig(ModelOptions, EndpointOptions):
     batch_size: int = DEFAULT_BATCH
     allow_mismatch: bool = False
 
-    # The command, and below which folder its runs are.
+    # The name of the method, and below which folder its runs are.
+    title: ClassVar[str]
     method: ClassVar[str]
 
     @property
@@ -101,6 +102,7 @@ class LimpConfig(PlanningConfig):
     utterance_goal: bool = True
     choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
+    title: ClassVar = "LIMP"
     method: ClassVar = "limp"
 
     @property
@@ -134,6 +136,7 @@ class BipAlmConfig(PlanningConfig):
     """
 
     likelihood: Likelihood | None = None
+    title: ClassVar = "BIP-ALM"
     method: ClassVar = "bip-alm"
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sally_anne.data.items import Context, Option, Question
-from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair, belief_pairs
+from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair
 
 GOAL = "Ann has been trying to get a salmon"
 INSIDE = "Ann thinks that the salmon is inside the fridge."
@@ -92,12 +92,6 @@ GOOD = item()
 def test_what_cannot_be_labelled_is_left_out(other) -> None:
     assert belief_pair(GOOD) is not None
     assert belief_pair(other) is None
-
-
-def test_goal_items_are_passed_over() -> None:
-    goal = replace(GOOD, tags={"family": ("goal",), "type": ("2.1",)})
-    assert [pair.item_id for pair in belief_pairs([goal, GOOD, goal])] == [GOOD.item_id]
-    assert belief_pairs([]) == []
 
 
 def pairs(count: int, condition: str, says_inside: bool) -> list[BeliefPair]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sally_anne.core.errors import RecordError
 from sally_anne.data.media import cut
 from sally_anne.data.mmtom_qa import MMTOM_QA, load, picture
 from tests.shared_data import official_data
@@ -43,11 +42,6 @@ def film(task: Path, frames: int = 9) -> Path:
     return pictures
 
 
-def test_pictures_are_named_with_four_digits() -> None:
-    assert picture(7) == "Action_0007_0_normal.png"
-    assert picture(12_345) == "Action_12345_0_normal.png"
-
-
 @pytest.mark.parametrize("place", ["", "videos", "benchmark", "videos/highres", "benchmark/all"])
 def test_frames_go_from_the_first_to_the_end_of_the_step(tmp_path, place) -> None:
     pictures = film(tmp_path / place / "task_23")
@@ -73,31 +67,6 @@ def test_another_episode_s_film_is_none(tmp_path) -> None:
     (item,) = load(questions(tmp_path, 0))
     assert (item.media[0].path, item.media[0].frames) == (None, None)
     assert item.media[0].url.endswith("benchmark.zip")
-
-
-def test_intervals_without_frames_tell_the_numbers_alone(tmp_path) -> None:
-    (tmp_path / "task_23").mkdir()
-    (tmp_path / "task_23" / "frame_intervals.pik").write_bytes(pickle.dumps(STEPS))
-    (item,) = load(questions(tmp_path, 1))
-    assert (item.media[0].path, item.media[0].frames) == (None, (0, 1, 2, 3, 4, 5))
-
-
-def test_a_film_without_usable_intervals_is_an_error(tmp_path) -> None:
-    film(tmp_path / "videos" / "task_23")
-    path = tmp_path / "videos" / "task_23" / "frame_intervals.pik"
-    questions(tmp_path, 0)
-    path.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(RecordError):
-        load(tmp_path)
-    path.unlink()
-    with pytest.raises(RecordError):
-        load(tmp_path)
-
-
-def test_a_step_that_the_episode_does_not_have_is_an_error(tmp_path) -> None:
-    film(tmp_path / "task_23")
-    with pytest.raises(RecordError):
-        load(questions(tmp_path, 0, 3))
 
 
 def as_published(end_frame: int, count: int = 8) -> list[int]:

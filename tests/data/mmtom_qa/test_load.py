@@ -1,21 +1,23 @@
-"""Reading ``questions.json``: records come out right or the error says what is wrong."""
+"""Reading ``questions.json``: made records, those published, and a named error for the rest."""
 
 from __future__ import annotations
 
 import json
-import random
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Option, Question
 from sally_anne.data.mmtom_qa import MMTOM_QA, TYPES, load, read_record
+from sally_anne.data.mmtom_qa.contrasts import balanced, belief_pairs
+from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.read import Field
+from tests.shared_data import SOURCES, official_data
 
 SCENE = "The kitchen has a fridge. \nThe fridge contains a salmon."
 ACTIONS = "Ann is in the bedroom. She walks to the fridge."
@@ -80,22 +82,12 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_change_nothing(tmp_
     assert found[0] == load(write(tmp_path, GOOD))[0]
 
 
-def test_the_repository_s_own_folder_is_found_too(tmp_path) -> None:
-    (tmp_path / "Benchmark").mkdir()
-    write(tmp_path / "Benchmark", GOOD)
-    assert len(MMTOM_QA.load(tmp_path)) == 1
-
-
 @pytest.mark.parametrize(
     "fields",
     [
-        {"episode": "23"},
         {"episode": " 23 "},
-        {"question_type": "1.1"},
         {"question_type": " 1.1 "},
-        {"answer": "a "},
-        {"answer": "A"},
-        {"answer_list": ...},
+        {"answer": "A "},
         {"answer_list": None},
         {"answer_list": ["a ", "b "]},
         {"question": TEXT + "  \n "},
@@ -116,9 +108,6 @@ def test_a_record_without_the_request_is_the_same_item_and_asked_as_it_stands() 
         (1.1, "belief", ("TB",)),
         (1.2, "belief", ("FB",)),
         (1.3, "belief", None),
-        (2.1, "goal", None),
-        (2.2, "goal", None),
-        (2.3, "goal", None),
         (2.4, "goal", None),
     ],
 )
@@ -137,168 +126,134 @@ def test_scene_and_actions_may_be_left_out_where_the_record_says_so() -> None:
     assert (item.context.scene, item.context.actions) == ("", "She walks.")
 
 
-def test_what_is_less_likely_has_the_other_polarity() -> None:
-    text = TEXT.replace("more likely", "less likely")
-    assert read(changed(question=text)).polarity == "least"
-
-
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("fields", "name"),
     [
-        ({"question": ...}, "field question is missing"),
-        ({"question": 5}, "field question must be a text, is 5"),
-        ({"question": "Well?"}, "field question must have 'Question:' once"),
-        ({"question": TEXT + " Question:"}, "field question must have 'Question:' once"),
-        ({"question": TEXT.replace("(a)", "")}, r"field question must have '\(a\)' once"),
-        ({"question": TEXT.replace("(b)", "(a)")}, r"question must have '\(a\)' once .* 2 times"),
-        ({"question": TEXT + "(b)"}, r"field question must have '\(b\)' once .* 2 times"),
-        ({"question": TEXT.replace(A, "")}, r"field question has nothing after '\(a\)'"),
-        ({"question": TEXT.replace(B, "")}, r"field question has nothing after '\(b\)'"),
-        ({"question": TEXT.replace(B, A)}, r"the same text for \(a\) and \(b\)"),
-        ({"question": TEXT.replace(ASKED, "")}, "has nothing after 'Question:'"),
-        ({"question": TEXT.replace(SCENE, "")}, "has nothing after \"What's inside"),
-        ({"question": TEXT.replace(ACTIONS, "")}, "has nothing after 'Actions taken by Ann:'"),
-        ({"question": TEXT.replace("Ann: ", "Ann ")}, "field question has no colon after"),
-        ({"question": "So. " + TEXT}, "field question must begin with"),
-        ({"question": TEXT[TEXT.index("Actions") :]}, "question tells no scene, which field test"),
-        ({"question": TEXT[TEXT.index("Question") :], "test": ["actions"]}, "tells no actions"),
-        ({"question": "\ud800" + TEXT}, "field question holds half of a character at 0"),
-        ({"answer": ...}, "field answer is missing"),
-        ({"answer": "c"}, "field answer must be a or b"),
-        ({"answer": "ab"}, "field answer must be a or b"),
-        ({"answer": None}, "field answer must be a text, is None"),
-        ({"answer_list": "ab"}, "field answer_list must be a list"),
-        ({"answer_list": ["b", "a"]}, "field answer_list must be the labels a and b"),
-        ({"answer_list": ["a"]}, "field answer_list must have 2 elements, has 1"),
-        ({"answer_list": ["a", 2]}, r"field answer_list\[1\] must be a text, is 2"),
-        ({"question_type": 1.4}, "field question_type must be one of 1.1, 1.2"),
-        ({"question_type": True}, "field question_type must be one of"),
-        ({"question_type": [1.1]}, "field question_type must be one of"),
-        ({"question_type": ...}, "field question_type is missing"),
-        ({"test": "actions"}, "field test must be a list"),
-        ({"test": ["video"]}, r"field test\[0\] must be one of graph, init_graph"),
-        ({"test": ["actions", "actions"]}, "field test names a text twice"),
-        ({"episode": -1}, "field episode must be a whole number from 0 on"),
-        ({"episode": 1.5}, "field episode must be a whole number from 0 on"),
-        ({"episode": "x"}, "field episode must be a number up to 999999"),
-        ({"episode": "٢٣"}, "field episode must be a number up to 999999"),
-        ({"episode": "1" * 5000}, "field episode must be a number up to 999999"),
-        ({"episode": 10**6}, "field episode must be at most 999999"),
-        ({"start_time": 8}, "field end_time is 7, before start_time 8"),
-        ({"end_time": ...}, "field end_time is missing"),
-        ({"end_time": True}, "field end_time must be a whole number"),
-        ({"end_time": 10**6}, "field end_time must be at most 999999"),
+        ({"question": ...}, "question"),
+        ({"question": TEXT + " Question:"}, "question"),
+        ({"question": TEXT.replace("(b)", "(a)")}, "question"),
+        ({"question": TEXT.replace(A, "")}, "question"),
+        ({"question": TEXT.replace(B, A)}, "question"),
+        ({"question": TEXT.replace("Ann: ", "Ann ")}, "question"),
+        ({"question": "So. " + TEXT}, "question"),
+        ({"question": TEXT[TEXT.index("Actions") :]}, "question"),
+        ({"answer": "c"}, "answer"),
+        ({"answer_list": ["b", "a"]}, "answer_list"),
+        ({"question_type": 1.4}, "question_type"),
+        ({"test": ["video"]}, "test"),
+        ({"episode": 1.5}, "episode"),
+        ({"start_time": 8}, "end_time"),
+        ({"end_time": ...}, "end_time"),
     ],
 )
-def test_a_wrong_field_is_named(tmp_path, fields, problem) -> None:
-    folder = write(tmp_path, GOOD, changed(**fields))
-    with pytest.raises(RecordError):
-        load(folder)
+def test_a_wrong_field_is_named(tmp_path, fields, name) -> None:
+    with pytest.raises(RecordError, match=f"line 2: field {name}"):
+        load(write(tmp_path, GOOD, changed(**fields)))
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"{", "is not valid JSON"),
-        (b'{"question": "\xff"}', "is not valid JSON"),
-        (b"[" * 100_000, "is not valid JSON"),
-        (b'{"episode": ' + b"1" * 5000 + b"}", "is not valid JSON"),
-        (b"[]", "must be an object with the fields of one question"),
-        (b"null", "must be an object with the fields of one question"),
-        (json.dumps(GOOD), "repeats the question of line 1"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path, line, problem) -> None:
-    with pytest.raises(RecordError):
-        load(write(tmp_path, GOOD, "", line))
+def test_a_question_that_is_there_twice_and_an_empty_file(tmp_path) -> None:
+    with pytest.raises(RecordError, match="line 2"):
+        load(write(tmp_path, GOOD, GOOD))
+    with pytest.raises(RecordError, match=r"questions\.json"):
+        load(write(tmp_path, ""))
 
 
-def test_missing_and_empty_files_are_named(tmp_path) -> None:
-    with pytest.raises(RecordError):
-        load(tmp_path)
-    with pytest.raises(RecordError):
-        load(write(tmp_path, b"\xef\xbb\xbf", "  "))
+@pytest.fixture(scope="module", params=SOURCES)
+def source(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
-# Values that no field takes, that some do, and texts that are cut and put together anew.
-VALUES: tuple[Any, ...] = (
-    *(..., None, True, 0, -1, 3, 7, 10**30, 0.5, 2.4, float("nan"), float("inf")),
-    *("", " ", "a", "B ", "23", "1.2", "\ud800", "x" * 999, "(a)", "Question:"),
-    *([], {}, ["a", "b"], ["graph"], ["graph", "actions"], [["a"]], [None, 1], {"a": "b"}),
-)
-HEADINGS = ("Question:", "(a)", "(b)", "Actions taken by ", "What's inside the apartment:")
-PIECES = ("", "", " ", ":", "\n", "\ud800", "\x00", "é", *HEADINGS)
+@pytest.fixture(scope="module")
+def items(source: str) -> list[Question]:
+    return MMTOM_QA.load(official_data(source, "mmtom_qa"))
 
 
-def mutated(seed: int) -> dict[str, Any]:
-    """The good record with one to three fields or pieces of its text changed."""
-    chance = random.Random(seed)
-    record = dict(GOOD)
-    for _ in range(chance.randint(1, 3)):
-        text = record["question"]
-        if chance.random() < 0.5 or not isinstance(text, str):
-            record[chance.choice(sorted(GOOD))] = chance.choice(VALUES)
-        else:
-            place = chance.randint(0, len(text))
-            end = place + chance.choice((0, 1, 5, 60, 999))
-            record["question"] = text[:place] + chance.choice(PIECES) + text[end:]
-    return {name: value for name, value in record.items() if value is not ...}
+def test_every_line_is_an_item_of_its_type(items, source) -> None:
+    lines = official_data(source, "mmtom_qa", "questions.json").read_text().splitlines()
+    records = [json.loads(line) for line in lines if line.strip()]
+    assert len(items) == len(records)
+    assert len({item.item_id for item in items}) == len(items)
+    found = Counter(item.tags["type"][0] for item in items)
+    assert found == Counter(str(record["question_type"]) for record in records)
+    # The official file has 100 questions of each belief type and 75 of each goal type; the part
+    # of it beside the checkout has as many of one as of another.
+    assert set(found) == set(TYPES)
+    sizes = [found[kind] for kind in TYPES]
+    assert sizes == [100] * 3 + [75] * 4 or len(set(sizes)) == 1
+    for item, record in zip(items, records, strict=True):
+        assert item.answer == record["answer"]
+        assert item.group == f"episode-{record['episode']}"
 
 
-@pytest.mark.fuzz
-@settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    # A smaller seed is no simpler record.
-    phases=[Phase.generate],
-)
-@given(seeds=st.lists(st.integers(0, 2**32), min_size=50, max_size=50, unique=True))
-def test_a_mutated_record_is_right_or_a_named_error(seeds) -> None:
-    for seed in seeds:
-        record = mutated(seed)
-        try:
-            item = read(record)
-        except RecordError as error:
-            message = str(error)
-            assert message.startswith("questions.json, line 1: field ")
-            assert message.split("field ")[1].split()[0].split("[")[0] in GOOD
-            continue
-        assert_right(item, record)
+def right(items: list[Question], kind: str) -> list[str]:
+    chosen = [item for item in items if item.tags["type"] == (kind,)]
+    return [next(o.text for o in item.options if o.label == item.answer) for item in chosen]
 
 
-def assert_right(item: Question, record: dict[str, Any]) -> None:
-    """The item says what the record says, all of it."""
-    assert [option.label for option in item.options] == ["a", "b"]
-    assert item.answer == record["answer"].strip().lower()
-    assert item.tags["type"][0] in TYPES
-    assert item.tags["type"][0] == str(record["question_type"]).strip()
-    assert item.group == f"episode-{int(record['episode'])}"
-    assert item.tags["modality"] == tuple(record["test"])
-    parts = [item.context.scene, item.context.actions, item.question]
-    parts += [option.text for option in item.options]
-    place = 0
-    for part in parts:
-        assert part == part.strip()
-        place = record["question"].index(part, place) + len(part)
-    assert all(parts[2:])
-    item.question.encode()
+def test_right_answers_are_those_of_their_type(items) -> None:
+    """Who is about to open a container believes that it holds what it does; who passes, not."""
+    assert all(" is inside " in text for text in right(items, "1.1") + right(items, "1.2"))
+    assert all(" is not inside " in text for text in right(items, "1.3"))
+    for kind in ("2.1", "2.2", "2.3", "2.4"):
+        assert all(" has been trying to get " in text for text in right(items, kind))
 
 
-@pytest.mark.fuzz
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
-@given(place=st.integers(0, 2 * len(json.dumps(GOOD))), length=st.integers(0, 9), new=st.binary())
-def test_a_damaged_file_is_right_or_a_named_error(tmp_path_factory, place, length, new) -> None:
-    folder = tmp_path_factory.getbasetemp() / "damaged"
-    folder.mkdir(exist_ok=True)
-    content = b"\n".join(json.dumps(r).encode() for r in (GOOD, changed(episode=3)))
-    write(folder, content[:place] + new + content[place + length :])
-    try:
-        found = load(folder)
-    except RecordError as error:
-        assert str(error).startswith(str(folder / "questions.json"))
-    else:
-        assert all(item.answer in ("a", "b") for item in found)
+FIRST_QUESTION = {
+    "made": (
+        "episode-3/1.1/0-6",
+        ("Ines", "cupcake", "fridge"),
+        "Ines is standing in the bedroom. She walks",
+        "with a bathroom cabinet, which holds a remote control.",
+    ),
+    "published": (
+        "episode-23/1.1/21-21",
+        ("Mark", "salmon", "microwave"),
+        "Mark is situated in the bathroom. He proceeds",
+        "with a bathroom cabinet, which is currently empty.",
+    ),
+}
+
+
+def test_the_first_question_word_by_word(items, source) -> None:
+    item_id, (name, thing, place), begins, ends = FIRST_QUESTION[source]
+    item = next(item for item in items if item.item_id == item_id)
+    goal = f"If {name} has been trying to get a {thing}, which one of the following statements"
+    assert item.question == f"{goal} is more likely to be true?"
+    assert [option.text for option in item.options] == [
+        f"{name} thinks that the {thing} is not inside the {place}.",
+        f"{name} thinks that the {thing} is inside the {place}.",
+    ]
+    assert item.answer == "b"
+    assert item.context.actions.startswith(begins)
+    assert item.context.actions.endswith(f"and is about to open the {place}.")
+    assert item.context.scene.endswith(ends)
+
+
+def test_descriptions_agree_with_the_published_types(items) -> None:
+    """Types 1.1 and 1.2 say whether the thing is there, so they check how prose is read."""
+    checked = 0
+    for item in items:
+        if item.tags["type"][0] in ("1.1", "1.2"):
+            statement = re.fullmatch(
+                r".* that the (.*) is (?:not )?inside the (.*)\.", item.options[0].text
+            )
+            assert statement is not None
+            so = Contents(item.context.scene).holds(statement[2], statement[1])
+            assert so in (None, item.tags["type"] == ("1.1",)), item.item_id
+            checked += so is not None
+    assert checked >= 0.95 * sum(item.tags["type"][0] in ("1.1", "1.2") for item in items)
+
+
+def test_pairs_of_all_belief_types(items) -> None:
+    pairs = belief_pairs(items)
+    types = {item.item_id: item.tags["type"][0] for item in items}
+    asked = sum(kind.startswith("1") for kind in types.values())
+    assert 0.95 * asked <= len(pairs) <= asked
+    conditions = {(types[p.item_id], p.condition, p.says_inside) for p in pairs}
+    # As published, 1.3 is about false beliefs without exception.
+    assert conditions == {("1.1", "TB", True), ("1.2", "FB", True), ("1.3", "FB", False)}
+    samples = [sample for pair in balanced(pairs) for sample in pair.samples()]
+    assert len(samples) >= asked
+    says_not = [" is not inside " in sample.content.split("Belief:")[1] for sample in samples]
+    table = Counter(zip((s.labels["y_p"] for s in samples), says_not, strict=True))
+    assert len(table) == 4 and len(set(table.values())) == 1

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
@@ -34,12 +34,15 @@ CONDITIONS = {"1.1": "TB", "1.2": "FB"}
 SCENES = ("graph", "init_graph", "filtered_graph", "filtered_init_graph")
 ACTIONS = ("actions", "filtered_actions")
 LABELS = ("a", "b")
-# Headings of a question's text.
-SCENE_HEADING = "What's inside the apartment:"
-ACTIONS_HEADING = "Actions taken by "
-QUESTION_HEADING = "Question:"
-OPTION_HEADINGS = ("(a)", "(b)")
-REQUEST = re.compile(r"Please respond with either a or b\s*\.?\s*\Z")
+# A question's text; each heading stands once, those of scene and actions at most once.
+HEADINGS = ("What's inside the apartment:", "Actions taken by ", "Question:", "(a)", "(b)")
+_FORM = re.compile(
+    r"\s*(?:What's inside the apartment:(?P<scene>.*?))?"
+    r"(?:Actions taken by (?P<person>[^:]*):(?P<actions>.*?))?"
+    r"Question:(?P<question>.*?)\(a\)(?P<a>.*?)\(b\)(?P<b>.*?)"
+    r"(?:Please respond with either a or b\s*\.?\s*)?\Z",
+    re.DOTALL,
+)
 # Far more than any episode, step or frame; a number beyond it is a mistake.
 MOST = 999_999
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
@@ -87,7 +90,7 @@ def read_record(
     """One line of the file; ``videos`` gives an episode's frames up to a step."""
     # Published as a number with one decimal.
     published = record.get("question_type")
-    kind = str(published.value).strip() if isinstance(published.value, str | float) else ""
+    kind = str(published.value).strip()
     if kind not in TYPES:
         published.fail(f"must be one of {', '.join(TYPES)}")
     episode = _episode(record.get("episode"))
@@ -99,16 +102,13 @@ def read_record(
     if len(set(modality)) < len(modality):
         texts.fail("names a text twice")
     text = record.get("question")
-    wording = take_apart(text)
-    for kinds, part, name in (
-        (SCENES, wording.scene, "scene"),
-        (ACTIONS, wording.actions, "actions"),
-    ):
-        if set(kinds) & set(modality) and not part:
+    parts = take_apart(text)
+    for kinds, name in ((SCENES, "scene"), (ACTIONS, "actions")):
+        if set(kinds) & set(modality) and not parts[name]:
             text.fail(f"has no {name}, which field test asks for")
     if record.has("answer_list"):
         choices = record.get("answer_list")
-        if tuple(_letter(entry) for entry in choices.items(len(LABELS))) != LABELS:
+        if tuple(map(_letter, choices.items(len(LABELS)))) != LABELS:
             choices.fail(f"must be the labels {' and '.join(LABELS)} of the question's options")
     family = "belief" if kind.startswith("1") else "goal"
     tags = {"type": (kind,), "family": (family,), "modality": modality}
@@ -119,15 +119,15 @@ def read_record(
         benchmark="mmtom_qa",
         split="test",
         group=f"episode-{episode}",
-        question=wording.question,
-        options=tuple(map(Option, LABELS, wording.options)),
+        question=parts["question"],
+        options=tuple(Option(label, parts[label]) for label in LABELS),
         answer=_letter(record.get("answer")),
         media=(videos(episode, record.get("end_time")),),
-        context=Context(scene=wording.scene, actions=wording.actions),
+        context=Context(scene=parts["scene"], actions=parts["actions"]),
         tags=tags,
-        polarity="least" if "less likely" in wording.question else "most",
+        polarity="least" if "less likely" in parts["question"] else "most",
         asked=text.text(),
-        person=wording.person,
+        person=parts["person"],
         licence="MIT",
     )
 
@@ -152,56 +152,19 @@ def _letter(field: Field) -> str:
     return letter
 
 
-class Wording(NamedTuple):
-    """The parts of one question's text; those before ``question`` may be empty."""
-
-    scene: str
-    actions: str
-    question: str
-    options: tuple[str, str]
-    person: str
-
-
-def take_apart(text: Field) -> Wording:
-    """Headings stand at most once and in this order: scene, actions, question, (a), (b)."""
-    context, asked = _halves(text, text.text(), QUESTION_HEADING)
-    actions = scene = person = ""
-    parts: dict[str, str] = {}
-    if ACTIONS_HEADING in context:
-        context, acted = _halves(text, context, ACTIONS_HEADING)
-        person, colon, actions = acted.partition(":")
-        if not colon and person:
-            text.fail(f"has no colon after {ACTIONS_HEADING!r} and a name")
-        if colon:
-            parts |= {ACTIONS_HEADING: person, f"{ACTIONS_HEADING}{person.strip()}:": actions}
-    before = context
-    if SCENE_HEADING in context:
-        before, scene = _halves(text, context, SCENE_HEADING)
-        parts[SCENE_HEADING] = scene
-    if before.strip():
-        headings = (SCENE_HEADING, ACTIONS_HEADING, QUESTION_HEADING)
-        text.fail("must begin with {!r}, {!r} or {!r}".format(*headings))
-    question, choices = _halves(text, asked, OPTION_HEADINGS[0])
-    a, b = _halves(text, choices, OPTION_HEADINGS[1])
-    b = REQUEST.sub("", b)
-    parts |= {QUESTION_HEADING: question, OPTION_HEADINGS[0]: a, OPTION_HEADINGS[1]: b}
-    for heading, part in parts.items():
-        if not part.strip():
-            text.fail(f"has nothing after {heading!r}")
-    if a.strip() == b.strip():
+def take_apart(text: Field) -> dict[str, str]:
+    """Scene, actions and person (empty where the text has none), question, and options a and b."""
+    whole = text.text()
+    match = _FORM.fullmatch(whole)
+    if match is None or any(whole.count(heading) > 1 for heading in HEADINGS):
+        text.fail(f"must have these headings, each once and in this order: {', '.join(HEADINGS)}")
+    parts = match.groupdict()
+    if empty := [name for name, part in parts.items() if part is not None and not part.strip()]:
+        text.fail(f"has nothing for {empty[0]}")
+    parts = {name: (part or "").strip() for name, part in parts.items()}
+    if parts["a"] == parts["b"]:
         text.fail("has the same text for (a) and (b)")
-    return Wording(
-        scene.strip(), actions.strip(), question.strip(), (a.strip(), b.strip()), person.strip()
-    )
-
-
-def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:
-    """What stands before and after a heading that must be there once."""
-    count = text.count(heading)
-    if count != 1:
-        field.fail(f"must have {heading!r} once and in its place, has it {count} times there")
-    before, _, after = text.partition(heading)
-    return before, after
+    return parts
 
 
 def picture(number: int) -> str:
@@ -265,24 +228,20 @@ def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
         raise RecordError(f"{path}: {error}") from error
     if not isinstance(steps, list | tuple) or not steps:
         raise RecordError(f"{path}: must be a list of pairs, is {type(steps).__name__}")
-    intervals = []
     for number, step in enumerate(steps):
-        # Values are not shown: a small pickle can hold one that takes for ever to print.
         pair: Any = step if isinstance(step, list | tuple) and len(step) == 2 else (None, None)
-        whole = all(
-            isinstance(n, int | float)
-            and not isinstance(n, bool)
-            and 0 <= n <= MOST
-            and n == int(n)
-            for n in pair
-        )
-        if not whole or pair[0] > pair[1]:
+        # Values are not shown: a small pickle can hold one that takes for ever to print.
+        if not all(map(_is_frame, pair)) or pair[0] > pair[1]:
             raise RecordError(
                 f"{path}, step {number}: must be a first and a last frame, whole numbers up to "
                 f"{MOST}, rising"
             )
-        intervals.append((int(pair[0]), int(pair[1])))
-    return tuple(intervals)
+    return tuple((int(first), int(last)) for first, last in steps)
+
+
+def _is_frame(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= MOST and value == int(value)
 
 
 def read_pickle(data: bytes) -> object:
