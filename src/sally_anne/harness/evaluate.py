@@ -22,10 +22,15 @@ from sally_anne.data.items import Question
 from sally_anne.data.lineage import Lineage
 from sally_anne.data.sound import RATE
 from sally_anne.figures.report import write_report
-from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name, saved_options
-from sally_anne.harness.judge import EndpointJudge, judge_answers, open_judge
+from sally_anne.harness.judge import (
+    EndpointJudge,
+    agreement,
+    judge_answers,
+    open_judge,
+    read_labels,
+)
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.protocols import (
     COUNT_MARK,

@@ -1,4 +1,4 @@
-"""Judging open replies: what a judge is asked, its verdicts, and how they are kept.
+"""Judging open replies: what a judge is asked, its verdicts, and how far people agree with them.
 
 The MimeQA paper has replies judged by a language model that is shown the question, the reply and a
 person's answer (section 4.1, appendix B.4). The words here are our own, unless a file has others.
@@ -13,11 +13,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import reading
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import Question
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
@@ -52,6 +56,9 @@ to you.
 
 Begin with one word, {right} if it may or {wrong} if it may not; then give a reason in one sentence.
 """
+# What people write for right and for wrong.
+RIGHT = frozenset({"1", "1.0", "true", "t", "yes", "y", "right", "correct"})
+WRONG = frozenset({"0", "0.0", "false", "f", "no", "n", "wrong", "incorrect"})
 _THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 
 
@@ -282,3 +289,85 @@ def judge_answers(
         judge_probability=pd.Series([v.probability for v in found], table.index, dtype=float),
         judge_invalid=[v.invalid for v in found],
     )
+
+
+# --- Agreement with people (section 4.1) ---------------------------------------------------------
+
+
+def read_labels(path: Path) -> pd.DataFrame:
+    """People's labels from a CSV with the columns ``item_id`` and ``label``.
+
+    Labels are words such as true and false, right and wrong, or 1 and 0, and become bools; an empty
+    one is left out.
+    """
+    with reading(path, HarnessError):
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    if not {"item_id", "label"} <= set(table):
+        raise HarnessError(f"{path}: needs the columns item_id and label, has {', '.join(table)}")
+    table = table[["item_id", "label"]].apply(lambda column: column.str.strip())
+    table = table[table["label"] != ""].reset_index(drop=True)
+    words = table["label"].str.lower()
+    unknown, twice = ~words.isin(RIGHT | WRONG), table["item_id"].duplicated()
+    for wrong, problem in ((unknown, "a label other than true or false"), (twice, "two labels")):
+        if wrong.any():
+            raise HarnessError(f"{path}: item {table['item_id'][wrong].iloc[0]!r} has {problem}")
+    return table.assign(label=words.isin(RIGHT))
+
+
+def agreement(
+    judged: pd.DataFrame,
+    human: pd.DataFrame,
+    *,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, float]:
+    """Raw agreement and Cohen's kappa on the items that both have judged.
+
+    ``judged`` is from :func:`judge_answers`, ``human`` from :func:`read_labels`; stories are
+    resampled. A verdict that cannot be read counts as wrong. Kappa has no value where both give all
+    items one and the same label.
+
+    Returns:
+        ``agreement`` and ``kappa``, each with ``_low`` and ``_high`` ends of its percentile
+        interval; counts: ``n`` items, ``stories``, ``invalid`` verdicts among them, and
+        ``unmatched`` labels of items that were not judged.
+    """
+    seen = judged[~judged["hidden"].astype(bool)] if "hidden" in judged else judged
+    left = seen[["item_id", "story", "judge_correct", "judge_invalid"]].astype({"item_id": str})
+    right = human[["item_id", "label"]].astype({"item_id": str})
+    pairs = left.merge(right, on="item_id", validate="one_to_one")
+    pairs = pairs.sort_values("item_id", ignore_index=True)
+    if pairs.empty:
+        raise HarnessError(
+            "none of the items with a person's label was judged; are the ids those of the answers?"
+        )
+    verdict = (pairs["judge_correct"].astype(bool) & ~pairs["judge_invalid"]).to_numpy(dtype=bool)
+    label = pairs["label"].to_numpy(dtype=bool)
+    story = pd.factorize(pairs["story"].astype(str), sort=True)[0]
+    # tables [S, 4]: how often a story has both wrong, only people right, only the judge, both.
+    tables = np.zeros((story.max() + 1, 4))
+    np.add.at(tables, (story, 2 * verdict + label), 1)
+    samples = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
+    same = (samples[:, 0] + samples[:, 3]) / samples.sum(1)
+    intervals: dict[str, float] = {}
+    for name, values in (("agreement", same), ("kappa", _kappas(samples))):
+        low, high = percentile_interval(values, level)
+        intervals |= {f"{name}_low": low, f"{name}_high": high}
+    return {
+        "agreement": float((verdict == label).mean()),
+        "kappa": float(_kappas(tables.sum(0, keepdims=True))[0]),
+        **intervals,
+        "n": len(pairs),
+        "stories": len(tables),
+        "invalid": int(pairs["judge_invalid"].sum()),
+        "unmatched": len(human) - len(pairs),
+    }
+
+
+def _kappas(tables: np.ndarray) -> np.ndarray:
+    """Cohen's kappa of each table ``[B, 4]``; NaN where chance alone agrees on everything."""
+    neither, people, judge, both = (tables / tables.sum(1, keepdims=True)).T
+    chance = (judge + both) * (people + both) + (neither + people) * (neither + judge)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(chance < 1 - 1e-12, (neither + both - chance) / (1 - chance), np.nan)
