@@ -19,10 +19,9 @@ SUFFIXES = (".json", ".srt", ".vtt")
 # Hours may be left out in WebVTT; SRT has a comma before the thousandths.
 _TIME = r"(?:([0-9]{1,9}):)?([0-5]?[0-9]):([0-5]?[0-9])[.,]([0-9]{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-# No mark holds another, so that a text of open ones does not take the square of its length.
-_SRT_MARKUP = re.compile(r"</?(?:[biu]|font[^<>]*)>|\{\\[^{}]*\}", re.IGNORECASE)
-_VTT_MARKUP = re.compile(r"<[^<>]*>")
-_VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^<>]+)>")
+_SRT_MARKUP = re.compile(r"</?(?:[biu]|font[^>]*)>|\{\\[^}]*\}", re.IGNORECASE)
+_VTT_MARKUP = re.compile(r"<[^>]*>")
+_VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^>]+)>")
 # WhisperX writes "[SPEAKER_00]: text" into subtitles.
 _SPEAKER = re.compile(r"\[([^\[\]]{1,60})\]:\s*(?=\S)")
 # Blocks of WebVTT that hold no speech.

@@ -39,7 +39,7 @@ from sally_anne.harness.planning import (
     ANSWERS,
     Answer,
     answer_all,
-    check_planning,
+    begin,
     finish,
     judge,
     judge_likely,
@@ -52,7 +52,6 @@ from sally_anne.harness.planning import (
     score_replies,
 )
 from sally_anne.harness.planning_config import BipAlmConfig
-from sally_anne.harness.tasks import sample_items
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -286,15 +285,11 @@ def run(
     model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
-    vector = check_planning(config, vector)
     if config.likelihood == "reply" and config.endpoint is not None:
         raise HarnessError(
             "--likelihood reply needs a model here: an endpoint scores no given reply; take judged"
         )
-    every = MMTOM_QA.load(config.data)
-    items, subset = sample_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
-    if subset:
-        console.print(str(subset), soft_wrap=True)
+    vector, items, subset = begin(config, vector, MMTOM_QA, console)
     models = open_models(config, vector, loaded, Budget(config.endpoint_limit))
     texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
     about = {

@@ -41,7 +41,7 @@ from sally_anne.harness.planning import (
     AnyModel,
     LikelyUnlikely,
     answer_all,
-    check_planning,
+    begin,
     finish,
     judge,
     judge_likely,
@@ -53,7 +53,6 @@ from sally_anne.harness.planning import (
     score,
 )
 from sally_anne.harness.planning_config import Latents, LimpConfig, Mode
-from sally_anne.harness.tasks import sample_items
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -618,16 +617,12 @@ def run(
     Returns the table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
-    vector = check_planning(config, vector)
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
         raise HarnessError(
             "--perceiver watches films, and --actions says what they show: leave one out"
         )
-    every = MUMA_TOM.load(config.data)
-    items, subset = sample_items(every, MUMA_TOM.breakdowns, config.limit, config.limit_seed)
-    if subset:
-        console.print(str(subset), soft_wrap=True)
+    vector, items, subset = begin(config, vector, MUMA_TOM, console)
     groups = persons(items)
     entries = {} if config.parsed is None else read_entries(config.parsed)
     parsed = {number: from_json(entry) for number, entry in entries.items()}

@@ -22,7 +22,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.data.items import Polarity, Question
+from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness.chat_endpoint import (
     FILTERED,
     Budget,
@@ -36,7 +36,7 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.report import print_table, save, steered_by
 from sally_anne.harness.score import accuracy
-from sally_anne.harness.tasks import Subset
+from sally_anne.harness.tasks import Subset, sample_items
 from sally_anne.hooks.batch_size import in_batches
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -88,13 +88,22 @@ class Models:
         return self.loaded.about if self.loaded else self.reading.about
 
 
-def check_planning(config: PlanningConfig, vector: SteeringVector | None) -> SteeringVector | None:
-    """The vector that steers the run, if one does; HarnessError names an unusable option."""
+def begin(
+    config: PlanningConfig, vector: SteeringVector | None, benchmark: Benchmark, console: Console
+) -> tuple[SteeringVector | None, list[Question], Subset | None]:
+    """The vector that steers the run, its questions, and the sample of --limit, which is printed.
+
+    HarnessError names an unusable option.
+    """
     check_steered(config)
     check_endpoint(config)
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.allow_mismatch)
-    return vector
+    every = benchmark.load(config.data)
+    items, subset = sample_items(every, benchmark.breakdowns, config.limit, config.limit_seed)
+    if subset:
+        console.print(str(subset), soft_wrap=True)
+    return vector, items, subset
 
 
 def open_models(
