@@ -17,7 +17,6 @@ import torch
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.folder import Journal
 from sally_anne.data.items import Context, Option, Question
 from sally_anne.data.mmtom_qa import MMTOM_QA, load
 from sally_anne.data.mmtom_qa.scenes import Action, Contents, read_actions
@@ -36,7 +35,6 @@ from sally_anne.harness.model import Prompt, SteeredModel, laid_out
 from sally_anne.harness.planning import (
     LikelyUnlikely,
     ScoredText,
-    answer_all,
     posterior_of_judgements,
     posterior_of_replies,
     score,
@@ -311,38 +309,6 @@ def test_what_cannot_be_answered_says_why(change, problem) -> None:
     assert found["problem"].startswith(problem) and "judged" not in found
 
 
-def test_what_the_journal_holds_is_not_judged_again(tmp_path: Path) -> None:
-    items = MMTOM_QA.load(official_data("made", "mmtom_qa"))
-
-    class Killed(BaseException):
-        pass
-
-    class Dying(Oracle):
-        def said(self, asked):
-            if len(self.asked) > 40:
-                raise Killed
-            return super().said(asked)
-
-    def answered(oracle: Oracle):
-        with Journal(tmp_path / "a.jsonl", {}) as journal:
-            answers = answer_all(
-                items, journal, lambda item: answer(item, next_action, oracle.said)
-            )
-            return score(items, answers, posterior_of_replies)
-
-    first, second, third = Dying(), Oracle(), Oracle()
-    with pytest.raises(Killed):
-        answered(first)
-    whole = answered(second)
-    assert first.asked and second.asked
-    everything = Oracle()
-    for item in items:
-        answer(item, next_action, everything.said)
-    assert sorted(first.asked + second.asked) == sorted(everything.asked)
-    pd.testing.assert_frame_equal(answered(third), whole)
-    assert third.asked == []
-
-
 MODEL = "tiny-qwen2-vl"
 
 
@@ -460,9 +426,3 @@ def test_a_model_behind_an_address_judges(distant: BipAlmConfig, server: Server)
     again, _ = run(distant)
     pd.testing.assert_frame_equal(table, again)
     assert len(server.seen) == asked
-
-
-def test_an_endpoint_tells_nothing_of_given_replies(distant: BipAlmConfig, server: Server) -> None:
-    with pytest.raises(HarnessError, match="--likelihood"):
-        run(replace(distant, likelihood="reply"))
-    assert not server.seen

@@ -31,7 +31,6 @@ from sally_anne.harness.copilot import (
     read_questions,
     run,
 )
-from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.moments_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion
 
@@ -208,35 +207,6 @@ def test_a_killed_session_asks_nothing_twice(server: Server, data: Path) -> None
     assert outcomes == whole
     sets = [folder / "sets.jsonl" for folder in (config.folder, data.parent / "whole")]
     assert sets[0].read_bytes() == sets[1].read_bytes()
-
-
-@pytest.mark.integration
-def test_a_local_model_goes_on_where_it_was_stopped(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def scores(self: SteeredModel, prompts: Any, options: Any) -> list[list[float]]:
-        nonlocal calls
-        calls += 1
-        if calls == stop:
-            raise KeyboardInterrupt
-        return [[float(label == longest(p.text)) for label in "ABCD"] for p in prompts]
-
-    def replies(self: SteeredModel, prompts: Any, most: int = 16) -> list[str]:
-        return [json.dumps(ALIKE if "tried before" in p.text else SHORT) for p in prompts]
-
-    monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
-    monkeypatch.setattr(SteeredModel, "generate", replies)
-    calls, stop = 0, 5
-    config = CopilotConfig(data, model="tiny-qwen2-vl", out=data.parent / "run", batch_size=4)
-    with pytest.raises(KeyboardInterrupt):
-        session(config)
-    before, stop = calls - 1, 0
-    outcomes, _ = session(config)
-    first = calls - 1
-    calls = 0
-    whole, _ = session(replace(config, out=data.parent / "whole"))
-    assert outcomes == whole and first == calls and before == 4
-    assert [one.rounds[0].verdict.right for one in outcomes if one.rounds[0].verdict] == [6, 6, 6]
 
 
 @pytest.mark.integration

@@ -180,20 +180,6 @@ def test_known_posteriors(tmp_path: Path) -> None:
     assert list(table["steps"]) == [1, 1, 3, 3]
 
 
-def test_what_the_journal_holds_is_not_judged_again(tmp_path: Path) -> None:
-    items = [social(), goal()]
-    first = ScriptedLikelihood(by_hand)
-    half = answered(tmp_path, items[:1], first)
-    second = ScriptedLikelihood(by_hand)
-    whole = answered(tmp_path, items, second)
-    assert len(second.asked) == 9 and not any("Then Dee said" in p for p in second.asked)
-    third = ScriptedLikelihood(by_hand)
-    again = answered(tmp_path, items, third, {})
-    assert third.asked == []
-    pd.testing.assert_frame_equal(whole, again)
-    pd.testing.assert_frame_equal(whole[:1], half)
-
-
 def test_questions_without_an_answer_are_counted(tmp_path: Path) -> None:
     odd = question(
         "Dee doesn't know Cy's plan. Which is MOST likely?", ["One", "Two", "Three"], number="3"
