@@ -253,11 +253,11 @@ def words_of(utterances: Iterable[Utterance]) -> list[str]:
     return _MARKS.sub("", " ".join(one.text for one in utterances).casefold()).split()
 
 
-def word_errors(reference: Sequence[str], found: Sequence[str]) -> int:
+def word_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
     """The edit distance in words."""
-    ids = {word: i for i, word in enumerate(dict.fromkeys([*reference, *found]))}
-    columns = np.array([ids[word] for word in found], dtype=int)
-    steps = np.arange(len(found) + 1)
+    ids = {word: i for i, word in enumerate(dict.fromkeys([*reference, *hypothesis]))}
+    columns = np.array([ids[word] for word in hypothesis], dtype=int)
+    steps = np.arange(len(hypothesis) + 1)
     row = steps
     for number, word in enumerate(reference, start=1):
         best = np.concatenate(
@@ -269,14 +269,14 @@ def word_errors(reference: Sequence[str], found: Sequence[str]) -> int:
 
 
 def speaker_errors(
-    reference: Sequence[Utterance], found: Sequence[Utterance]
+    reference: Sequence[Utterance], hypothesis: Sequence[Utterance]
 ) -> tuple[float, float, float]:
     """Seconds of the reference's speech that are missed, attributed wrongly, and in all.
 
     Only what the reference marks as speech counts; names are mapped one to one so that most is
     right. Where fewer speak than in the reference the others are missed.
     """
-    true, other = _spans(reference), _spans(found)
+    true, other = _spans(reference), _spans(hypothesis)
     names = [name for name in other if name]
     shared = np.array([[_overlap(one, other[name]) for name in names] for one in true.values()])
     shared = shared.reshape(len(true), len(names))

@@ -706,7 +706,8 @@ def gather_all(
     on_progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Episode]:
     """The episode of each group; what the open journal holds is not gathered again."""
-    who, episodes = persons(items), {}
+    who = persons(items)
+    episodes: dict[str, Episode] = {}
     for item in {item.group: item for item in items}.values():
         if item.group not in journal.answers:
             episode = gather(item, who[item.group], sources)
