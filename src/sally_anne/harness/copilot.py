@@ -383,9 +383,9 @@ def run(
     endpoint = None if config.endpoint is None else open_endpoint(config)
     if endpoint is None:
         loaded = loaded or load_model(**config.opening())
-        for one in questions:
-            prompt = reply_prompt(loaded, proposal_prompt(one), video=False)
-            what = f"{config.data}, question {one.item_id}"
+        for question in questions:
+            prompt = reply_prompt(loaded, proposal_prompt(question), video=False)
+            what = f"{config.data}, question {question.item_id}"
             check_room(loaded, what, prompt, None, config.max_new_tokens, "give less transcript")
     writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
     checker = writer
