@@ -11,23 +11,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.items import Context, Media, Option, Question
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
+from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart
 from sally_anne.harness.protocols import RETOLD, THOUGHTS
+from sally_anne.harness.questions import PromptConfig, missing_parts, prompt_text, render
 from sally_anne.harness.tasks import load_items
 from sally_anne.models.tiny import Family
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, completion
+from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
 from tests.made_stories import asked_of, cast_of, made_story
 
@@ -450,3 +454,103 @@ def test_a_folder_never_mixes_templates(tmp_path: Path, server: Server) -> None:
             outcome_of_templates(replace(asked, template=changed))
         assert f"{here} here" in str(error.value)
     assert len(server.seen) == len(sent) == 4
+
+
+KNOWN = Benchmark(
+    name="made",
+    load=lambda folder: [],
+    views={"multimodal": ("scene", "transcript"), "text": ("scene", "transcript"), "none": ()},
+    default_view="text",
+    sampling=Sampling(count=8),
+    breakdowns=(),
+    layout="nothing",
+    windows=("full", "focused"),
+    frame_times=True,
+    notes={"": "The question is about the end.", "text": "Words only."},
+)
+RECORD = Question(
+    item_id="1",
+    benchmark="made",
+    split="test",
+    group="g",
+    question="Who knows {it}?",
+    options=(Option("A", "Ann"), Option("B", "Bob"), Option("C", "nobody")),
+    answer="B",
+    media=(Media(url="there"),),
+    context=Context(scene="A room.", actions="hidden", transcript="all", focused_transcript="end"),
+    tags={"condition": ("TB",), "kind": ("x", "y")},
+)
+
+
+def config_for(benchmark: Benchmark, **options) -> PromptConfig:
+    """How a benchmark is asked with these options."""
+    return PromptConfig.of(benchmark, EvalConfig(task="bigtom", **options))
+
+
+def test_the_prompt_holds_what_the_view_shows() -> None:
+    assert prompt_text(KNOWN, RECORD, config_for(KNOWN)) == (
+        "Scene:\nA room.\n\nTranscript:\nall\n\nWords only.\nQuestion: Who knows {it}?\n"
+        "A. Ann\nB. Bob\nC. nobody\nReply with A, B or C only.\nAnswer:"
+    )
+
+
+def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> None:
+    text = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
+    assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{question} {secret}", "{scene}", "{question", "{question!q}", "{question!r}"),
+        *("{question:>q}", "{question} {options:{labels}}", "{question.__class__}"),
+        *("{question[0]}", "{question} {}"),
+    ],
+)
+def test_templates_that_cannot_be_filled(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text(text)
+    with pytest.raises(HarnessError, match="prompt.txt"):
+        config_for(KNOWN, template=path)
+
+
+def test_what_is_missing_is_named() -> None:
+    silent = replace(RECORD, context=Context(actions="not shown"))
+    film, words = "its film (there)", "its words (scene, transcript)"
+    assert missing_parts(KNOWN, RECORD, config_for(KNOWN, view="multimodal")) == [film]
+    assert missing_parts(KNOWN, RECORD, config_for(KNOWN)) == []
+    assert missing_parts(KNOWN, silent, config_for(KNOWN)) == [words]
+    assert missing_parts(KNOWN, silent, config_for(KNOWN, view="none")) == []
+    here = replace(silent, media=(Media(path=Path("film.mp4")),))
+    assert missing_parts(KNOWN, here, config_for(KNOWN, view="multimodal")) == [words]
+
+
+def test_templates_have_all_that_protocols_need(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text("{person}|{title}|{asked}|{asked_alone}|({label_2}) {option_2}|{times}")
+    record = replace(RECORD, asked="Story\nQuestion: Who?", person="Ann", title="Film")
+    text = prompt_text(KNOWN, record, config_for(KNOWN, template=path))
+    assert text == "Ann|Film|Story\nQuestion: Who?| Who?|(B) Bob|"
+    path.write_text("{question} {option_4}")
+    with pytest.raises(HarnessError, match="item 1: the template asks for option_4, and there are"):
+        prompt_text(KNOWN, RECORD, config_for(KNOWN, template=path))
+
+
+def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_path: Path) -> None:
+    film(tmp_path / "film.mp4", seconds=3)
+    path = tmp_path / "prompt.txt"
+    path.write_text("{question} {length}; {count}; {times}")
+    record = replace(RECORD, media=(Media(path=tmp_path / "film.mp4"),))
+    how = config_for(KNOWN, view="multimodal", frames=3, template=path)
+    (item,) = render(KNOWN, [record], how)
+    assert item.notes is not None
+    said = item.first_prompt()
+    assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said
+
+
+def test_a_system_message_reaches_the_model_and_the_endpoint() -> None:
+    asked = Prompt("Who?", system="Be brief.")
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    assert messages_of(asked) == asked.turns == turns
+    clip = np.zeros((1, 4, 4, 3), np.uint8)
+    assert messages_of(replace(asked, clip=clip))[0] == turns[0]
