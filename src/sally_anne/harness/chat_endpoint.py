@@ -18,11 +18,11 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openai
 from PIL import Image
 
@@ -225,13 +225,9 @@ class ChatEndpoint:
         bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
         kept = self._journal.answers if self._journal is not None else {}
+        names = [field.name for field in dataclass_fields(ChatCompletion)]
         found = {
-            key: ChatCompletion(
-                kept[key]["reply"],
-                kept[key]["finish"],
-                kept[key]["usage"] and tuple(kept[key]["usage"]),
-                kept[key].get("first"),
-            )
+            key: ChatCompletion(**{name: kept[key][name] for name in names})
             for key in keys
             if key in kept
         }
@@ -260,9 +256,7 @@ class ChatEndpoint:
             with self._lock:
                 self._count(reply.usage)
                 if self._journal is not None:
-                    first = {} if reply.first is None else {"first": reply.first}
-                    record = {"reply": reply.text, "finish": reply.finish, "usage": reply.usage}
-                    self._journal.add([{"item_id": key, **record, **first}])
+                    self._journal.add([{"item_id": key, **asdict(reply)}])
         if self.budget.limit is not None and reply.usage is None:
             raise self._failed("does not say how many tokens a reply took: omit --endpoint-limit")
         return reply
@@ -353,16 +347,13 @@ def messages_of(prompt: Prompt) -> Messages:
     *before, user = prompt.turns
     if prompt.clip is None:
         return [*before, user]
-    pictures = [{"type": "image_url", "image_url": {"url": data_url(f)}} for f in prompt.clip]
-    content = [*pictures, {"type": "text", "text": prompt.text}]
-    return [*before, {"role": "user", "content": content}]
-
-
-def data_url(frame: np.ndarray) -> str:
-    """A frame ``uint8 [height, width, 3]`` as a PNG in an address."""
-    file = io.BytesIO()
-    Image.fromarray(frame).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    content: list[dict[str, Any]] = []
+    for frame in prompt.clip:
+        file = io.BytesIO()
+        Image.fromarray(frame).save(file, "PNG")
+        url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+        content.append({"type": "image_url", "image_url": {"url": url}})
+    return [*before, {"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
 
 
 def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> ChatEndpoint:
