@@ -200,9 +200,6 @@ class Question:
         return text
 
 
-BenchmarkItem = Question
-
-
 @dataclass(frozen=True)
 class Sampling:
     """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
