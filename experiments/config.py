@@ -11,9 +11,12 @@ import tyro
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.data.items import Setting
 from sally_anne.harness.protocols import Baseline
+from sally_anne.models.options import DEFAULT_MODEL
 from sally_anne.steering.config import SteeringOptions
 
 SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
+
+
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
 
 
@@ -172,3 +175,59 @@ class PlantConfig:
     def folder(self) -> Path:
         """Where the model is written."""
         return self.out or Path("runs") / "planted" / self.name
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train one tiny model.
+
+    Attributes:
+        family: which model class.
+        out: folder for checkpoints, loss curves and the finished model.
+        start: catalogue name or folder of a model to go on from, in place of one trained from
+            nothing; of a model of the other family the text decoder alone is taken.
+        seed: of weights and documents.
+        threads: CPU threads; results depend on their number in the last bits.
+        looking_steps: steps of looking up in whole films, after all levels before; 0 leaves all of
+            them out.
+        seeing_steps: steps of the vision stage; 800 of qwen2-vl, 1200 of llava-next-video.
+        reading_steps: steps of one statement or question a story, mostly about frames alone.
+        checking_steps: steps of statements and verdicts, with frames, text and both.
+        narrating_steps: steps at most of each level of reliable and unreliable narrators, in words,
+            fewer if learned; twice as many of the last, in which no statement is marked.
+        mixing_steps: steps of all that, and interviews.
+    """
+
+    family: Literal["qwen2-vl", "llava-next-video"]
+    out: Path = Path("runs/train_tiny")
+    start: str | None = None
+    seed: Seed = 0
+    threads: int = 2
+    looking_steps: Natural = 300
+    seeing_steps: Natural | None = None
+    reading_steps: Natural = 600
+    checking_steps: Natural = 100
+    narrating_steps: Natural = 300
+    mixing_steps: Natural = 700
+
+    @property
+    def folder(self) -> Path:
+        """Where the stages are kept; both families go on from one decoder there."""
+        return self.out
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Measure a tiny model on the test stories.
+
+    Attributes:
+        model: catalogue name or folder.
+        stories: so many test stories; 500 are all.
+        batch_size: contexts that are read together.
+        out: write the figures to this JSON file as well.
+    """
+
+    model: str = DEFAULT_MODEL
+    stories: int = 100
+    batch_size: int = 16
+    out: Path | None = None

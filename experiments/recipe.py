@@ -19,7 +19,7 @@ import tyro
 import yaml
 
 from sally_anne.core.errors import OptionError
-from sally_anne.core.options import spelled
+from sally_anne.core.options import flag_name
 from sally_anne.models.options import ModelOptions
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -111,9 +111,9 @@ def _steps(
         words = _said(config, options.pop("of", []))
         for option, value in options.items():
             if isinstance(value, bool):
-                words.append(spelled(option if value else f"no-{option}"))
+                words.append(flag_name(option if value else f"no-{option}"))
             elif given := _said(config, value):
-                words += [spelled(option), *given]
+                words += [flag_name(option), *given]
         yield Step(command, tuple(words))
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
-from sally_anne.core.head import Head
+from sally_anne.core.head import SPLITS, Head, extremes, row_of, select
+from sally_anne.core.head import best as best_head
 from sally_anne.core.run import HEADS, Run, read_table, saved_results
-from sally_anne.figures import choose, comparison, heatmap, kde, patching, style, sweep
+from sally_anne.figures import comparison, heatmap, kde, patching, style, sweep
 from sally_anne.figures.config import FiguresConfig, TableConfig
 
 RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
@@ -90,7 +91,7 @@ def draw(config: FiguresConfig) -> list[Path]:
 
 def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     labels = run.labels if config.label is None else (config.label,)
-    for split in choose.SPLITS[config.split]:
+    for split in SPLITS[config.split]:
         if count := int((run.samples["split"] == split).sum()):
             table = heatmap.accuracy_table(run.heads, labels, split)
             figure = heatmap.heatmap_figure(table, split, count, run.title)
@@ -99,13 +100,13 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 
 def _densities(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     for label in run.labels if config.label is None else (config.label,):
-        head, place = choose.best(run.heads, label), None
+        head, place = best_head(run.heads, label), None
         if config.layer is not None and config.head is not None:
             head = Head(config.layer, config.head)
             place = str(head)
-            choose.row_of(run.heads, head)
+            row_of(run.heads, head)
         z, values, samples = run.head_activations(*head), run.samples[label], run.samples
-        train, shown = choose.select(samples, "train"), choose.select(samples, config.split)
+        train, shown = select(samples, "train"), select(samples, config.split)
         plane, boundary = plane_of(run, label, head, z, train, config.directions == "probe")
         table = plane.table(z[shown], samples[shown], label)
         logits = kde.logits_of(run.probes, label, head, z, values, classes_in(run, label))
@@ -153,12 +154,12 @@ def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     if config.layer is not None and config.head is not None:
         chosen = {"": Head(config.layer, config.head)}
     else:
-        pair = choose.extremes(run.heads, labels, has_weights)
+        pair = extremes(run.heads, labels, has_weights)
         chosen = dict(zip(("worse label is best", "better label is worst"), pair, strict=True))
-    train, shown = choose.select(run.samples, "train"), choose.select(run.samples, config.split)
+    train, shown = select(run.samples, "train"), select(run.samples, config.split)
     panels = []
     for why, head in chosen.items():
-        row, z = choose.row_of(run.heads, head), run.head_activations(*head)
+        row, z = row_of(run.heads, head), run.head_activations(*head)
         scores = [f"{label} {row[f'{label}_validation_accuracy']:.2f}" for label in labels]
         title = f"{head}{f': {why} of all heads' if why else ''}\nvalidation: {', '.join(scores)}"
         seen = z[train], z[shown], run.samples[shown]
@@ -173,7 +174,7 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     label = config.label or run.labels[0]
     if patching.kinds_of(run.heads):
         table = patching.patching_table(run.heads, label)
-        best = choose.best(run.heads, label)
+        best = best_head(run.heads, label)
         yield patching.patching_figure(table, label, best, run.title), (config.label,), table
 
 

@@ -17,9 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.head import Head
+from sally_anne.core.head import Head, best
 from sally_anne.figures import style
-from sally_anne.figures.choose import best
 
 CHANCE = 0.5
 SIGNS: dict[str, dict[str, Any]] = {

@@ -13,12 +13,11 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
-from sally_anne.core.head import Head
+from sally_anne.core.head import Head, best, heads_of, row_of, select
 from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, patching, style
-from sally_anne.figures.choose import best, heads_of, row_of, select
 from sally_anne.figures.draw import classes_in, plane_of
 from sally_anne.figures.story import seen_by
 

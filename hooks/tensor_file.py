@@ -1,4 +1,4 @@
-"""A safetensors file with facts in JSON beside its tensors, sealed by their SHA-256.
+"""A safetensors file with facts in JSON and tensors, sealed by their SHA-256.
 
 The same facts and tensors give the same bytes.
 """

@@ -15,9 +15,17 @@ from sally_anne.data.samples import Sample
 from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
-from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
+from sally_anne.models.estimate import (
+    Counter,
+    Figure,
+    Load,
+    disk,
+    exact,
+    needs,
+    open_described,
+    show,
+)
 from sally_anne.models.prompts import open_prompt
-from sally_anne.models.published import open_described
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import cut, plan_batches, stored_size
 from sally_anne.probing.pipeline import has_both, require_same_probes
@@ -58,7 +66,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         exact("samples N", len(samples), f"of all {data.noun}"),
         exact("batches", len(batches), f"of {size} samples at most"),
         exact("stored", there, f"batches in {folder}; not computed again"),
-        tokens_each("tokens a sample", tokens, counter),
+        counter.each("tokens a sample", tokens),
         *needs(loaded, loads, config.quantization).values(),
         disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype),
         exact("probes", probes, f"L x H x {kinds} labels"),
@@ -68,11 +76,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         each = len(labels) * geometry.n_layers * geometry.n_heads * width * trained
         seconds = SECONDS * config.permutations * each
         how = f"{SECONDS:g} x permutations x labels x L x H x D x {trained:,} train samples"
-        figures.append(
-            Figure(
-                "permutations", seconds, f"{seconds:,.0f} s", f"{how}, on two cores", "extrapolated"
-            )
-        )
+        figures.append(Figure("permutations", seconds, f"{seconds:,.0f} s", f"{how}, on two cores"))
     if config.patching:
         figures.append(_scan(config, open_pairs(config, data), len(labels), geometry, tokens))
     return show(console or Console(), loaded.name, figures)
@@ -119,7 +123,7 @@ def _scan(
     read = round(2 * (contexts + ranked * heads + tested * (2 * heads + sets)))
     of_heads = "L x H, and on test twice that + sets" if config.exact else "sets on test"
     how = f"{ranked} + {tested} pairs x 2 x (context + {of_heads}; {sets} sets)"
-    return Figure("tokens of the patching scan", read, f"{read:,}", how, "estimated")
+    return Figure("tokens of the patching scan", read, f"{read:,}", how)
 
 
 def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:

@@ -24,7 +24,7 @@ from sally_anne.core.errors import (
 )
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, versions
-from sally_anne.core.options import check_options, spelled
+from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import here
 from sally_anne.core.run import (
     ACTIVATIONS,
@@ -302,7 +302,7 @@ def require_same_probes(config: ProbeConfig) -> None:
         was, wanted = before.get(name, earlier), getattr(config, name)
         if was != wanted:
             raise ProbingError(
-                f"{config.folder} holds a finished run with {spelled(name)} {was}, not {wanted}. "
+                f"{config.folder} holds a finished run with {flag_name(name)} {was}, not {wanted}. "
                 "Choose another --out; activations need not be read again if you copy its folder "
                 "activations there first"
             )

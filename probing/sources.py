@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sally_anne.core.errors import ProbingError, SallyAnneError
-from sally_anne.core.options import read_options, spelled
+from sally_anne.core.options import flag_name, read_options
 from sally_anne.core.run import Run
 from sally_anne.data import samples as own
 from sally_anne.data.gridtom import samples as gridtom
@@ -43,7 +43,7 @@ def open_samples(config: ProbeConfig) -> SampleSet:
         )
     of = "--samples" if config.samples is not None else f"--task {config.task}"
     if alone := [n for n in GRIDTOM_ALONE if getattr(config, n) != getattr(ProbeConfig, n)]:
-        raise ProbingError(f"{spelled(alone[0])} is for GridToM's stories, not for {of}")
+        raise ProbingError(f"{flag_name(alone[0])} is for GridToM's stories, not for {of}")
     if config.setting == "video":
         raise ProbingError(f"--setting video is for GridToM's stories; {of} takes text")
     if config.samples is None:

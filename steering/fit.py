@@ -24,7 +24,7 @@ from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.head import Head
 from sally_anne.core.options import command_line
 from sally_anne.core.run import HEADS, PROBES, Run
-from sally_anne.data.lineage import SEEN
+from sally_anne.data.samples import SEEN
 from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.options import ModelOptions

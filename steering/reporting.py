@@ -16,7 +16,7 @@ from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.core.head import Head
 from sally_anne.core.options import command_line
-from sally_anne.data.lineage import SEEN, Lineage
+from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table

@@ -21,7 +21,7 @@ from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StorySet
 from sally_anne.data.items import Question
-from sally_anne.data.lineage import SEEN, Lineage
+from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
 from sally_anne.harness.config import EvalConfig
@@ -33,9 +33,8 @@ from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
+from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, open_described, show
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.published import open_described
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.main import draw_run
 from sally_anne.probing.pipeline import run as probe
@@ -378,7 +377,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     """Print what the sweep would ask and need, by name; the probing run comes on top.
 
     Nothing is computed or written. Of a published model of the catalogue neither weights nor a
-    network are needed (`sally_anne.models.published`).
+    network are needed (`sally_anne.models.estimate`).
     """
     check(config)
     questions = Questions(config)

@@ -30,7 +30,7 @@ from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import claims, save_config
 from sally_anne.core.head import Head
-from sally_anne.core.options import spelled
+from sally_anne.core.options import flag_name
 from sally_anne.experiments.config import PlantConfig
 from sally_anne.experiments.localisation.planted import (
     GroundTruth,
@@ -316,7 +316,7 @@ def require_same(folder: Path, made_with: dict[str, Any]) -> None:
     with reading(path, ModelError, "sally-anne plant"), safe_open(path, "pt") as file:
         before = json.loads(file.metadata()[PROGRESS])["made_with"]
     other = [
-        f"{spelled(name)} {before.get(name)}, not {value}"
+        f"{flag_name(name)} {before.get(name)}, not {value}"
         for name, value in made_with.items()
         if before.get(name) != value
     ]

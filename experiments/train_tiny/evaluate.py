@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from sally_anne.core.files import write_atomic
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.samples import statement_text
 from sally_anne.data.gridtom.stories import context_text, generated
-from sally_anne.experiments.train_tiny.config import EvaluateConfig
+from sally_anne.experiments.config import EvaluateConfig
 from sally_anne.experiments.train_tiny.documents import Scene, place
 from sally_anne.harness.report import print_table
 from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
@@ -40,20 +39,6 @@ MEASURES = (
     *("belief FB after true statements", "belief FB after false statements"),
     *("second-order statements", "second-order belief TB", "second-order belief FB"),
 )
-
-# What the cards of the two families say each in its own words.
-CARD_WORDS = {
-    "qwen2-vl": {
-        "class_name": "Qwen2VLForConditionalGeneration",
-        "frames": "Each video token is one cell of the grid in two successive frames; seven frames "
-        "of 294 x 420 pixels make 280 tokens.",
-    },
-    "llava-next-video": {
-        "class_name": "LlavaNextVideoForConditionalGeneration",
-        "frames": "Frames are resized to 196 x 196 pixels; 7 x 7 tokens a frame, 343 for seven "
-        "frames.",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -170,15 +155,9 @@ def measure(
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
 
-    for path in filter(None, (config.out, config.card)):
-        if not path.parent.is_dir():
-            raise OptionError(f"{path} cannot be written: there is no folder {path.parent}")
+    if config.out and not config.out.parent.is_dir():
+        raise OptionError(f"{config.out} cannot be written: there is no such folder")
     loaded = load_model(config.model)
-    if config.card and loaded.family.name not in CARD_WORDS:
-        raise OptionError(
-            f"--card is for {' and '.join(CARD_WORDS)}, {config.model} is {loaded.family.name}; "
-            "leave it out, or write the figures down with --out"
-        )
     test = samples.members(generated(), "test")[: config.stories]
     figures = {
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)
@@ -188,25 +167,5 @@ def run(config: EvaluateConfig) -> None:
     if config.out:
         text = json.dumps({"stories": len(test), "figures": figures}, indent=2)
         write_atomic(config.out, f"{text}\n".encode())
-    if config.card:
-        name = Path(config.model).name
-        _write_card(config.card, name, loaded.family.name, len(test), [*figures], rows)
     title = f"{config.model}, {len(test)} test stories, % right"
     print_table(Console(), title, ["measure", *figures], rows)
-
-
-def _write_card(
-    path: Path,
-    name: str,
-    family: str,
-    stories: int,
-    settings: list[str],
-    rows: list[tuple[str, ...]],
-) -> None:
-    """A row a measure, a column a setting, % right."""
-    head = (f"% right on {stories} test stories", *settings)
-    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-    lines.insert(1, "|---|" + "---|" * len(settings))
-    template = Path(__file__).with_name("card.md").read_text()
-    words = {"name": name, "family": family, "stories": stories, "table": "\n".join(lines)}
-    write_atomic(path, template.format(**words, **CARD_WORDS[family]).encode())

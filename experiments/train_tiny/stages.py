@@ -18,8 +18,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.folder import claims, save_config
+from sally_anne.experiments.config import TrainConfig
 from sally_anne.experiments.train_tiny import documents, looking, videos
-from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
 from sally_anne.experiments.train_tiny.trainer import (
     CURVE,
@@ -27,7 +27,6 @@ from sally_anne.experiments.train_tiny.trainer import (
     Level,
     Settings,
     attend_in_float32,
-    draw_curve,
     encode,
     score_text,
     train,
@@ -153,6 +152,5 @@ def train_family(config: TrainConfig) -> Path:
     curves = {stage: path for stage, path in curves.items() if path.exists()}
     for stage, path in curves.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")
-    draw_curve(curves, finished / "loss.png")
     print(f"the model is in {finished}")
     return finished

@@ -11,14 +11,12 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -310,27 +308,3 @@ def score_text(
         return loss, target
 
     return score
-
-
-_SMOOTH = 15
-_ACROSS = 2
-
-
-def draw_curve(stages: Mapping[str, Path], path: Path) -> None:
-    """One panel for each stage's ``loss.csv``: target loss against step, a colour a level."""
-    columns = min(_ACROSS, len(stages))
-    lines = -(-len(stages) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.6 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).flat
-    for (stage, source), axes in zip(stages.items(), panels, strict=False):
-        table = pd.read_csv(source)
-        for level, rows in table.groupby("level", sort=False):
-            smooth = rows["target_loss"].rolling(_SMOOTH, min_periods=1).mean()
-            axes.plot(rows["step"], smooth, label=level, linewidth=1.2)
-        minutes = table["seconds"].iloc[-1] / 60
-        axes.set(title=f"{stage} ({minutes:.0f} min)", xlabel="step", ylabel="target loss (nats)")
-        axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7, frameon=False)
-    for axes in list(panels):
-        axes.remove()
-    figure.savefig(path, dpi=120)

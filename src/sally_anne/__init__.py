@@ -5,30 +5,41 @@
 Names are imported when they are first used, so that this import takes no torch.
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import Any
 
-from sally_anne.core import lazy
+_HOMES = {
+    "Activations": "probing.probes",
+    "ActivationStore": "core.store",
+    "Capture": "hooks.capture",
+    "Edit": "hooks.edit",
+    "HeadProbes": "probing.probes",
+    "LoadedModel": "models.loading",
+    "Run": "api",
+    "SallyAnneError": "core.errors",
+    "Sample": "data.samples",
+    "SteeringVector": "hooks.vector",
+    "__version__": "api",
+    "audit": "probing.audit",
+    "extract": "probing.extraction",
+    "gridtom": "api",
+    "load_model": "models.loading",
+    "localisation": "experiments.localisation.bench",
+    "patch": "probing.patching",
+    "read_samples": "data.samples",
+    "samples": "api",
+}
+__all__ = [*_HOMES, "plot"]
 
-if TYPE_CHECKING:
-    from sally_anne import plot as plot
-    from sally_anne.api import Run as Run
-    from sally_anne.api import __version__ as __version__
-    from sally_anne.api import gridtom as gridtom
-    from sally_anne.api import samples as samples
-    from sally_anne.core.errors import SallyAnneError as SallyAnneError
-    from sally_anne.core.store import ActivationStore as ActivationStore
-    from sally_anne.data.samples import Sample as Sample
-    from sally_anne.data.samples import read_samples as read_samples
-    from sally_anne.experiments.localisation.bench import localisation as localisation
-    from sally_anne.hooks.capture import Capture as Capture
-    from sally_anne.hooks.edit import Edit as Edit
-    from sally_anne.hooks.vector import SteeringVector as SteeringVector
-    from sally_anne.models.loading import LoadedModel as LoadedModel
-    from sally_anne.models.loading import load_model as load_model
-    from sally_anne.probing.audit import audit as audit
-    from sally_anne.probing.extraction import extract as extract
-    from sally_anne.probing.patching import patch as patch
-    from sally_anne.probing.probes import Activations as Activations
-    from sally_anne.probing.probes import HeadProbes as HeadProbes
 
-__getattr__, __dir__, __all__ = lazy(__name__, __file__)
+def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return importlib.import_module("sally_anne.plot")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sally_anne' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"sally_anne.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

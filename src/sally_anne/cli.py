@@ -200,13 +200,13 @@ COMMANDS: dict[str, Command] = {
     "train-tiny": Command(
         "train a shipped tiny model from scratch",
         "sally_anne.experiments.train_tiny.stages:run",
-        "sally_anne.experiments.train_tiny.config:TrainConfig",
+        "sally_anne.experiments.config:TrainConfig",
         resumes=True,
     ),
     "evaluate-tiny": Command(
         "measure what a tiny model can do",
         "sally_anne.experiments.train_tiny.evaluate:run",
-        "sally_anne.experiments.train_tiny.config:EvaluateConfig",
+        "sally_anne.experiments.config:EvaluateConfig",
     ),
     "export-lm-eval": Command(
         "write a steering vector as lm-eval's own `steered` model reads it",
@@ -215,11 +215,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "lm-eval": Command(
         "run lm-eval with steered models and our tasks",
-        "sally_anne.harness.adapters.lm_eval.command:main",
+        "sally_anne.harness.adapters.lm_eval:main",
     ),
     "lmms-eval": Command(
         "run lmms-eval with steered models and our tasks",
-        "sally_anne.harness.adapters.lmms_eval.command:main",
+        "sally_anne.harness.adapters.lmms_eval:main",
     ),
 }
 
@@ -286,10 +286,10 @@ def run(name: str, words: Sequence[str] | None = None) -> None:
 
 def _load_libraries() -> None:
     """Load what takes seconds, and say so on a terminal; in a file it would be in the way."""
-    from sally_anne.core.console import Console, quiet_libraries, stage
+    from sally_anne.core.console import Console, hide_other_bars, stage
     from sally_anne.core.processes import here
 
-    quiet_libraries()
+    hide_other_bars()
     visible = here().first and sys.stderr.isatty()
     with stage(Console(stderr=True, quiet=not visible), "loading libraries"):
         importlib.import_module("torch")

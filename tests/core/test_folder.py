@@ -15,7 +15,7 @@ import pytest
 
 from sally_anne.core import folder as module
 from sally_anne.core.errors import FolderError, HarnessError
-from sally_anne.core.folder import Journal, claimed, kind_of, require_own
+from sally_anne.core.folder import Journal, claimed, kind_of
 from sally_anne.core.processes import Processes
 
 ABOUT = {"model": "tiny", "order": "1", "alpha": None, "data": Path("somewhere")}
@@ -75,13 +75,6 @@ def test_other_folders_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:
             pass
 
 
-def test_what_is_given_away_is_known_by_its_file(tmp_path: Path) -> None:
-    (tmp_path / "vector.safetensors").touch()
-    require_own(tmp_path, "a steering vector", "vector.safetensors")
-    with pytest.raises(FolderError):
-        require_own(tmp_path, "a steering vector", "other.safetensors")
-
-
 def test_one_run_at_a_time_and_other_ranks_follow(tmp_path: Path) -> None:
     with claimed(tmp_path / "run", "a sweep"):
         with pytest.raises(FolderError, match="another run"), claimed(tmp_path / "run", "a sweep"):
@@ -113,27 +106,6 @@ def test_a_killed_run_lets_go(tmp_path: Path) -> None:
     time.sleep(0.05)
     with claimed(tmp_path / "run", "a sweep"):
         pass
-
-
-@pytest.mark.integration
-def test_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
-    """A folder that is made and removed again and again is held by one at any time."""
-    code = HOLD + (
-        "for _ in range(60):\n"
-        "    while True:\n"
-        "        try:\n"
-        "            with claimed(folder, 'a sweep'):\n"
-        "                alone = folder.with_name('alone')\n"
-        "                alone.touch(exist_ok=False)\n"
-        "                alone.unlink()\n"
-        "            break\n"
-        "        except FolderError:\n"
-        "            pass\n"
-        "print('done')\n"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path / "run")]
-    running = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(2)]
-    assert [process.communicate()[0] for process in running] == [b"done\n", b"done\n"]
 
 
 @pytest.fixture

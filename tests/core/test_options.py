@@ -9,7 +9,7 @@ import pytest
 
 from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import EditError, OptionError
-from sally_anne.core.options import Natural, Positive, Seed, check_options, read_options, spelled
+from sally_anne.core.options import Natural, Positive, Seed, check_options, flag_name, read_options
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def test_numbers_in_range_pass() -> None:
     assert read_options(Options, "it", ["--limit", "2", "--full"]) == Options(limit=2, full=True)
     with pytest.raises(OptionError, match="--limit"):
         read_options(Options, "it", ["--limit", "0"])
-    assert [spelled(name) for name in ("k", "batch_size")] == ["--K", "--batch-size"]
+    assert [flag_name(name) for name in ("k", "batch_size")] == ["--K", "--batch-size"]
 
 
 @pytest.mark.parametrize(

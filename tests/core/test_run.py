@@ -16,8 +16,8 @@ from sally_anne.core.errors import (
     RunFolderError,
     StoreDamagedError,
 )
+from sally_anne.core.head import select
 from sally_anne.core.run import Run
-from sally_anne.figures.choose import select
 
 pytestmark = pytest.mark.integration
 

@@ -1,13 +1,11 @@
+"""Activations on disk: the same bytes whatever happened, and damage that is noticed."""
+
 from __future__ import annotations
 
 import builtins
 import errno
 import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -93,12 +91,11 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def synced():
-    """Only count calls of fsync: it is slow, and matters in a power cut alone."""
-    calls = []
+def unsynced():
+    """No fsync: it is slow, and matters in a power cut alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", calls.append)
-        yield calls
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture
@@ -157,15 +154,6 @@ def test_roundtrip(tmp_path_factory, plan, shape, dtype, stop):
     assert np.array_equal(numbers, values[:, some[0], 0].double().numpy())
 
 
-def test_files_and_their_folder_are_synced(tmp_path, full, synced):
-    assert sorted(contents(full)) == [".lock", *FILES]
-    with begin(tmp_path / "s") as store:
-        before = len(synced)
-        store.write_batch(0, VALUES[BATCHES[0]])
-        assert len(synced) - before == 2
-        assert (tmp_path / "s" / FILES[2]).read_bytes() == (full / FILES[2]).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -194,25 +182,6 @@ def test_damage_is_noticed_and_named(full, name, how):
     if not (how == "delete" and name == "index.json"):
         with pytest.raises(StoreDamagedError, match=name):
             ActivationStore.open(full).verify()
-
-
-def test_no_altered_byte_of_a_shard_changes_what_is_read(full):
-    path = full / FILES[4]
-    data = path.read_bytes()
-    for place in range(0, len(data), 3):
-        path.write_bytes(bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]]))
-        try:
-            assert torch.equal(ActivationStore.open(full).read(), VALUES)
-        except StoreDamagedError as error:
-            assert path.name in str(error)
-
-
-def test_verify_reads_again(full):
-    store = ActivationStore.open(full)
-    store.read()
-    damage(full / FILES[2], "flip")
-    with pytest.raises(StoreDamagedError, match="shard-00000"):
-        store.verify()
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -278,48 +247,6 @@ def test_death_at_every_step(tmp_path, full, monkeypatch):
         assert contents(folder) == contents(full), f"death at step {k}"
     assert deaths > 20
     assert countdown[0] > 0
-
-
-@pytest.mark.integration
-def test_kills_leave_the_same_bytes(tmp_path, full):
-    """Killed with SIGKILL at random moments and resumed, a store is that of a quiet run."""
-    survived = subprocess.run(
-        [sys.executable, __file__, str(tmp_path / "killed"), "30"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert survived.returncode == 0, survived.stderr
-    stores = list((tmp_path / "killed").iterdir())
-    assert stores
-    for store in stores:
-        assert contents(store) == contents(full)
-
-
-def kill_at_random(folder: Path, kills: int) -> None:
-    """Fork runs of `fill`, kill each at a random moment and resume it, until so many were killed.
-
-    In a process of its own, which loads torch once and has no threads that a fork would lose.
-    """
-    torch.set_num_threads(1)
-    chance, done, number = random.Random(0), 0, 0
-    while done < kills:
-        child = os.fork()
-        if child == 0:
-            fill(folder / f"{number}", pause=0.003)
-            os._exit(0)
-        time.sleep(chance.uniform(0, 0.04))
-        os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
-        if os.WIFSIGNALED(status):
-            done += 1
-        elif os.WEXITSTATUS(status):
-            raise SystemExit("a run failed instead of being killed")
-        else:
-            number += 1
-    fill(folder / f"{number}")
 
 
 def full_disk(monkeypatch, victim: str) -> list[bool]:
@@ -463,7 +390,3 @@ def test_another_folder_is_left_alone(tmp_path):
     with pytest.raises(StoreError, match="is a file"):
         begin(tmp_path / "notes.txt")
     assert contents(tmp_path).keys() == {"notes.txt", ".lock"}
-
-
-if __name__ == "__main__":
-    kill_at_random(Path(sys.argv[1]), int(sys.argv[2]))

@@ -13,11 +13,11 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Question
+from sally_anne.data.items import load as load_own
 from sally_anne.data.mimeqa import items_of, rows_of
 from sally_anne.data.mmtom_qa import read_record
 from sally_anne.data.moments import read_questions
 from sally_anne.data.muma_tom import read_episode
-from sally_anne.data.own import load as load_own
 from sally_anne.data.read import Field
 from sally_anne.data.samples import read_samples
 from sally_anne.data.text_sets import (

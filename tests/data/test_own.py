@@ -11,9 +11,8 @@ import pytest
 from PIL import Image
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Option, Sampling
+from sally_anne.data.items import Option, Sampling, load, own_task
 from sally_anne.data.media import read_clip, shape_of
-from sally_anne.data.own import load, own_task
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "film_task.jsonl"
 CHOICE: dict[str, Any] = {"question": "Where?", "options": ["red", "blue"], "answer": 1}
@@ -105,25 +104,3 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, Any], message:
     path = written(tmp_path, CHOICE, CHOICE | change)
     with pytest.raises(RecordError):
         load(path)
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"video": "no.mp4"}, "field video names a file that is not there: .*no.mp4"),
-        ({"video": "a\0b"}, "field video is no name of a file|a file that is not there"),
-        ({"images": []}, "field images is empty"),
-        ({"images": ["no.png"]}, r"field images\[0\] names .*no.png"),
-        ({"images": ["no.png"], "video": "mine.jsonl"}, "stands beside video"),
-    ],
-)
-def test_files_that_are_not_there(tmp_path: Path, record: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecordError):
-        load(written(tmp_path, CHOICE | record))
-
-
-def test_no_questions(tmp_path: Path) -> None:
-    with pytest.raises(RecordError):
-        load(written(tmp_path))
-    with pytest.raises(RecordError):
-        load(tmp_path / "none.jsonl")

@@ -29,14 +29,11 @@ from transformers import (
 )
 
 from sally_anne.core.errors import (
-    BenchmarkError,
     ClipError,
     FolderError,
     ModelError,
-    UnknownModelError,
 )
-from sally_anne.data.sound import RATE, read_sound
-from sally_anne.data.speech import Diariser, Transcriber, run, srt
+from sally_anne.data.speech import RATE, Diariser, Transcriber, read_sound, run, srt
 from sally_anne.data.transcripts import (
     TranscribeConfig,
     Utterance,
@@ -345,18 +342,3 @@ def test_a_folder_of_films(
     assert saved == found and set(found) == {"one", "two", "all"}
     with pytest.raises(FolderError):
         transcribe(replace(config, language="en"))
-
-
-@pytest.mark.integration
-def test_what_is_wrong_is_said_first(films: Path, whisper: Path, tmp_path: Path) -> None:
-    config = TranscribeConfig(films, str(whisper), out=tmp_path / "said")
-    for change, error in (
-        ({"data": tmp_path / "no"}, BenchmarkError),
-        ({"data": whisper}, BenchmarkError),
-        ({"reference": whisper}, BenchmarkError),
-        ({"whisper": str(films)}, UnknownModelError),
-        ({"device": "gpu"}, ModelError),
-    ):
-        with pytest.raises(error):
-            transcribe(replace(config, **change))
-    assert not (tmp_path / "said").exists()

@@ -22,7 +22,7 @@ import pytest
 
 import sally_anne as sa
 from sally_anne.cli import COMMANDS, options
-from sally_anne.core.options import spelled
+from sally_anne.core.options import flag_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -80,7 +80,7 @@ def test_commands_in_the_text_have_the_options_that_they_name(page: Path) -> Non
         if not COMMANDS[name].config:
             continue
         for field in fields(pkgutil.resolve_name(COMMANDS[name].config)):
-            known |= {spelled(field.name), spelled(f"no_{field.name}")}
+            known |= {flag_name(field.name), flag_name(f"no_{field.name}")}
         unknown = {word for word in options if word.startswith("--")} - known
         assert not unknown, (name, unknown)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -76,34 +75,6 @@ def test_no_correlation_where_nothing_varies(right: bool) -> None:
     assert pairs["n"].tolist() == [3, 4, 3]
 
 
-def test_two_films_make_no_correlation() -> None:
-    two = {GROUNDING: {"a": (1, 1), "b": (0, 1)}, TEMPORAL: {"a": (1, 1), "b": (0, 1)}}
-    pairs = category_correlations(sheet(two), "judge")
-    assert math.isnan(pairs["correlation"][0]) and pairs["n"][0] == 2
-
-
-def test_half_right_alike_and_opposite() -> None:
-    films = {str(n): (n % 2, 1) for n in range(40)}
-    others = {str(n): (1 - n % 2, 1) for n in range(40)}
-    pairs = category_correlations(sheet({"x": films, "y": films, "z": others}), "judge")
-    assert pairs["correlation"].tolist() == pytest.approx([1, -1, -1])
-    assert pairs["low"].tolist() == pytest.approx([1, -1, -1])
-
-
-def test_invalid_verdicts_count_as_wrong() -> None:
-    table = sheet()
-    table["judge_invalid"] = table["judge_correct"] & (table["story"] == "c")
-    assert group_accuracy(table, "judge").loc["c"].fillna(0).tolist() == [0, 0, 0]
-
-
-def test_hidden_references_are_left_out() -> None:
-    table = sheet()
-    table["hidden"] = table["story"] == "a"
-    assert list(group_accuracy(table, "judge").index) == list("bcde")
-    with pytest.raises(ChoiceError):
-        group_accuracy(table.assign(hidden=True), "judge")
-
-
 def test_an_item_counts_in_each_of_its_categories() -> None:
     table = sheet(SHARES)
     table.loc[0, "tag_category"] = f"{GROUNDING}|mime"
@@ -127,14 +98,6 @@ def test_intervals_against_scipy_and_noise() -> None:
     fisher = pearsonr(x, y).confidence_interval()
     assert related["low"] == pytest.approx(fisher.low, abs=0.08)
     assert related["high"] == pytest.approx(fisher.high, abs=0.08)
-
-
-def test_the_order_of_rows_does_not_matter() -> None:
-    table = sheet()
-    mixed = table.sample(frac=1, random_state=5)
-    pd.testing.assert_frame_equal(
-        category_correlations(table, "judge"), category_correlations(mixed, "judge")
-    )
 
 
 def test_cells_stand_where_their_pairs_are_and_clear_ones_are_bold() -> None:

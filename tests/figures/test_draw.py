@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from sally_anne.cli import main
+from sally_anne.core import head as choose
 from sally_anne.core.files import write_json
 from sally_anne.core.head import Head
-from sally_anne.figures import choose, comparison, style
+from sally_anne.figures import comparison, style
 from sally_anne.figures.draw import table_of
 
 pytestmark = pytest.mark.integration
@@ -83,17 +84,6 @@ def test_tables_of_other_runs(tmp_path: Path) -> None:
     write_json(tmp_path / "table1" / "results.json", {"config": {}, "rows": [row]})
     (one,) = table_of(tmp_path / "table1").to_dict("records")
     assert one["method"] == "baseline" and one["TB.value"] == 0.5 and one["TB.n"] == 8
-
-
-def test_a_wrong_call_is_one_line(run, tmp_path: Path) -> None:
-    for words in (
-        ["table", tmp_path],
-        ["table", run.folder, "--columns", "nothing"],
-        ["figures", tmp_path],
-        ["figures", run.folder, "--layer", "1"],
-    ):
-        with pytest.raises(SystemExit, match="^error: "):
-            main([*map(str, words)])
 
 
 def compared(run: str, items: str, first: float, second: float) -> dict:

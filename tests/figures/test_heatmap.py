@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.head import Head
 from sally_anne.figures import heatmap, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
@@ -67,17 +66,6 @@ def test_both_splits_are_drawn_and_saved_with_their_numbers(run, saved) -> None:
             assert rows.loc[rows["best"], ["layer", "head"]].values.tolist() == [[4, 3]]  # planted
 
 
-def test_test_samples_choose_no_head_and_outline_none(run) -> None:
-    heads = run.heads.assign(y_p_test_accuracy=0.5, y_p_threshold=0.8)
-    heads.loc[0, "y_p_test_accuracy"] = 1.0  # best on test, not on validation
-    table = heatmap.accuracy_table(heads.sample(frac=1.0, random_state=0), ["y_p"], "test")
-    assert table.loc[0, "accuracy"] == 1.0
-    assert tuple(table.loc[table["best"], ["layer", "head"]].iloc[0]) == Head(4, 3)
-    above = heads["y_p_validation_accuracy"] > 0.8
-    assert 0 < above.sum() < len(heads)
-    np.testing.assert_array_equal(table["above"], above)
-
-
 def test_layer_0_is_at_the_top_and_colours_part_at_chance() -> None:
     cells = np.linspace(0.42, 0.98, 48).reshape(6, 8)
     figure = figure_of(table_of(cells), table_of(np.full((6, 8), 0.34), "y_o"))
@@ -88,25 +76,6 @@ def test_layer_0_is_at_the_top_and_colours_part_at_chance() -> None:
     assert above[2] > above[0] and below[0] > below[2]  # purple, and orange
     words = [text.get_text() for text in bar.get_yticklabels()]
     assert words == [*(f"{n / 10:.1f}" for n in range(11) if n != 5), "0.5 chance"]
-
-
-@pytest.mark.parametrize(
-    ("worst", "chance", "ends"),
-    [(0.7, 0.5, (0.0, 1.0)), (0.3, 0.5, (0.0, 1.0)), (0.1, 0.25, (-0.5, 1.0)), (0, 0.6, (0, 1.2))],
-)
-def test_the_scale_reaches_as_far_below_chance_as_above(worst, chance, ends) -> None:
-    limits = heatmap.colour_limits(pd.DataFrame({"accuracy": [worst, 1.0], "chance": chance}))
-    assert limits == pytest.approx(ends)
-
-
-def test_labels_of_other_chances_have_scales_of_their_own() -> None:
-    cells = np.array([[0.5, 0.125], [0.9, 0.06]])
-    figure = figure_of(table_of(cells, "fits"), table_of(cells, "room", chance=0.125))
-    fits, _, first, room, _, second = figure.axes
-    white = fits.collections[0].get_facecolor()[0]
-    np.testing.assert_allclose(room.collections[0].get_facecolor()[1], white)
-    assert "0.12 chance" in [text.get_text() for text in second.get_yticklabels()]
-    assert "0.5 chance" in [text.get_text() for text in first.get_yticklabels()]
 
 
 def test_heads_above_the_null_are_outlined() -> None:
@@ -135,18 +104,6 @@ def test_a_large_model_has_no_numbers_and_a_missing_head_is_grey() -> None:
     panel = figure_of(table_of(np.full((2, 3), 0.6)).drop(index=4)).axes[0]
     assert panel.collections[0].get_array().mask.sum() == 1
     assert panel.get_facecolor() == pytest.approx((0.741, 0.741, 0.741, 1), abs=0.001)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (2, 12), (28, 28), (40, 10)])
-def test_nothing_is_cut_and_panels_do_not_overlap(shape) -> None:
-    cells = np.random.default_rng(0).uniform(0.4, 1.0, shape)
-    figure = figure_of(table_of(cells), table_of(cells, "y_o"))
-    boxes = [axis.get_tightbbox() for axis in figure.axes]
-    for box in [*boxes, figure._suptitle.get_window_extent()]:
-        assert box.x0 >= -1 and box.y0 >= -1
-        assert box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
-    boxes.sort(key=lambda box: box.x0)
-    assert all(a.x1 <= b.x0 + 1 for a, b in zip(boxes, boxes[1:], strict=False))
 
 
 def test_a_missing_or_empty_column_is_refused(run) -> None:

@@ -13,9 +13,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import ChoiceError
-from sally_anne.core.head import Head
 from sally_anne.core.store import ActivationStore
-from sally_anne.figures import kde, style
+from sally_anne.figures import kde
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
 from tests.made_run import ROWS
@@ -177,49 +176,3 @@ def test_boundaries_are_exact_in_the_plane_of_both_probes(seed: int) -> None:
     for coef in (first, second):
         a, b, c = plane.line(coef, 0.3)
         np.testing.assert_allclose(a * table["x"] + b * table["y"] + c, z @ coef + 0.3, atol=1e-9)
-
-
-def test_planes_of_probes_without_a_plane_take_the_main_direction() -> None:
-    z = np.random.default_rng(0).normal(size=(50, 4)) * [1, 1, 1, 9]
-    weight = np.array([1.0, 0, 0, 0])
-    for second in (np.zeros(4), -2 * weight):
-        plane = kde.two_probe_plane(weight, second, z)
-        assert abs(plane.v[3]) > 0.98 and abs(plane.u @ plane.v) < 1e-9
-    flat = kde.probe_plane(weight, np.ones((10, 4)), np.arange(10) > 4)
-    assert not flat.v.any()
-
-
-def test_true_samples_lie_higher_off_theta() -> None:
-    z = np.random.default_rng(0).normal(size=(60, 3)) * [1, 5, 1]
-    for truth in (z[:, 1] > 0, z[:, 1] < 0):
-        plane = kde.probe_plane(np.array([1.0, 0, 0]), z, truth)
-        y = plane.table(z, pd.DataFrame(index=range(60)))["y"].to_numpy()
-        assert y[truth].mean() > y[~truth].mean()
-
-
-def test_logits_of_more_than_two_classes_are_in_the_order_of_colours() -> None:
-    values = pd.Series(["cat", "owl", "dog", "cat"])
-    probes = {"kind.coef": np.zeros((1, 1, 3, 2)), "kind.intercept": np.array([[[1.0, 2.0, 3.0]]])}
-    z = np.zeros((4, 2))
-    logits = kde.logits_of(probes, "kind", Head(0, 0), z, values, ["owl", "cat", "dog"])
-    np.testing.assert_array_equal(logits[0], [2.0, 3.0, 1.0])  # cat, dog, owl
-    assert logits.argmax(axis=1).tolist() == [1] * 4
-
-
-@pytest.mark.parametrize(
-    "false",
-    [np.empty((0, 2)), np.ones((1, 2)), np.ones((20, 2)), np.linspace(-1, 1, 20)[:, None] * [1, 2]],
-    ids=["none", "one", "no variance", "a line"],
-)
-def test_a_group_without_a_density_is_shown_as_points(false) -> None:
-    true = np.random.default_rng(0).normal(size=(40, 2))
-    table = pd.DataFrame(np.concatenate([true, false]), columns=["x", "y"])
-    table["y_p"] = [True] * len(true) + [False] * len(false)
-    with style.look():
-        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"], 0.0)
-        figure.draw_without_rendering()
-    joint = next(axis for axis in figure.axes if axis.get_label() == "joint")
-    contours = [c for c in joint.collections if type(c).__name__ == "QuadContourSet"]
-    assert len(contours) == 2 and len(joint.texts) == 1
-    offsets = [c.get_offsets() for c in joint.collections if c not in contours]
-    np.testing.assert_array_equal(offsets[1], false)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.errors import ChoiceError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.data.gridtom.samples import sample_set
@@ -280,9 +280,3 @@ def test_an_index_compares_runs_and_links_their_pages(make_run, tmp_path: Path) 
     np.testing.assert_allclose(second - first, difference)
     with pytest.raises(ChoiceError):
         write_index(folders, out=folders[0] / "report.html")
-
-
-def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(MissingRunFileError):
-            write_report(folder)

@@ -9,9 +9,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sally_anne.cli import main
-from sally_anne.core.errors import ChoiceError
-from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.plot import PLOTS
 from sally_anne.data.gridtom.render import PERSPECTIVES
 from sally_anne.data.gridtom.stories import VERSIONS, beliefs, beliefs_at_nodes, generated, story_of
@@ -124,17 +121,6 @@ def test_what_is_asked_and_labelled_is_written_in_full() -> None:
         assert f"Statement ({labels}): {case.statement(room)}" in words
 
 
-def test_nothing_is_cut_and_no_caption_reaches_the_next() -> None:
-    # The longest captions: the participant returns, and the other's door changes.
-    figure, *_ = pictured(648 + 52, "TB", "FB")
-    boxes = [text.get_window_extent() for text in figure.texts]
-    for box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-    captions = [b for t, b in zip(figure.texts, boxes, strict=True) if t.get_text()[:2] == "1."]
-    assert len(captions) == 3
-    assert captions[0].y0 > captions[1].y1 and captions[1].y0 > captions[2].y1
-
-
 def test_a_story_made_by_hand_is_shown_as_it_is() -> None:
     record = made_story(3)
     case = record.case(2, "FB", "TB")
@@ -166,43 +152,6 @@ def test_the_film_has_every_frame_and_masks_what_is_masked(tmp_path: Path) -> No
                 grey = (expected == GREY).all(axis=2)
                 assert ((shown == GREY).all(axis=2) == grey).all()
     assert film(record, case, tmp_path / "again.gif").read_bytes() == path.read_bytes()
-
-
-def test_a_release_folder_shows_the_same_and_says_what_it_lacks(tmp_path: Path, capsys) -> None:
-    data = tmp_path / "data"
-    build(BuildConfig(out=data, stories=1, workers=1))
-    capsys.readouterr()
-    for out, more in (("made", []), ("read", ["--data", str(data)])):
-        main(["story", "--out", str(tmp_path / out), "--first", "TB", *more])
-    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    names = [f"story-0_TB.{kind}" for kind in ("png", "pdf", "parquet")]
-    assert [path.name for path in paths] == 2 * names
-    made, read = (pd.read_parquet(path) for path in (paths[2], paths[5]))
-    pd.testing.assert_frame_equal(made, read)
-    stories = story.open_stories(data)
-    record = stories.story(0)
-    for first, second in VERSIONS:
-        case = record.case(2 if second else 1, first, second)
-        own = STORIES.story(0).case(case.order, first, second)
-        # Other views of the second-order changes are not in it.
-        assert story.seen_by(case) == list(PERSPECTIVES if second != "FB" else PERSPECTIVES[:1])
-        with style.look():
-            figure = story.story_figure(record, case, stories.source)
-        lacking = words_of(figure).count("this release has no frames of this perspective")
-        assert lacking == (2 if second == "FB" else 0)
-        for axis in figure.axes:
-            if axis.images:
-                view, tick = axis.get_label().split()
-                expected = own.frames(view, [int(tick)])[0]
-                np.testing.assert_array_equal(axis.images[0].get_array(), expected)
-
-
-def test_a_number_that_is_not_there_names_the_range(tmp_path: Path) -> None:
-    with pytest.raises(ChoiceError, match=r"--index 1296: .* 1296 stories, numbers 0 to 1295"):
-        story.draw(StoryConfig(index=1296, out=tmp_path))
-    with pytest.raises(SystemExit, match="^error: --index 9999: generated with seed 2025 has 1296"):
-        main(["story", "--index", "9999", "--out", str(tmp_path / "none")])
-    assert not (tmp_path / "none").exists()
 
 
 def test_all_maps_stand_on_one_sheet(tmp_path: Path, monkeypatch) -> None:

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from sally_anne.core.errors import RunFolderError
 from sally_anne.figures import style, sweep
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
@@ -171,22 +170,3 @@ def test_directions_and_rankings_have_rows_of_their_own() -> None:
     assert titles == [
         f"K = {k}, heads by {name}" for name in ("probe_accuracy", "patching") for k in (2, 4)
     ]
-
-
-def test_a_sweep_of_a_control_shows_it_as_the_direction() -> None:
-    rows = rows_of("none", 0, 0.0, both(0.3)) + rows_of("random", 2, 1.0, both(0.4))
-    table = sweep.curves(pd.DataFrame(rows))
-    assert set(table["panel"]) == {"random"} and set(table["measure"]) == set(sweep.MEASURES)
-    for lacking in (rows[:4], rows[4:]):
-        with pytest.raises(RunFolderError):
-            sweep.curves(pd.DataFrame(lacking))
-
-
-def test_of_very_many_strengths_some_are_written_and_none_touch() -> None:
-    rows = rows_of("none", 0, 0.0, both(0.3))
-    for alpha in range(1, 61):
-        rows += rows_of("logistic", 2, float(alpha), both(0.4))
-    labels = [label for label in figure_of(pd.DataFrame(rows)).axes[0].get_xticklabels()]
-    shown = [label.get_window_extent() for label in labels if label.get_text()]
-    assert 10 < len(shown) <= 25
-    assert all(a.x1 <= b.x0 for a, b in zip(shown, shown[1:], strict=False))

@@ -17,9 +17,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from sally_anne.core.errors import ContextError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import check_items, evaluate, prompt_of
+from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.capture import Capture
@@ -211,23 +210,3 @@ def test_frames_and_sound_each_change_the_answer(opened, config) -> None:
         new = own[0, inputs["input_ids"].shape[1] :]
         assert loaded.processor.tokenizer.decode(new, skip_special_tokens=True).strip() == reply
     assert loaded.generate(one.text, video=one.clip, sound=one.sound, max_new_tokens=6) == said[0]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(("name", "view"), ASKED[::2])
-def test_a_sound_too_long_for_the_model_is_named_before_it_is_played(
-    opened, config, monkeypatch, name: str, view
-) -> None:
-    """The room is counted to the token: what just fits is not refused, one token more is."""
-    loaded = opened(name)
-    (item, _) = load_items(replace(config, **view)).items
-    prompt = prompt_of(item)
-    clips = None if prompt.clip is None else [prompt.clip]
-    inputs = encode(loaded, [laid_out(loaded, prompt)], clips, [[prompt.sound]])
-    whole = inputs["input_ids"].shape[1]
-    monkeypatch.setattr("sally_anne.models.videos.context_of", lambda loaded: whole + 7)
-    monkeypatch.setattr("sally_anne.models.prompts.context_of", lambda loaded: whole + 7)
-    assert check_items(loaded, [item], 7) == []
-    said = "frames and sound.*--frames, --window" if clips else "sound.*--window focused"
-    with pytest.raises(ContextError, match=f"item q0: .* of them {said}"):
-        check_items(loaded, [replace(item, sound=None)], 8)

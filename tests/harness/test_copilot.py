@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import ContextError, RecordError
-from sally_anne.data.own import own_task
+from sally_anne.data.items import own_task
 from sally_anne.harness.copilot import (
     UNKNOWN,
     Draft,

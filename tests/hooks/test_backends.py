@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from sally_anne.core.errors import (
     BackendError,
-    CaptureError,
-    EditError,
-    NonFiniteError,
-    PositionError,
 )
 from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
@@ -130,26 +122,6 @@ def test_transformer_lens_on_top_of_a_cache(loaded):
     assert torch.equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("name", [pytest.param("native"), OTHERS[0]])
-def test_wrong_requests(build, name):
-    model, inputs, chosen = build("llama"), batch_of(PROMPTS), backend(name)
-    delta = delta_for(model, "head_out", rows=2)
-    with pytest.raises(CaptureError):
-        chosen.read(model, inputs, positions="generated")
-    with pytest.raises(CaptureError):
-        chosen.read(model, inputs, site="z")
-    with pytest.raises(PositionError):
-        chosen.logits(model, inputs, delta[0], positions="last")
-    with pytest.raises(EditError, match="2 rows, but the model runs 3 rows"):
-        chosen.logits(model, inputs, delta)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[11] = float("nan")
-    with pytest.raises(NonFiniteError, match="item 'b' at layer 0"):
-        chosen.read(model, inputs, items=["a", "b", "c"])
-    with pytest.raises(CaptureError, match="2 items"):
-        chosen.read(model, inputs, items=["a", "b"])
-
-
 @pytest.mark.integration
 def test_hooks_around_shared_weights_are_refused(build):
     model, inputs = build("llama"), batch_of(PROMPTS)
@@ -180,36 +152,3 @@ def test_a_changed_model_is_built_around_again(build):
     assert torch.equal(third, native.read(model, inputs))
     model.set_attn_implementation("eager")
     assert torch.equal(other.read(model, inputs), native.read(model, inputs))
-
-
-@pytest.mark.plugins
-def test_an_architecture_that_transformer_lens_lacks():
-    class NovelForCausalLM(LlamaForCausalLM):
-        pass
-
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
-    model = NovelForCausalLM(LlamaConfig(**sizes, num_attention_heads=2)).eval()
-    with pytest.raises(BackendError, match="NovelForCausalLM"):
-        backend("transformer_lens").read(model, {"input_ids": torch.tensor([[1, 2]])})
-
-
-def test_choice_by_name(monkeypatch):
-    assert backend().name == "native"
-    for wrong in ({"name": "hooks"}, {"name": "native", "remote": True}):
-        with pytest.raises(BackendError):
-            backend(**wrong)
-    monkeypatch.setattr("sally_anne.hooks.backends.find_spec", lambda name: None)
-    for name in ("nnsight", "transformer-lens"):
-        with pytest.raises(BackendError, match=f"install {name},"):
-            backend(name.replace("-", "_"))
-
-
-@pytest.mark.integration
-def test_the_libraries_are_dependencies_and_loaded_late():
-    modules = "{'nnsight', 'transformer_lens'} & {*sys.modules}"
-    code = f"import sys, sally_anne.probing.extraction; print({modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "set()", done.stderr
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for name in ("nnsight", "transformer-lens"):
-        assert any(line.startswith(f"{name}>=") for line in declared)

@@ -139,26 +139,6 @@ def test_no_hook_is_left(model):
     assert torch.equal(logits_of(model, inputs), unsteered)
 
 
-def test_no_hook_is_left_when_it_cannot_be_opened(build):
-    model = build("llama")
-    edit = Edit(model, delta_for(model))
-    names = edit.geometry.o_proj_names
-    edit.geometry = replace(edit.geometry, o_proj_names=(*names[:2], "nowhere"))
-    with pytest.raises(AttributeError, match="nowhere"):
-        edit.__enter__()
-    assert every_hook(model) == 0
-
-
-def test_nested_edits_add_up(model):
-    inputs, one = batch_of(PROMPTS), delta_for(model)
-    other = one.roll(1, dims=1)
-    with Edit(model, one), torch.no_grad():
-        found = edited(model, inputs, other)
-        alone = model(**inputs).logits
-    close(found, edited(model, inputs, one + other))
-    assert torch.equal(alone, edited(model, inputs, one))
-
-
 def test_opens_again_but_not_twice(model):
     inputs, delta = batch_of(PROMPTS), delta_for(model)
     edit = Edit(model, delta)
@@ -272,34 +252,6 @@ def test_generate_with_and_without_cache(model, positions):
         torch.testing.assert_close(found[row], expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@torch.no_grad()
-def test_beam_search(model, positions):
-    inputs, delta = batch_of(PROMPTS), delta_for(model, rows=3)
-    options = {"max_new_tokens": STEPS, "num_beams": 3, "num_return_sequences": 2}
-    with Edit(model, delta, positions=positions):
-        cached = model.generate(**inputs, **options, do_sample=False)
-        uncached = model.generate(**inputs, **options, do_sample=False, use_cache=False)
-    assert torch.equal(cached, uncached)
-    for row, prompt in enumerate(PROMPTS):
-        # Neighbouring rows are the beams of one prompt and share its vectors.
-        with Edit(model, delta[row], positions=positions):
-            alone = model.generate(**batch_of([prompt]), **options, do_sample=False)
-        assert torch.equal(cached[2 * row : 2 * row + 2, 6:], alone[:, len(prompt) :])
-
-
-@torch.no_grad()
-def test_generate_from_embeddings(model):
-    inputs = batch_of(PROMPTS)
-    embeds = model.get_input_embeddings()(inputs["input_ids"])
-    with Edit(model, delta_for(model)):
-        expected = generation(model).sequences[:, 6:]
-        found = generation(
-            model, {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
-        )
-    assert torch.equal(found.sequences, expected)
-
-
 def gate_for(model: nn.Module, layer: int = 0) -> tuple[Gate, list[bool]]:
     """A probe on head 1 that fires for some rows of the batch alone, and for which."""
     with Capture(model, layers=[layer]) as capture:
@@ -378,15 +330,6 @@ def test_bfloat16(model, site):
     gate = Gate(0, 1, torch.ones(find_geometry(model).head_dim), 0.0)
     with Edit(model, delta, site, gate=gate):
         assert generation(model).sequences.shape == (3, 6 + STEPS)
-
-
-def test_calling_a_part_of_the_model(model):
-    with (
-        Edit(model, delta_for(model)),
-        pytest.raises(EditError, match="layer 0 ran outside.*Call that model"),
-    ):
-        model.get_decoder()(**batch_of(PROMPTS))
-    assert every_hook(model) == 0
 
 
 def captured(model: nn.Module, inputs: dict[str, Tensor], site: str, positions: str) -> Tensor:
@@ -522,41 +465,3 @@ def test_gradients_of_the_values_are_those_of_the_activations(build):
     torch.testing.assert_close(
         gradient[1, 1, 2, 4], (ends[0] - ends[1]) / 2e-2, atol=1e-3, rtol=1e-2
     )
-
-
-def test_wrong_calls(build):
-    model = build("llama")
-    delta, gate = delta_for(model), Gate(0, 1, torch.ones(12), 0.0)
-    for shape in ((3, 4, 8), (2, 4, 12), (1, 3, 4, 8), (3, 48), (1, 1, 1, 3, 4, 12)):
-        with pytest.raises(EditError) as caught:
-            Edit(model, torch.zeros(shape))
-        assert f"shape {list(shape)};" in str(caught.value)
-        assert "[3, 4, 12] or [B, 3, 4, 12]" in str(caught.value)
-    infinite = delta.clone()
-    infinite[2, 3, 5] = float("inf")
-    with pytest.raises(EditError, match="L2H3"):
-        Edit(model, infinite)
-    for options in (
-        {"site": "resid"},  # slices are 8 wide there
-        {"site": "z"},
-        {"how": "swap"},
-        {"how": "project_out", "heads": torch.ones(3, 4)},  # some directions are zero
-        {"how": "steer_to"},
-        {"target": torch.ones(3, 4)},
-        {"heads": torch.ones(4, 3)},
-        {"gate": replace(gate, layer=3)},
-        {"gate": replace(gate, head=4)},
-        {"gate": replace(gate, weight=torch.ones(8))},
-        {"gate": replace(gate, weight=torch.full((12,), torch.nan))},
-        {"gate": replace(gate, bias=float("nan"))},
-        {"gate": replace(gate, threshold=1.5)},
-    ):
-        with pytest.raises(EditError):
-            Edit(model, delta, **options)
-    with pytest.raises(PositionError, match="'last'"):
-        Edit(model, delta, positions="last")
-    for rows in (2, 6):
-        values = delta_for(model, rows=rows)
-        with pytest.raises(EditError, match=f"{rows} rows, but the model runs 3"):
-            edited(model, batch_of(PROMPTS), values)
-    assert every_hook(model) == 0

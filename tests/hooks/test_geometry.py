@@ -141,15 +141,6 @@ def test_full_size_on_meta(name):
         assert capture.take().shape == (1, 1, n_layers, n_heads, head_dim)
 
 
-def test_head_width_without_a_config_field(build):
-    model = build("llava_next_video")
-    model.config.text_config.head_dim = None
-    assert find_geometry(model).head_dim == 8
-    model.config.text_config.num_attention_heads = 5
-    with pytest.raises(GeometryError, match="5 heads"):
-        find_geometry(model)
-
-
 @pytest.mark.parametrize(
     ("name", "change", "match"),
     [

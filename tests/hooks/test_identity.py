@@ -87,19 +87,6 @@ def test_a_moved_folder_has_the_same_weights_and_one_of_its_name_has_not(tmp_pat
     assert weights_hash(first) == ""
 
 
-@pytest.mark.parametrize("damage", ["shard", "index"])
-def test_shards_count_all_or_not_at_all(tmp_path: Path, damage: str) -> None:
-    folder = sharded(tmp_path / "whole")
-    before = weights_hash(folder)
-    (folder / "model-2.safetensors").write_bytes(bytes(100))
-    assert weights_hash(folder) not in (before, "")
-    if damage == "shard":
-        (folder / "model-2.safetensors").unlink()
-    else:
-        (folder / "model.safetensors.index.json").write_text("[]")
-    assert weights_hash(folder) == ""
-
-
 def test_a_model_of_the_hub_is_hashed_where_its_files_lie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,39 +158,7 @@ def test_a_cache_that_was_cut_back_is_under_way():
             tracker.follow(Model(), (ids,), {"past_key_values": cut})
 
 
-def test_prompt_with_a_cached_beginning():
-    mask = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]])
-    kwargs = {"attention_mask": mask, "past_key_values": Cache(3)}
-    at = PassTracker("last_prompt").follow(Model(), (torch.zeros(2, 3),), kwargs)
-    assert position_mask("last_prompt", at).tolist() == [[False, False, True], [False, True, False]]
-
-
-def test_meta_device():
-    at = make_pass(torch.ones(2, 5, device="meta"), 5, 0, batch=2)
-    assert fresh_index("last_prompt", at)[0].shape == (2, 1)
-    assert position_mask("last_prompt+generated", at).shape == (2, 5)
-
-
 def test_who_sees_whom_tells_padding_by_what_does_not_see_itself():
     whom = torch.full((1, 1, 3, 5), float("-inf"))
     whom[0, 0, 0, 2] = whom[0, 0, 2, [0, 4]] = 0
     assert real_columns(whom, 3, 2, 1).tolist() == [[True, False, True]]
-
-
-def test_what_does_not_fit_is_refused():
-    at = make_pass(torch.tensor([[1, 1], [0, 0]]), 2, 0, batch=2)
-    with pytest.raises(PositionError, match="row 1"):
-        position_mask("last_prompt", at)
-    for call in (PassTracker, lambda s: position_mask(s, at), lambda s: fresh_index(s, at)):
-        with pytest.raises(PositionError, match="'last'.*last_prompt"):
-            call("last")
-    with pytest.raises(PositionError, match="input_ids"):
-        PassTracker("all").follow(Model(), (), {})
-    for mask in (
-        torch.zeros(2, 1, 3, 5),
-        torch.ones(2, 1, 3, 3, dtype=torch.bool),
-        {"full_attention": None},
-        torch.ones(2, 4),
-    ):
-        with pytest.raises(PositionError, match="mask"):
-            make_pass(mask, 3, 0, batch=2)

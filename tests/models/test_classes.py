@@ -19,15 +19,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
+from transformers import AutoProcessor
 
 from sally_anne.core.errors import ModelError, UnsupportedModelError
-from sally_anne.data.gridtom.samples import build
-from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
-from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
+from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -39,7 +37,6 @@ from sally_anne.models.processor import BREAK, forget, original, teach
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import cropped_fraction, pad_for_crop
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.extraction import fill_store
 from sally_anne.probing.pipeline import run as probe
 from tests.models.checkpoints import (
     FILMS,
@@ -47,7 +44,6 @@ from tests.models.checkpoints import (
     HEADS,
     HIDDEN,
     LAYERS,
-    LOOK_BACK,
     NAMES,
     WINDOW,
     WORDS,
@@ -193,54 +189,6 @@ def test_shipped_models_are_given_what_they_were_trained_on(name: str, clips) ->
     assert all(np.array_equal(found[key], expected[key]) for key in expected)
 
 
-@pytest.mark.parametrize(
-    ("edge", "crop", "shape", "wanted", "lost"),
-    [
-        (336, (336, 336), (420, 294), (420, 420), 0.3),
-        (336, (336, 336), (294, 294), (294, 294), 0),
-        # A crop smaller than the edge cuts off of a square, too; a larger one has room.
-        (256, (224, 224), (210, 140), (240, 240), 1 - (224 / 384) * (224 / 256)),
-        (200, (300, 300), (60, 40), (60, 40), 0),
-        ((400, 200), (300, 200), (30, 40), (40, 40), 0.25),
-        (336, None, (420, 294), (420, 294), 0),
-    ],
-)
-def test_frames_are_padded_by_as_much_as_is_cut_off(edge, crop, shape, wanted, lost) -> None:
-    size = {"shortest_edge": edge} if isinstance(edge, int) else _sides(edge)
-    crop_size = _sides(crop or (336, 336))
-    eye = LlavaNextVideoVideoProcessor(size=size, crop_size=crop_size, do_center_crop=bool(crop))
-    clip = np.zeros((1, *shape, 3), dtype=np.uint8)
-    padded = pad_for_crop(clip, eye)
-    assert padded.shape == (1, *wanted, 3)
-    assert cropped_fraction(eye, *shape) == pytest.approx(lost)
-    # The frame in the middle, the mean colour around it.
-    assert (padded == 0).all(-1).sum() == shape[0] * shape[1]
-    if shape != wanted:
-        assert padded[0, 0, 0].tolist() == [123, 117, 104]
-
-
-def _sides(size: tuple[int, int]) -> dict[str, int]:
-    return {"height": size[0], "width": size[1]}
-
-
-@pytest.mark.parametrize("name", FILMS)
-def test_all_frames_reach_the_model(opened, small_clips, name: str) -> None:
-    loaded = opened(name)
-    texts = [reply_prompt(loaded, story, True) for story in STORIES]
-    inputs = process(loaded, texts, small_clips)
-    if "video_grid_thw" in inputs:
-        # Steps of two frames; the eighth is the seventh again.
-        assert (inputs["video_grid_thw"][:, 0] == 4).all()
-    elif name == "internvl":
-        assert len(inputs["pixel_values"]) == 2 * 7
-        pictures = inputs["input_ids"] == loaded.model.config.image_token_id
-        assert pictures.sum(1).tolist() == [7 * 4] * 2
-    else:
-        assert inputs["pixel_values_videos"].shape[:2] == (2, 7)
-    if name == "qwen2.5-vl":
-        assert inputs["second_per_grid_ts"].tolist() == [1.0, 1.0]
-
-
 # Means of the times of two frames, rounded to one decimal as Python does; the last is there twice.
 TIMES = [*(f"{second + 0.25:.1f}" for second in range(3)), "3.0"]
 
@@ -253,14 +201,6 @@ def test_each_step_of_qwen3_vl_has_its_time_and_marks(opened, small_clips) -> No
     text = "".join(word for word in words if word != "<|video_pad|>")
     steps = [f"<unk>{t[0]}.{t[2]}<unk><unk><|vision_start|><|vision_end|>" for t in TIMES]
     assert text == f"<|im_start|>user{''.join(steps)}where?"
-
-
-def test_times_keep_their_precision(opened, small_clips) -> None:
-    """In half precision frames are rounded, times are not."""
-    loaded = load_model(opened("qwen2.5-vl").source, dtype="bfloat16")
-    inputs = encode(loaded, [open_prompt(loaded, "Where?", True)], small_clips[:1])
-    assert inputs["pixel_values_videos"].dtype == torch.bfloat16
-    assert inputs["second_per_grid_ts"].dtype == torch.float32
 
 
 @pytest.mark.parametrize(("name", "video"), SEEN)
@@ -284,18 +224,6 @@ def test_a_shared_beginning_equals_whole_prompts(opened, small_clips, name, vide
         z, logits = alone(loaded, prompt, small_clips[rows[i]] if video else None)
         close(found[i], z)
         close(out.logits[i], logits)
-
-
-@pytest.mark.parametrize("name", LOOK_BACK)
-def test_the_window_counts_in_these_tests(opened, name: str) -> None:
-    """Without it the numbers would be others, and padding between would be seen in them."""
-    loaded = opened(name)
-    prompt = prompts(loaded, False)[0][0]
-    with_window, _ = alone(loaded, prompt, None)
-    wide = load_model(loaded.source)
-    wide.model.config.get_text_config().sliding_window = 4096
-    without, _ = alone(wide, prompt, None)
-    assert (with_window - without).abs().max() > 1e-2 * without.abs().max()
 
 
 @pytest.mark.parametrize(("name", "video"), SEEN)
@@ -403,24 +331,6 @@ def _longer(inputs: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_given_continuations_equal_a_plain_forward(opened, name: str) -> None:
-    """As the other harnesses ask: token ids, contexts and continuations of unequal length."""
-    loaded = opened(name)
-    contexts = [[40, 50, 60, 70, 41, 51, 61, 71, 42, 52, 62], [80, 90, 100]]
-    rows, endings = [0, 0, 1], [[45, 55, 65, 75, 85], [46], [47, 57]]
-    found = continuation_log_probs(
-        SteeredModel(loaded), token_inputs(loaded, contexts), rows, endings
-    )
-    for (total, _), row, ending in zip(found, rows, endings, strict=True):
-        ids = torch.tensor([[*contexts[row], *ending]])
-        with torch.inference_mode():
-            log_probs = loaded.model(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
-        first = len(contexts[row]) - 1
-        plain = sum(float(log_probs[first + i, token]) for i, token in enumerate(ending))
-        assert total == pytest.approx(plain, abs=2e-4)
-
-
 shipped = cache(load_model)
 
 
@@ -468,14 +378,6 @@ def test_a_tokenizer_is_saved_as_it_came(opened, tmp_path) -> None:
     assert json.loads(tokenizer.backend_tokenizer.to_str()) == taught
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-vl", "gemma3"])
-def test_a_prompt_with_more_places_of_frames_than_clips_is_named(opened, name: str) -> None:
-    loaded = opened(name)
-    mark = loaded.processor.video_token if name in FILMS else loaded.processor.image_token
-    with pytest.raises(ModelError, match="holds 2 and comes with 0 clips"):
-        process(loaded, [f"a {mark} and a {mark}"], None)
-
-
 @pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl", "qwen2.5-omni"])
 def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -> None:
     """Its last step has a higher position than the words behind it, which go on from their own."""
@@ -497,22 +399,6 @@ def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -
             found = capture.take()[:, 0]
     for row, prompt in enumerate(group):
         close(found[row], alone(loaded, prompt, clip)[0])
-
-
-@pytest.mark.parametrize(("name", "video"), SEEN)
-def test_extraction_keeps_what_a_plain_forward_gives(opened, tmp_path, name, video) -> None:
-    loaded = opened(name)
-    stories = generated()
-    setting: Setting = "multimodal" if video else "text"
-    samples = build(stories.subset([0]), {0: "train"}, 1, "matched", setting)
-    store = fill_store(loaded, samples, tmp_path / "store", "head_out", 8, {"setting": setting})
-    found = store.read()
-    assert found.shape == (len(samples), LAYERS, HEADS, HEAD_DIMS.get(name, 12))
-    for i in (0, len(samples) // 2, len(samples) - 1):
-        sample = samples[i]
-        clip = sample.frames() if video else None
-        close(found[i], alone(loaded, open_prompt(loaded, sample.content, video), clip)[0])
-    assert (found[0] - found[1]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -568,29 +454,6 @@ def test_no_films_for_those_that_only_read(opened, small_clips, tmp_path, name: 
     with pytest.raises(ModelError, match=message):
         evaluate(EvalConfig(model=loaded.source, out=tmp_path / "asked"), loaded=closed)
     assert "model" not in vars(closed), "the weights were read before the model was refused"
-
-
-def test_replies_are_asked_for_without_a_chain_of_thought(opened) -> None:
-    loaded = opened("qwen3")
-    assert reply_prompt(loaded, "Where?", False).endswith("<|im_start|>assistant\n")
-
-
-def test_a_model_without_a_chat_template(opened) -> None:
-    loaded = load_model(opened("llama").source)
-    loaded.processor.tokenizer.chat_template = None
-    with pytest.raises(ModelError, match=r"has no chat template.*-Instruct"):
-        reply_prompt(loaded, "Where?", False)
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma3", "internvl"])
-def test_a_folder_without_a_tokenizer(opened, tmp_path, name: str) -> None:
-    folder = Path(shutil.copytree(opened(name).source, tmp_path / name))
-    for path in folder.iterdir():
-        if path.name not in ("config.json", "model.safetensors"):
-            path.unlink()
-    with pytest.raises(ModelError) as caught:
-        load_model(str(folder))
-    assert str(folder) in str(caught.value)
 
 
 def test_a_decoder_that_looks_ahead_is_refused(opened, tmp_path) -> None:

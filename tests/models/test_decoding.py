@@ -7,14 +7,11 @@ import pytest
 import torch
 
 from sally_anne.core.errors import ModelError
-from sally_anne.hooks.capture import Capture
 from sally_anne.models.decoding import (
     extend,
     prefill,
     read_side_by_side,
-    select,
     split_common_prefix,
-    step,
 )
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
@@ -32,30 +29,6 @@ def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
     return [[open_prompt(loaded, s.format(r), video) for r in ROOMS] for s in STORIES]
 
 
-@pytest.mark.parametrize("video", [True, False])
-def test_equal_to_whole_prompts(loaded: LoadedModel, clips: list[np.ndarray], video: bool) -> None:
-    groups = prompts(loaded, video)
-    shared = [split_common_prefix(loaded, group) for group in groups]
-    whole = [p for group in groups for p in group]
-    shown = [clip for clip in clips for _ in ROOMS] if video else None
-    rows = [g for g, group in enumerate(groups) for _ in group]
-    with torch.inference_mode():
-        with Capture(loaded.model) as capture:
-            logits = loaded.model(**encode(loaded, whole, shown), logits_to_keep=1).logits
-            expected = capture.take()
-        prefix = prefill(
-            loaded, encode(loaded, [s.beginning for s in shared], clips if video else None)
-        )
-        before = prefix.cache.layers[0].keys.clone()
-        with Capture(loaded.model) as capture:
-            out = extend(loaded, prefix, rows, [e for s in shared for e in s.endings])
-            found = capture.take()
-    assert torch.equal(prefix.cache.layers[0].keys, before)
-    scale = expected.abs().max()
-    assert (found - expected).abs().max() <= 1e-5 * scale
-    assert (out.logits[:, None] - logits).abs().max() <= 1e-5 * logits.abs().max()
-
-
 def test_rows_do_not_depend_on_each_other(loaded: LoadedModel, clips: list[np.ndarray]) -> None:
     shared = [split_common_prefix(loaded, group) for group in prompts(loaded, True)]
     with torch.inference_mode():
@@ -65,21 +38,6 @@ def test_rows_do_not_depend_on_each_other(loaded: LoadedModel, clips: list[np.nd
         alone = extend(loaded, prefix, [0], longer[1:2]).logits
     assert (together[1] - alone[0]).abs().max() <= 1e-5 * alone.abs().max()
     assert (together[0] - alone[0]).abs().max() > 1e-4 * alone.abs().max()
-
-
-def test_generation_goes_on(loaded: LoadedModel, clips: list[np.ndarray]) -> None:
-    group = prompts(loaded, True)[1]
-    shared = split_common_prefix(loaded, group)
-    with torch.inference_mode():
-        inputs = encode(loaded, group, [clips[1]] * len(group))
-        # Without an end: the rows of generate would stop at different lengths.
-        said = loaded.model.generate(**inputs, max_new_tokens=3, do_sample=False, eos_token_id=None)
-        prefix = prefill(loaded, encode(loaded, [shared.beginning], clips[1:]))
-        state = extend(loaded, prefix, [0] * len(group), shared.endings)
-        for column in (-3, -2, -1):
-            tokens = state.logits.argmax(-1)
-            assert torch.equal(tokens, said[:, column])
-            state = step(loaded, state, tokens)
 
 
 def test_cut(loaded: LoadedModel) -> None:
@@ -99,15 +57,6 @@ def test_one_prompt_alone_keeps_two_tokens(loaded: LoadedModel) -> None:
 def test_nothing_in_common(loaded: LoadedModel) -> None:
     with pytest.raises(ValueError, match="common beginning"):
         split_common_prefix(loaded, ["one two three", "four five six"])
-
-
-def test_select_copies(loaded: LoadedModel) -> None:
-    shared = split_common_prefix(loaded, prompts(loaded, False)[0])
-    with torch.inference_mode():
-        prefix = prefill(loaded, encode(loaded, [shared.beginning], None))
-    chosen = select(prefix.cache, torch.tensor([0, 0]))
-    chosen.layers[0].keys.zero_()
-    assert prefix.cache.layers[0].keys.abs().sum() > 0
 
 
 @pytest.mark.parametrize("text", ["Hello", "\u4f60\u597d"])

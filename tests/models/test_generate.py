@@ -15,7 +15,7 @@ from sally_anne.core.errors import ClipError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES
 from sally_anne.models.videos import FRAMES, frames_of
 

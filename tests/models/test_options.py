@@ -92,14 +92,6 @@ def test_refused_before_the_hub_is_asked(options, said) -> None:
         load_model(**{"name": "qwen2-vl"} | options)
 
 
-def test_there_are_fewer_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    loading.check_place("cuda:1")
-    with pytest.raises(ModelError, match="device 'cuda:2': there are 2 GPUs, counted from cuda:0"):
-        loading.check_place("cuda:2")
-
-
 def test_attention_is_the_one_asked_for(folders: dict[Family, Path]) -> None:
     plain = load_model(str(folders["qwen2-vl"]), device_map="cpu")
     eager = load_model(str(folders["qwen2-vl"]), device_map="cpu", attn_implementation="eager")
@@ -159,21 +151,3 @@ def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path
     assert saved["config"]["attn_implementation"] == "eager"
     with pytest.raises(SallyAnneError, match="attn_implementation"):
         probe(replace(probed, attn_implementation="sdpa"))
-
-
-@pytest.mark.parametrize(
-    ("options", "tokens"),
-    [
-        ({}, 16),
-        ({"style": "json"}, 64),
-        ({"task": "moments"}, 32),
-        ({"task": "bigtom"}, 32),
-        ({"task": "mimeqa"}, 128),
-        ({"task": "mimeqa", "max_new_tokens": 5}, 5),
-    ],
-)
-def test_replies_get_the_tokens_that_the_task_needs(options, tokens: int) -> None:
-    assert EvalConfig(**options).reply_tokens == tokens
-    shared = {key: value for key, value in options.items() if key != "task"}
-    if "task" not in options:
-        assert SweepConfig(**shared).reply_tokens == tokens

@@ -9,11 +9,16 @@ import pytest
 
 from sally_anne.core.errors import ModelError
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.estimate import Counter
+from sally_anne.models.estimate import (
+    TEXT_MORE,
+    Counter,
+    PublishedModel,
+    open_described,
+    open_published,
+)
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE, ModelOptions
 from sally_anne.models.prompts import open_prompt, process
-from sally_anne.models.published import TEXT_MORE, PublishedModel, open_described, open_published
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +72,7 @@ def test_a_film_takes_the_tokens_of_the_makers_rules(name: str) -> None:
     whole = inputs["attention_mask"].sum()
     # The text's own tokens are stretched, the film's are not.
     assert whole + TEXT_MORE < tokens < whole + TEXT_MORE + 5
-    assert counter.source == "estimated" and "estimated" in counter.rule()
+    assert "estimated" in counter.each("tokens", [tokens]).formula
 
 
 def test_what_is_opened_without_weights() -> None:

@@ -16,10 +16,10 @@ from sally_anne.data.items import Media, Question, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items, evaluate
+from sally_anne.models.estimate import open_described, open_published
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt
-from sally_anne.models.published import open_described, open_published
 from sally_anne.models.videos import check_room, size_limits, video_size
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe

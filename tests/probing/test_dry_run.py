@@ -58,17 +58,15 @@ def test_a_run_reads_and_stores_what_was_said(
     config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options | scanned)
     figures, printed = told(config)
     assert not config.folder.exists()
-    assert {f.source for f in figures.values()} == {"exact", "extrapolated", "estimated"}
     assert figures["stored"].value == 0
 
-    real, padded, batches = [], [], []
+    real, batches = [], []
     own_activations = extraction.activations_of
 
     def watched(loaded: LoadedModel, batch: Any, *rest: Any) -> Any:
         mask = batch.inputs["attention_mask"]
         ends = [len(ending) for ending in batch.endings]
         real.append(int(mask.sum()) + sum(ends))
-        padded.append(mask.size + max(ends, default=0) * len(ends))
         batches.append(batch)
         return own_activations(loaded, batch, *rest)
 
@@ -91,7 +89,6 @@ def test_a_run_reads_and_stores_what_was_said(
     heads = work(config, Console(file=io.StringIO()))
     assert figures["batches"].value == len(batches)
     assert figures["tokens read"].value == sum(real)
-    assert figures["tokens with padding"].value == sum(padded)
     # Contexts of questions and of statements are not equally long, nor shared alike.
     said = figures["tokens of the patching scan"].value
     assert sum(exchanged) == pytest.approx(said, rel=0.25)
@@ -169,8 +166,7 @@ def test_a_published_model_needs_neither_weights_nor_network(
     assert figures["weights"].value == 2 * 8_291_375_616
     assert figures["activations on disk"].value == 80 * 28 * 28 * 128 * 2
     assert figures["cache of a token"].value == 2 * 28 * 4 * 128 * 2
-    assert figures["samples N"].source == figures["activations on disk"].source == "exact"
-    assert figures["tokens a sample"].source == "estimated" and "estimated" in printed
+    assert "estimated" in printed
 
 
 @pytest.mark.parametrize(("quantization", "size"), [("8bit", 1.0), ("4bit", 0.5)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sally_anne.core.errors import BenchmarkError, HarnessError
 from sally_anne.data.gridtom.samples import choose_stories
 from sally_anne.data.gridtom.stories import StorySet, generated, identity_of, seeded_stories
-from sally_anne.data.lineage import SEEN, Lineage
+from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.gridtom import choose_new_stories
 from sally_anne.steering.sweep import unseen_stories

@@ -19,7 +19,7 @@ import sally_anne.steering.sweep
 from sally_anne.core.errors import OtherModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.lineage import Lineage
+from sally_anne.data.samples import Lineage
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import run as evaluation

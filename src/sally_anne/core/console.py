@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from rich import console, progress
 from rich.markup import escape
@@ -19,10 +19,8 @@ from sally_anne.core.errors import SallyAnneError
 
 # What moves the cursor, colours, or turns the direction of writing; all but tab and line feed.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Without a terminal: a line for each tenth, but not in a row, and after so long in any case.
-_SOONEST, _LATEST, _SHARE = 5.0, 30.0, 0.1
-# What counts nothing says after so long that it lives, and from then on as often as the others.
-_FIRST = 10.0
+# Seconds between two lines without a terminal.
+_PAUSE = 30.0
 
 
 def visible(text: object) -> str:
@@ -42,7 +40,7 @@ class Console(console.Console):
 
 
 class Bars(progress.Progress):
-    """Bars of tasks; lines where the console is no terminal."""
+    """Bars of tasks; where the console is no terminal, a line now and then and at the end."""
 
     def __init__(self, where: console.Console) -> None:
         super().__init__(
@@ -54,61 +52,45 @@ class Bars(progress.Progress):
             console=where,
             disable=not where.is_terminal,
         )
-        # When the last line of each task came, and what share was done then.
-        self._told: dict[progress.TaskID, tuple[float, float]] = {}
+        # When each task's next line is due; never after its last.
+        self._due: dict[progress.TaskID, float] = {}
 
     def update(self, task_id: progress.TaskID, **fields: Any) -> None:  # type: ignore[override]
         """As rich's."""
         super().update(task_id, **fields)
-        self._tell(task_id)
+        self._print(task_id)
 
     def advance(self, task_id: progress.TaskID, advance: float = 1) -> None:
         """As rich's."""
         super().advance(task_id, advance)
-        self._tell(task_id)
+        self._print(task_id)
 
-    def _tell(self, task_id: progress.TaskID) -> None:
-        task = self._tasks[task_id]
+    def _print(self, task_id: progress.TaskID) -> None:
+        task, now = self._tasks[task_id], time.monotonic()
         if not self.disable or not task.total:
             return
-        now, share = time.monotonic(), task.completed / task.total
-        before, told = self._told.setdefault(task_id, (now, 0.0))
-        waited = now - before
-        due = (share - told > _SHARE - 1e-9 and waited >= _SOONEST) or waited >= _LATEST
-        if due or (share >= 1 > told):
-            self._told[task_id] = (now, share)
+        ended = task.completed >= task.total
+        if now >= self._due.setdefault(task_id, now + _PAUSE) or (
+            ended and self._due[task_id] != math.inf
+        ):
+            self._due[task_id] = math.inf if ended else now + _PAUSE
             done = f"{task.completed:.0f} of {task.total:.0f}"
-            took = f"{task.elapsed or 0:.0f} s"
-            line = f"{task.description}: {done} ({100 * share:.0f} %), {took}"
+            line = f"{task.description}: {done}, {task.elapsed or 0:.0f} s"
             self.console.print(line, soft_wrap=True)
 
 
 @contextmanager
 def stage(where: console.Console, what: str) -> Iterator[None]:
-    """Say what goes on in the block, which counts nothing: by a spinner, or a line now and then."""
+    """Say what goes on in the block, which counts nothing: by a spinner, or a line."""
     if where.is_terminal:
         with where.status(escape(visible(what))):
             yield
-        return
-    where.print(f"{escape(what)} ...", soft_wrap=True)
-    begun, done = time.monotonic(), threading.Event()
-
-    def tell() -> None:
-        pause = _FIRST
-        while not done.wait(pause):
-            where.print(f"{escape(what)}: {time.monotonic() - begun:.0f} s", soft_wrap=True)
-            pause = _LATEST
-
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
+    else:
+        where.print(f"{escape(what)} ...", soft_wrap=True)
         yield
-    finally:
-        done.set()
-        teller.join()
 
 
-def quiet_libraries() -> None:
+def hide_other_bars() -> None:
     """No bars of other libraries; called before they are imported. ``NAME=0`` shows them."""
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
@@ -118,62 +100,20 @@ def quiet_libraries() -> None:
 def plain_errors() -> Iterator[None]:
     """Errors raised on purpose, and files that the system refuses, end the command in one line.
 
-    Where nobody reads what is printed any more (``| head -1``), the work goes on in silence.
+    It ends in silence where nobody reads what is printed any more (``| head -1``).
     """
     try:
-        with _outliving("stdout"), _outliving("stderr"):
-            yield
+        yield
+        print(end="", flush=True)
     except SallyAnneError as error:
         sys.exit(f"error: {visible(error)}")
+    except BrokenPipeError:
+        # What Python still holds back goes nowhere, so that its end raises no second one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         # Without a file it is not the user's to mend.
         if error.filename is None:
             raise
         name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
         sys.exit("error: " + visible(f"{name}: {error.strerror}"))
-
-
-@contextmanager
-def _outliving(name: str) -> Iterator[None]:
-    """Put a stream of ``sys`` that outlives its reader in place of the one there."""
-    before = getattr(sys, name)
-    if before is None:  # closed by the shell, >&-
-        yield
-        return
-    ours = _Outliving(before)
-    setattr(sys, name, ours)
-    try:
-        yield
-    finally:
-        ours.flush()
-        if getattr(sys, name) is ours:
-            setattr(sys, name, before)
-
-
-class _Outliving:
-    """A stream that swallows what it is given once its reader has gone."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            return self._swallow(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            self._swallow("")
-
-    def _swallow(self, text: str) -> int:
-        # What the stream still holds goes there as well, now or when Python ends.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
-        return len(text)

@@ -34,7 +34,7 @@ class GeometryError(SallyAnneError):
 
 
 class PositionError(SallyAnneError):
-    """The tokens asked for cannot be told apart in this forward pass."""
+    """The tokens asked for are not known in this forward pass."""
 
 
 class CaptureError(SallyAnneError):

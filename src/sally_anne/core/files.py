@@ -20,7 +20,7 @@ _TMP = ".tmp"
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` by way of a temporary file beside it; a StoreError if the disk is full."""
+    """Write `data` by way of a temporary file next to it; a StoreError if the disk is full."""
     tmp = path.with_name(f".{path.name}{_TMP}")
     try:
         with open(tmp, "wb") as file:

@@ -20,7 +20,7 @@ from sally_anne.core.errors import HubError
 
 CARD = "README.md"
 _REPOSITORY = re.compile(r"(\w[\w.-]*/[\w.-]+)(?:@([\w./-]+))?", re.ASCII)
-# What every repository may hold beside ours.
+# What every repository may hold besides ours.
 _THEIRS = {".gitattributes", CARD}
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -130,13 +130,13 @@ def card(body: str, model: Mapping[str, Any], *tags: str) -> bytes:
     return str(ModelCard(f"---\n{data.to_yaml()}\n---\n{body}")).encode()
 
 
-def without_paths(found: Any, beside: Any = ()) -> Any:
+def without_paths(found: Any, context: Any = ()) -> Any:
     """JSON data in which of every path of this machine the last part alone is left.
 
-    A path that stands as a text of its own, there or in what is ``beside``, is also found within
+    A path that stands as a text of its own, there or in what is ``context``, is also found within
     other texts.
     """
-    texts = _texts([found, beside])
+    texts = _texts([found, context])
     paths = sorted({text.rstrip("/") for text in texts if _is_path(text)}, key=len)
     # The longest first; a part of a longer name is not meant.
     either = "|".join(map(re.escape, reversed(paths)))

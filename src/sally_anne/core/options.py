@@ -56,10 +56,10 @@ def check_options(config: Any) -> None:
                 continue
             wrong = next((range for range in ranges if not range.holds(number)), None)
             if wrong is not None:
-                raise OptionError(f"{spelled(field.name)} must be {wrong.words}, got {number}")
+                raise OptionError(f"{flag_name(field.name)} must be {wrong.words}, got {number}")
 
 
-def spelled(name: str) -> str:
+def flag_name(name: str) -> str:
     """An option as it stands on the command line."""
     return "--K" if name == "k" else f"--{name.replace('_', '-')}"
 
@@ -137,5 +137,5 @@ def command_line(prog: str, config: Any) -> str:
     for option in fields(config):
         value = getattr(config, option.name)
         if option.name == "model" or value != option.default:
-            words += [spelled(option.name), str(value)]
+            words += [flag_name(option.name), str(value)]
     return shlex.join(words)

@@ -91,19 +91,19 @@ class Processes:
 
             logging.disable_progress_bar()
 
-    def device_map(self, wanted: str | None) -> str | None:
+    def device_map(self, device_map: str | None) -> str | None:
         """Where this process loads the model: a GPU of its own, unless ``--device-map`` says where.
 
         ProcessError where one of several is to spread it over all GPUs.
         """
-        if self.count > 1 and wanted in SPREAD:
+        if self.count > 1 and device_map in SPREAD:
             raise ProcessError(
-                f"--device-map {wanted} spreads one model over all GPUs, and {self.count} "
+                f"--device-map {device_map} spreads one model over all GPUs, and {self.count} "
                 "processes load one each: leave it out, and each takes a GPU of its own, or start "
                 "a single process"
             )
-        if wanted is not None:
-            return wanted
+        if device_map is not None:
+            return device_map
         if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
             return "cpu"
         if self.count == 1:

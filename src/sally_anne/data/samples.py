@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,29 +12,44 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from sally_anne.core.errors import ClipError, RecordError
+from sally_anne.core.errors import BenchmarkError, ClipError, RecordError
 from sally_anne.core.files import file_sha256
 from sally_anne.data.items import Media, Sampling
-from sally_anne.data.lineage import Lineage
 from sally_anne.data.media import FRAME_PIXELS, read_clip, shape_of
 from sally_anne.data.pictures import read_picture
 from sally_anne.data.read import Field, named_lines
+from sally_anne.hooks.identity import SEEN
 
 Split = Literal["train", "validation", "test"]
+
+
 SPLITS: tuple[Split, ...] = get_args(Split)
+
+
 ROLES = ("system", "user", "assistant")
+
+
 FIELDS = (
     "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
     "pair", "answer",
 )  # fmt: skip
+
+
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+
+
 # Frames taken of a film.
 FRAMES = 8
+
+
 # Of the groups that are split here, this many in ten train and validate; the others test.
 TRAIN, VALIDATION = 6, 2
 
+
 Label = bool | int | str
+
+
 Frames = np.ndarray
 
 
@@ -323,3 +338,46 @@ def _label(value: Field) -> Any:
 
 def _media(video: Path | Media) -> Media:
     return Media(path=video) if isinstance(video, Path) else video
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Hashes of what the stories say.
+
+    Attributes:
+        train: gave probes, directions and sigma.
+        validation: chose heads, and in a sweep K and alpha.
+    """
+
+    train: frozenset[str] = frozenset()
+    validation: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any] | None, where: str) -> Lineage | None:
+        """From a run's config or a vector's facts; ``where`` names them in errors.
+
+        None where nothing was kept: made by hand, or by an earlier version.
+        """
+        kept = (facts or {}).get(SEEN)
+        if kept is None:
+            return None
+        try:
+            parts = [kept[name] for name in ("train", "validation")]
+            if not all(isinstance(h, str) for part in parts for h in part):
+                raise TypeError("hashes must be text")
+        except (KeyError, TypeError) as error:
+            raise BenchmarkError(f"{where}: its entry {SEEN!r} cannot be read ({error})") from error
+        return cls(*map(frozenset, parts))
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """All of them."""
+        return self.train | self.validation
+
+    def chosen_on(self, content: Iterable[str]) -> Lineage:
+        """The same after a choice on further stories."""
+        return replace(self, validation=self.validation | frozenset(content))
+
+    def facts(self) -> dict[str, list[str]]:
+        """As it is kept."""
+        return {"train": sorted(self.train), "validation": sorted(self.validation)}

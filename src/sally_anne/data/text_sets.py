@@ -275,8 +275,8 @@ def _tomi_questions(text: str, traces: str, path: Path) -> Iterator[_TomiQuestio
         kind = _KIND.fullmatch(parts[-2])
         if kind is None or parts[-1] not in TOMI_STORIES:
             trace.fail("must end with a type of question and a type of story, parted by a comma")
-        told = tuple(sentences)
-        yield _TomiQuestion(told, question, answer[0], parts[:-2], kind, parts[-1], at)
+        context = tuple(sentences)
+        yield _TomiQuestion(context, question, answer[0], parts[:-2], kind, parts[-1], at)
         sentences = []
     if sentences:
         at.fail("is the end of a story without a question")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.options import Positive, Range, Seed, check_options, spelled
+from sally_anne.core.options import Positive, Range, Seed, check_options, flag_name
 from sally_anne.data.items import Setting, View, Window
 from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
 from sally_anne.harness.tasks import open_task, short_name
@@ -238,7 +238,7 @@ def _refuse(config: Any, names: Iterable[str], where: str) -> None:
     """HarnessError if one of these options was changed, which are for something else."""
     for name in names:
         if getattr(config, name) != getattr(type(config), name):
-            raise HarnessError(f"{spelled(name)} is for {where}")
+            raise HarnessError(f"{flag_name(name)} is for {where}")
 
 
 def check_steered(config: Any) -> None:
@@ -308,18 +308,18 @@ def check_second(config: Any, role: str) -> None:
         limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
         _refuse(config, limits, "an endpoint: give --endpoint")
     own = [f"{role}_{name}" for name in ("model", "key", "prices")]
-    _refuse(config, own, f"a {role} at an address: give it with {spelled(role)}")
+    _refuse(config, own, f"a {role} at an address: give it with {flag_name(role)}")
 
 
 def _check_address(config: Any, role: str) -> None:
     """HarnessError if the address in the option ``role``, or what goes with it, is wrong."""
     model, key, prices = (f"{role}_{name}" for name in ("model", "key", "prices"))
-    checked_address(getattr(config, role), spelled(role))
+    checked_address(getattr(config, role), flag_name(role))
     if not getattr(config, model).strip():
-        raise HarnessError(f"{spelled(role)} needs {spelled(model)}, the name of a model there")
+        raise HarnessError(f"{flag_name(role)} needs {flag_name(model)}, the name of a model there")
     if config.endpoint_limit is not None and getattr(config, prices) is None:
-        raise HarnessError(f"--endpoint-limit needs {spelled(prices)}")
-    key_from(getattr(config, key), spelled(key))
+        raise HarnessError(f"--endpoint-limit needs {flag_name(prices)}")
+    key_from(getattr(config, key), flag_name(key))
 
 
 def request_fields(config: Any) -> dict[str, Any]:

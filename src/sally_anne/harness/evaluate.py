@@ -19,8 +19,8 @@ from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
 from sally_anne.core.processes import here
 from sally_anne.data.items import Question
-from sally_anne.data.lineage import Lineage
-from sally_anne.data.sound import RATE
+from sally_anne.data.samples import Lineage
+from sally_anne.data.speech import RATE
 from sally_anne.figures.report import write_report
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name, saved_options
@@ -48,11 +48,10 @@ from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models import estimate
 from sally_anne.models.decoding import split_common_prefix
-from sally_anne.models.estimate import Figure, Load, exact
+from sally_anne.models.estimate import Figure, Load, exact, open_described
 from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt, sound_tokens
-from sally_anne.models.published import open_described
 from sally_anne.models.videos import REMEDY, check_room, crop_notes
 
 KIND = "an evaluation"
@@ -467,6 +466,6 @@ def tokens_of(counter: estimate.Counter, loads: Sequence[Load], reply: int) -> l
     if any(load.reply != reply for load in loads):
         how = "by all rows, at most"
     return [
-        estimate.tokens_each("tokens a prompt", tokens, counter),
+        counter.each("tokens a prompt", tokens),
         exact("tokens written", written, how),
     ]

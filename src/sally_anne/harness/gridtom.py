@@ -35,7 +35,7 @@ from sally_anne.data.gridtom.stories import (
     initial_ticks,
 )
 from sally_anne.data.items import Option, Question, Setting
-from sally_anne.data.lineage import Lineage
+from sally_anne.data.samples import Lineage
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.prompts import (
     MARKS,
@@ -168,7 +168,7 @@ def choose_stories(
     """Split of each story's number, of those of the split that were not seen.
 
     With a limit they are so many of them, spread evenly over the maps. ``seen`` holds what stories
-    say, see :mod:`sally_anne.data.lineage`.
+    say, see :mod:`sally_anne.data.samples`.
     """
     split = "test" if config.split == "auto" else config.split
     if split == samples.PUBLISHED:

@@ -22,7 +22,7 @@ from sally_anne.data.items import (
     Window,
 )
 from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
-from sally_anne.data.sound import read_sound, seconds_of
+from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.prompts import (
     MARKS,

@@ -1,6 +1,6 @@
 """Tasks by name, and what each gives an evaluation to ask.
 
-`--task` takes one of :data:`TASKS`, a file of JSON lines (data/own.py), the ``package.module:NAME``
+`--task` takes one of :data:`TASKS`, a file of JSON lines, the ``package.module:NAME``
 of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
 """
 
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Benchmark, Question
-from sally_anne.data.own import own_task
+from sally_anne.data.items import Benchmark, Question, own_task
 from sally_anne.harness.protocols import PROTOCOLS, THOUGHTS, Protocol
 
 if TYPE_CHECKING:

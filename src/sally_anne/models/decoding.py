@@ -58,8 +58,8 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     """Cut rendered prompts after their longest common beginning that ends before a space.
 
     A new line will do where there is no space. A tokenizer may join letters across the cut; then an
-    earlier one is taken. Endings keep two tokens at least, so that they are told from a generated
-    token. A ValueError if there is no place to cut.
+    earlier one is taken. Endings keep two tokens at least, so that none is taken for
+    a generated token. A ValueError if there is no place to cut.
     """
     tokenizer = loaded.processor.tokenizer
     whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
@@ -175,13 +175,13 @@ def greedy(
     loaded: OpenModel,
     state: State,
     max_new_tokens: int,
-    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+    on_step: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
 
-    At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``heard`` gets
-    the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows end there ``[R]``,
-    besides those that come to an end token.
+    At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``on_step``
+    gets the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows ``[R]`` end
+    there, besides those that come to an end token.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
@@ -193,8 +193,8 @@ def greedy(
         tokens = torch.where(done, pad, state.logits.argmax(-1))
         said.append(tokens)
         done = done | torch.isin(tokens, ends)
-        if heard is not None:
-            done = done | heard(state.logits, tokens)
+        if on_step is not None:
+            done = done | on_step(state.logits, tokens)
         if len(said) == max_new_tokens or bool(done.all()):
             return torch.stack(said, dim=1)
         state = step(loaded, state, tokens)
@@ -220,7 +220,7 @@ def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
 class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
 
-    A new token is written beside the old ones; the usual cache is copied whole for every token, and
+    A new token is written behind the old ones; the usual cache is copied whole for every token, and
     a static one shows the model its empty columns. Made of ``G`` beginnings, and ``index [R]`` of
     them.
     """

@@ -1,50 +1,56 @@
-"""What a run needs, worked out before it: tokens, memory and arithmetic of passes through a model.
-
-Each figure comes with the formula by which it was worked out, and with where its numbers are from.
-"""
+"""What a run needs, worked out before it: tokens, memory and disk, each with its formula."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from importlib.resources import files
+from typing import Any, get_args
 
+import transformers
 from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
 from sally_anne.core.console import Console
+from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.decoding import ROOM, row_bytes
-from sally_anne.models.loading import LoadedModel
-from sally_anne.models.published import TEXT_FACTOR, TEXT_MORE, PublishedModel
+from sally_anne.models.families import check_videos, family_of
+from sally_anne.models.loading import LoadedModel, check_pixels, load_model
+from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
+from sally_anne.models.processor import TextProcessor
 from sally_anne.models.videos import side_of, video_size, words_of
 
-Source = Literal["given", "measured", "extrapolated", "assumed", "estimated", "exact"]
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
 QUANTIZED = {"8bit": 1, "4bit": 0.5}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of a plan: a value in the unit of its name, how it was worked out, where it is from.
-
-    Its ``source`` is measured or given if it is a cost taken from outside; exact if it follows from
-    counts alone; estimated if a part of it is; extrapolated if it carries a cost to another size.
-    """
+    """One line of a plan: a value in the unit of its name, as it is shown, and its formula."""
 
     name: str
     value: float
     text: str
     formula: str
-    source: Source
 
 
 def exact(name: str, value: int, formula: str) -> Figure:
-    """A figure that follows from counts alone."""
-    return Figure(name, value, f"{value:,}", formula, "exact")
+    """A figure that is a count."""
+    return Figure(name, value, f"{value:,}", formula)
+
+
+def in_bytes(name: str, value: float, formula: str) -> Figure:
+    """A figure in bytes, shown by powers of a thousand, as disks are sold."""
+    power = min(4, int(math.log(max(value, 1), 1000)))
+    text = f"{value / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+    return Figure(name, value, text, formula)
 
 
 @dataclass(frozen=True)
@@ -70,19 +76,11 @@ class Load:
         return len(self.endings) + len(self.later)
 
     @property
-    def wide(self) -> int:
-        return max(self.contexts)
-
-    @property
-    def ending(self) -> int:
-        """Tokens of the longest end."""
-        return max(self.endings, default=0)
-
-    @property
     def columns(self) -> int:
         """Keys and values in the cache: contexts stay while their rows go on with copies."""
-        room = max(ROOM, self.ending, self.reply)
-        return self.wide * len(self.contexts) + (self.wide + room) * len(self.endings)
+        wide = max(self.contexts)
+        room = max(ROOM, *self.endings, self.reply)
+        return wide * len(self.contexts) + (wide + room) * len(self.endings)
 
 
 class Counter:
@@ -95,7 +93,6 @@ class Counter:
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self.exact = not isinstance(loaded, PublishedModel)
-        self.source: Source = "exact" if self.exact else "estimated"
 
     def ending(self, tokens: Sequence[int]) -> int:
         """Tokens of an ending, which the tokenizer has cut."""
@@ -109,28 +106,20 @@ class Counter:
             words = math.ceil(words * TEXT_FACTOR) + TEXT_MORE
         return words + video, patches
 
-    def rule(self) -> str:
-        if self.exact:
-            return "by the model's own tokenizer and processor"
-        videos = sorted(tokens for tokens, _ in self.loaded.video_sizes.values())
-        counted = f"videos {', '.join(f'{tokens:,}' for tokens in videos)} by the processor's rules"
-        return (
-            f"{f'{counted} + ' if videos else ''}text estimated: words and marks x {TEXT_FACTOR:g} "
-            f"+ {TEXT_MORE}, as the vocabulary is not here"
-        )
-
-
-def tokens_each(name: str, tokens: Sequence[int], counter: Counter) -> Figure:
-    """Tokens of a sample or prompt, over all of them."""
-    mean = sum(tokens) / len(tokens)
-    spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
-    return Figure(name, mean, spread, counter.rule(), counter.source)
+    def each(self, name: str, tokens: Sequence[int]) -> Figure:
+        """Tokens of a sample or prompt, over all of them."""
+        mean = sum(tokens) / len(tokens)
+        how = "by the model's own tokenizer and processor"
+        if not self.exact:
+            how = f"text estimated, as the vocabulary is not here: x {TEXT_FACTOR:g} + {TEXT_MORE}"
+        spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
+        return Figure(name, mean, spread, how)
 
 
 def needs(
     loaded: LoadedModel, loads: Sequence[Load], quantization: str = "none"
 ) -> dict[str, Figure]:
-    """Tokens, memory and arithmetic of passes through a model in one batch or more, by name.
+    """Tokens and memory of passes through a model in one batch or more, by name.
 
     Memory is that of tensors: what libraries take, and scratch space inside kernels, comes on top.
     The weights are not read.
@@ -138,35 +127,11 @@ def needs(
     geometry = find_geometry(loaded.skeleton)
     item = DTYPE_BYTES[loaded.dtype]
     text = loaded.config.get_text_config()
-    parameters = list(loaded.skeleton.named_parameters())
-    inside = tuple(f"{name}." for name in geometry.layer_names)
-    decoder = sum(p.numel() for name, p in parameters if name.startswith(inside) and p.ndim > 1)
-    tower = sum(p.numel() for name, p in parameters if "vis" in name and p.ndim > 1)
-    count = Counter(loaded).source
-    found: dict[str, Figure] = {}
-
-    def put(
-        name: str,
-        value: float,
-        formula: str,
-        shown: Callable[[float], str] = "{:,}".format,
-        source: Source = count,
-    ) -> None:
-        found[name] = Figure(name, value, shown(value), formula, source)
-
-    whole = sum(p.numel() for _, p in parameters)
-    shown = f"{whole / 1e9:.3g} billion"
-    found["parameters"] = Figure("parameters", whole, shown, "of the config's modules", "exact")
-    ends = sum(sum(load.endings) + sum(load.later) for load in loads)
-    read = ends + sum(sum(load.contexts) for load in loads)
-    put("tokens read", read, "contexts once, and each row's own end")
-    padded = sum(load.wide * len(load.contexts) + load.ending * load.rows for load in loads)
-    put("tokens with padding", padded, "batches are as wide as their longest row")
-    most = getattr(text, "max_position_embeddings", None)
-    limit = f"; the model takes {most:,}" if most else ""
-    longest = max(load.wide + load.ending + load.reply for load in loads)
-    put("longest row", longest, f"context + end + reply{limit}")
-    weights, how = whole * item, "parameters x item"
+    whole = sum(p.numel() for p in loaded.skeleton.parameters())
+    read = sum(sum(load.contexts) + sum(load.endings) + sum(load.later) for load in loads)
+    limit = getattr(text, "max_position_embeddings", None)
+    longest = max(max(load.contexts) + max(load.endings, default=0) + load.reply for load in loads)
+    weights, how = float(whole * item), "parameters x item"
     if quantization in QUANTIZED:
         # All but the last, which gives the logits.
         linear = sum(
@@ -176,11 +141,7 @@ def needs(
         )
         weights -= linear * (item - QUANTIZED[quantization])
         how += f", of linear layers x {QUANTIZED[quantization]:g}"
-    put("weights", weights, how, in_bytes, "exact")
     column = row_bytes(geometry, 1, item)
-    put("cache of a token", column, "2 x L x kv heads x D x item", in_bytes, "exact")
-    how = f"(contexts + rows x (context + {ROOM} or more)) x cache of a token, largest batch"
-    put("cache", max(load.columns for load in loads) * column, how, in_bytes)
     seen, pixels = _tower(loaded.config)
     # Pixels as the processor leaves them, in float32, and as the model takes them.
     pixels *= 4 if item == 4 else 4 + item
@@ -189,24 +150,28 @@ def needs(
         + max(load.columns * column + _decoder_step(load, text) * item, load.patches * seen * item)
         for load in loads
     )
-    how = "of a batch: its pixels + the larger of (cache + tokens x 3 x (width + MLP width) x item "
-    how += "+ mask) and (patches x the same of the vision tower)"
-    put("above the weights", peak, how, in_bytes)
-    put("memory", weights + peak, "weights + above the weights", in_bytes)
-    squares = sum(len(load.contexts) * load.wide**2 for load in loads)
-    patches = sum(load.patches for load in loads)
-    written = sum(load.rows * load.reply for load in loads)
-    flops = 2.0 * decoder * (padded + written) + 2.0 * tower * patches
-    flops += 4.0 * geometry.n_layers * geometry.n_heads * geometry.head_dim * squares
-    how = "2 x decoder matrices x tokens + 4 x L x H x D x context^2 + 2 x tower x patches"
-    put("FLOPs", flops, how, "{:.2e}".format)
-    return found
+    figures = [
+        Figure("parameters", whole, f"{whole / 1e9:.3g} billion", "of the config's modules"),
+        exact("tokens read", read, "contexts once, and each row's own end"),
+        exact("longest row", longest, f"context + end + reply; the model takes {limit}"),
+        in_bytes("weights", weights, how),
+        in_bytes("cache of a token", column, "2 x L x kv heads x D x item"),
+        in_bytes(
+            "above the weights",
+            peak,
+            "of the largest batch: pixels + the larger of (cache of contexts and rows, each with "
+            f"room for {ROOM} tokens or more, + one layer's MLP + mask) and (vision tower's layer)",
+        ),
+        in_bytes("memory", weights + peak, "weights + above the weights"),
+    ]
+    return {figure.name: figure for figure in figures}
 
 
 def _decoder_step(load: Load, text: Any) -> int:
-    """Numbers that one layer holds at once, at most: of its MLP, beside the attention mask."""
-    columns = max(load.wide * len(load.contexts), load.ending * len(load.endings))
-    mask = len(load.contexts) * load.wide**2
+    """Numbers that one layer holds at once, at most: of its MLP, and the attention mask."""
+    wide, ending = max(load.contexts), max(load.endings, default=0)
+    columns = max(wide * len(load.contexts), ending * len(load.endings))
+    mask = len(load.contexts) * wide**2
     return columns * 3 * (text.intermediate_size + text.hidden_size) + mask
 
 
@@ -223,28 +188,98 @@ def _tower(config: Any) -> tuple[float, int]:
 def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figure:
     """What the activations of so many samples take in a store."""
     item = DTYPE_BYTES[dtype]
-    size = samples * layers * heads * width * item
     how = f"N x L x H x D x item = {samples:,} x {layers} x {heads} x {width} x {item}"
-    return Figure("activations on disk", size, in_bytes(size), how, "exact")
+    return in_bytes("activations on disk", samples * layers * heads * width * item, how)
 
 
 def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Figure]:
     """Print a plan; of several processes of a launcher only the first does. Gives it by name."""
     title = f"{name}: nothing is computed or written"
-    table = Table(title=escape(title), title_justify="left")
-    for column in ("figure", "value", "formula", "from"):
-        table.add_column(column, overflow="fold")
+    table = Table("figure", "value", "formula", title=escape(title), title_justify="left")
     for figure in figures:
-        table.add_row(*map(escape, (figure.name, figure.text, figure.formula, figure.source)))
+        table.add_row(*map(escape, (figure.name, figure.text, figure.formula)))
     if here().first:
         console.print(table)
     return {figure.name: figure for figure in figures}
 
 
-def in_bytes(count: float) -> str:
-    """Powers of a thousand, as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB"
+# Published vocabularies cut some words in two; chat layouts add a system message.
+TEXT_FACTOR, TEXT_MORE = 1.1, 20
+
+
+class PublishedModel(LoadedModel):
+    """A model of which everything is known but its weights and vocabulary."""
+
+    parameters: int
+
+    @property
+    def model(self) -> Any:  # type: ignore[override]
+        raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
+
+
+def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
+    """A model whose weights are not needed: of the hub's catalogue models the description."""
+    # What another machine may have, this one need not.
+    here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
+    opening = options.opening() | here
+    name, dtype, pixels = options.model, options.dtype, options.max_pixels
+    if dtype not in get_args(Dtype) or _entry(name) is None:
+        return load_model(**opening, videos=videos)
+    loaded = open_published(name, dtype)
+    if videos:
+        check_videos(loaded.family, name)
+    if pixels is not None:
+        check_pixels(loaded.family, name, pixels)
+        loaded.changes["max_pixels"] = str(pixels)
+    return loaded
+
+
+def open_published(name: str, dtype: str = "auto") -> PublishedModel:
+    """The description of a catalogue model that is not shipped, by its name or hub id."""
+    found = _entry(name)
+    if found is None:
+        raise ModelError(f"model {name!r} is not described; its files are needed")
+    name, entry = found
+    options = dict(entry["config"])
+    config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
+    loaded = PublishedModel(
+        name=name,
+        source=CATALOGUE[name].source,
+        revision="published",
+        family=family_of(config.model_type, name),
+        dtype=entry["dtype"] if dtype == "auto" else dtype,
+        config=config,
+        processor=_processor(entry),
+        location=CATALOGUE[name].source,
+    )
+    loaded.processor.tokenizer.padding_side = "left"
+    loaded.parameters = entry["parameters"]
+    return loaded
+
+
+def _entry(name: str) -> tuple[str, dict[str, Any]] | None:
+    everything = json.loads((files("sally_anne.models") / "published.json").read_text())
+    for known, entry in everything.items():
+        if name in (known, CATALOGUE[known].source):
+            return known, entry
+    return None
+
+
+def _processor(entry: dict[str, Any]) -> Any:
+    """The true processor class with the true sizes, and a shipped tokenizer."""
+    folder = CATALOGUE[entry["tokenizer"]].source
+    marks = {"extra_special_tokens": entry["marks"]} if "marks" in entry else {}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **marks)
+    described = entry.get("processor")
+    if described is None:
+        return TextProcessor(tokenizer)
+    eyes = {}
+    for part in ("image_processor", "video_processor"):
+        settings = dict(described[part])
+        eyes[part] = getattr(transformers, settings.pop("class"))(**settings)
+    return getattr(transformers, described["class"])(
+        tokenizer=tokenizer,
+        chat_template=tokenizer.chat_template,
+        **eyes,
+        **described.get("options", {}),
+    )

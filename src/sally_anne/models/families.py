@@ -19,7 +19,7 @@ class Family:
         frames_seen: from the processor's tensors and settings, how many frames each clip kept
             (after padding to whole temporal patches); None if the class takes no videos.
         reads_only: whether it takes nothing but text, with a tokenizer for its processor.
-        frame_rate: if the model is told when each frame is: how many a second its makers' own code
+        frame_rate: if the model is given each frame's time: how many a second its makers' own code
             takes from a video, else None.
         video_mark: how the chat template writes the place of a video, if the processor puts marks
             of its own around each step of it and leaves the template's around the whole.
@@ -174,9 +174,9 @@ def check_frames(
     """Refuse a processor that dropped or resampled frames of clips of these ``lengths``."""
     # Clips are padded to whole temporal patches.
     patch = getattr(processor.video_processor, "temporal_patch_size", 1)
-    wanted = [math.ceil(frames / patch) * patch for frames in lengths]
+    expected = [math.ceil(frames / patch) * patch for frames in lengths]
     kept = family.frames_seen(inputs, processor) if family.frames_seen else []
-    for clip, (want, got) in enumerate(zip(wanted, kept, strict=True)):
+    for clip, (want, got) in enumerate(zip(expected, kept, strict=True)):
         if want != got:
             raise ModelError(
                 f"the processor of {family.name} kept {got} frames of clip {clip}, {want} were "

@@ -52,7 +52,7 @@ class LoadedModel:
         location: where its files are, a folder or hub id.
         hub_revision: commit, branch or tag of its files there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
-        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
+        changes: options that may change its numbers: ``attn_implementation``,
             ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
     """
@@ -145,7 +145,7 @@ class LoadedModel:
             images: pictures that the user shows, as the frames of one clip.
             video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
             sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
-                :func:`sally_anne.data.sound.read_sound` reads them.
+                :func:`sally_anne.data.speech.read_sound` reads them.
 
         Raises:
             ModelError: the model takes no videos or sounds, or has no chat template.

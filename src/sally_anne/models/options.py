@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 _TINY = Path(str(files("sally_anne.models"))) / "tiny"
-_TRAINED = "trained on grid stories, told and filmed, shipped, CPU"
+_TRAINED = "trained on grid stories, in words and films, shipped, CPU"
 _TOLD = "reads captions, not films; the planted models are made from it; shipped, CPU"
 
 CATALOGUE: dict[str, Entry] = {

@@ -116,7 +116,7 @@ class TextProcessor:
             for turn in messages
             for said in [turn["content"]]
         ]
-        # Templates that can open a reply with a chain of thought are told not to; others ignore it.
+        # Templates that can open a reply with a chain of thought do not; others ignore it.
         return self.tokenizer.apply_chat_template(turns, **{"enable_thinking": False, **options})
 
     def __call__(self, text: list[str], **options: Any) -> Any:

@@ -198,13 +198,13 @@ def process(
 
 def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None:
     """Each prompt has as many places of frames as it has clips, and none of pictures."""
-    for name, wanted in (("video_token", clips), ("image_token", 0)):
+    for name, expected in (("video_token", clips), ("image_token", 0)):
         mark: Any = getattr(loaded.processor, name, None)
         for prompt in prompts if mark else ():
-            if (found := prompt.count(mark)) != wanted:
+            if (found := prompt.count(mark)) != expected:
                 raise ModelError(
                     f"{loaded.name} reads {mark!r} as a place of frames: the prompt "
-                    f"{prompt[:60]!r} ... holds {found} and comes with {wanted} clips; write it "
+                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} clips; write it "
                     "otherwise"
                 )
 
@@ -215,11 +215,11 @@ def _check_sounds(
     """Each prompt has as many places of sounds as it has pieces."""
     mark: Any = getattr(loaded.processor, "audio_token", None)
     for number, prompt in enumerate(prompts if mark else ()):
-        wanted = 0 if sounds is None else len(sounds[number])
-        if (found := prompt.count(mark)) != wanted:
+        expected = 0 if sounds is None else len(sounds[number])
+        if (found := prompt.count(mark)) != expected:
             raise ModelError(
                 f"{loaded.name} reads {mark!r} as a place of sound: the prompt {prompt[:60]!r} ... "
-                f"holds {found} and comes with {wanted} pieces; write it otherwise"
+                f"holds {found} and comes with {expected} pieces; write it otherwise"
             )
 
 

@@ -112,7 +112,7 @@ def _resized(eye: Any, height: int, width: int) -> tuple[float, float]:
 
 
 def times_of(frames: int, rate: float) -> dict[str, Any]:
-    """When each frame is, as a video processor is told.
+    """When each frame is, as a video processor takes it.
 
     Clips are frames without times; these follow one another as in the family's own code.
     """
@@ -125,7 +125,7 @@ def times_of(frames: int, rate: float) -> dict[str, Any]:
 
 
 def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
-    """What the video processor is told of the size of a clip's frames; None leaves its settings."""
+    """The video processor's limits on the size of a clip's frames; None leaves its settings."""
     if loaded.family.frame_limit is None:
         return None
     eye, context = loaded.processor.video_processor, context_of(loaded)
@@ -189,22 +189,22 @@ def check_room(
     shape: tuple[int, int, int] | None,
     reply: int,
     remedy: str = REMEDY,
-    heard: int = 0,
+    sound_tokens: int = 0,
 ) -> None:
     """Refuse a prompt that does not fit the model's context with its reply; nothing is decoded.
 
     ``what`` names the rendered prompt in the message, ``shape`` is frames, height and width of its
-    clip, ``heard`` counts the tokens of its sound beyond their marks, and ``reply`` those that are
+    clip, ``sound_tokens`` counts those of its sound beyond their marks, ``reply`` those that are
     written after it.
     """
     context = context_of(loaded)
-    video = heard if shape is None else heard + video_size(loaded, shape)[0]
+    video = sound_tokens if shape is None else sound_tokens + video_size(loaded, shape)[0]
     # No token is shorter than a byte; most prompts need not be cut to know that they fit.
     if context is None or video + len(prompt.encode()) + reply + 1 <= context:
         return
     words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
-        shown = " and ".join(["frames"] * (shape is not None) + ["sound"] * bool(heard))
+        shown = " and ".join(["frames"] * (shape is not None) + ["sound"] * bool(sound_tokens))
         raise ContextError(
             f"{what}: {words + video:,} tokens ({video:,} of them {shown}) and a reply of {reply} "
             f"are more than the {context:,} that {loaded.name} can read; {remedy}"

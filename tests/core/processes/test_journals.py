@@ -107,18 +107,7 @@ def beside(path: Path) -> list[str]:
     return sorted(p.name for p in path.parent.iterdir() if "rank" in p.name)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_many_give_what_one_gives(run: Run, alone, tmp_path: Path, count: int) -> None:
-    path = tmp_path / "many.jsonl"
-    for _ in range(2):  # the second time all is there
-        for table in together(count, lambda processes: run(path, processes, None)):
-            assert isinstance(table, pd.DataFrame), table
-            pd.testing.assert_frame_equal(table, alone[1])
-        assert path.read_bytes() == alone[0]
-        assert not beside(path)
-
-
-@pytest.mark.parametrize(("dying", "then"), [(0, 2), (1, 1), (1, 3), (2, 2)])
+@pytest.mark.parametrize(("dying", "then"), [(0, 2), (1, 1)])
 def test_whoever_dies_any_number_goes_on(
     run: Run, alone, tmp_path: Path, dying: int, then: int
 ) -> None:
@@ -138,26 +127,6 @@ def test_whoever_dies_any_number_goes_on(
         pd.testing.assert_frame_equal(table, alone[1])
     assert path.read_bytes() == alone[0]
     assert not beside(path)
-
-
-def test_one_process_that_was_stopped_leaves_the_same_bytes(
-    run: Run, alone, tmp_path: Path
-) -> None:
-    path = tmp_path / "stopped.jsonl"
-    for dies in (1, 2, 1):
-        with pytest.raises(Killed):
-            run(path, ALONE, dies)
-    run(path, ALONE, None)
-    assert path.read_bytes() == alone[0]
-
-
-def test_batches_do_not_depend_on_what_was_answered(run: Run, alone, tmp_path: Path) -> None:
-    """Half a batch on disk: the whole batch is run again, and what is there stays."""
-    path = tmp_path / "torn.jsonl"
-    lines = alone[0].splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:7]) + lines[7][:9])
-    run(path, ALONE, None)
-    assert path.read_bytes() == alone[0]
 
 
 def test_files_beside_a_journal_must_be_of_its_run(tmp_path: Path) -> None:

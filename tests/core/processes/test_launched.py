@@ -5,27 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore
-from sally_anne.data.gridtom.release import open_stories
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.gridtom import items_of
-from sally_anne.harness.model import SteeredModel
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import load_model
 from sally_anne.probing.pipeline import run
 from sally_anne.steering.sweep import run as sweep
 from tests.core.processes.commands import config_of
@@ -100,39 +91,6 @@ def killed(
 @pytest.mark.parametrize("results", ["answers", "sweep"])
 def test_three_processes_leave_the_bytes_of_one(alone: Path, killed: Path, results: str) -> None:
     assert contents(killed / results) == contents(alone / results)
-
-
-@pytest.mark.parametrize(
-    ("journal", "lines"),
-    [("answers.jsonl", 14), ("validation.jsonl", 56), ("test.jsonl", 48)],
-)
-def test_each_process_answers_a_part_of_its_own(killed: Path, journal: str, lines: int) -> None:
-    told = (killed.parent / "told.txt").read_text()
-    shares = {
-        rank: sum(map(int, re.findall(rf"rank {rank} added (\d+) to {journal}", told)))
-        for rank in range(3)
-    }
-    assert sum(shares.values()) == lines and all(shares.values()), shares
-
-
-def test_the_sweep_says_what_its_vector_says(alone: Path, options: dict[str, Any]) -> None:
-    """The chosen setting and the baseline, asked again item by item without a sweep."""
-    loaded = load_model(options["sweep"]["model"])
-    saved = json.loads((alone / "sweep" / "results.json").read_text())
-    vector = SteeringVector.load(alone / "sweep" / saved["vector"])
-    table = pd.read_parquet(alone / "sweep" / "answers.parquet")
-    evaluation = EvalConfig(model=loaded.name, setting="text", split="test", limit=4)
-    items = items_of(evaluation, open_stories(None, evaluation.data_seed))
-    said: dict[str, list[str]] = {}
-    for cell, steering in (("baseline", None), (saved["chosen"]["name"], vector)):
-        model = SteeredModel(loaded, steering)
-        rows = table[(table["split"] == "test") & (table["point"] == cell)]
-        assert list(rows["item_id"]) == [item.item_id for item in items]
-        said[cell] = [model.generate([prompt_of(item)], 4)[0] for item in items]
-        assert list(rows["reply"]) == said[cell]
-    plain, steered = said.values()
-    # Else a sweep that mixes up its rows would pass.
-    assert plain != steered and len(set(steered)) > 1
 
 
 @pytest.mark.parametrize("kept", [1, 9])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sally_anne.cli import main
-from sally_anne.core.errors import BenchmarkError, FolderError, RecordError
-from sally_anne.data.gridtom.build import BuildConfig, build, claimed_build
+from sally_anne.core.errors import RecordError
+from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.release import load
 
 pytestmark = pytest.mark.integration
@@ -70,53 +70,6 @@ def test_a_damaged_story_is_built_again(export: Path, tmp_path: Path) -> None:
     build(BuildConfig(out=out, stories=4, workers=1))
     assert tree(out) == tree(export)
     assert finished(out)["0"] == untouched
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"seed": 1}, "begun with seed = 2025, asked for is seed = 1"),
-        ({"stories": 5}, "begun with stories = 4, asked for is stories = 5"),
-        ({"metadata_only": True}, "metadata_only = False, asked for is metadata_only = True"),
-    ],
-)
-def test_other_options_are_refused_and_change_nothing(export: Path, change, problem) -> None:
-    before = (export / "info.json").stat().st_mtime_ns
-    with pytest.raises(BenchmarkError, match=problem):
-        build(BuildConfig(**{"out": export, "stories": 4, "workers": 1, **change}))
-    assert (export / "info.json").stat().st_mtime_ns == before
-
-
-def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(FolderError, match="thesis"):
-        build(BuildConfig(out=tmp_path, stories=1, metadata_only=True))
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def test_two_builds_in_one_folder_are_refused(tmp_path: Path) -> None:
-    out = tmp_path / "data"
-    with (
-        claimed_build(out, {"seed": 1}),
-        pytest.raises(FolderError, match="another run is writing to"),
-        claimed_build(out, {"seed": 1}),
-    ):
-        pass
-    assert [p.name for p in out.iterdir()] == ["build.json"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--stories", "0"], "--stories must be at least 1, got 0"),
-        (["--stories", "649"], "--stories must be from 1 to 648, is 649"),
-        (["--workers", "0"], "--workers must be at least 1, got 0"),
-    ],
-)
-def test_the_command_says_what_is_wrong(options, problem) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["build", *options])
-    assert stopped.value.code == f"error: {problem}"
 
 
 def test_without_out_all_versions_of_all_stories_are_checked(tmp_path, monkeypatch, capsys) -> None:

@@ -74,16 +74,6 @@ def test_labels_are_those_of_the_paper(stories, order: Literal[1, 2], contrast) 
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_statements_name_their_room_and_the_agents(stories, order: Literal[1, 2]) -> None:
-    for s in build(stories, SPLITS, order, "matched", "multimodal"):
-        cast = stories.story(story_of(s)).cast
-        colour = cast.last_room if s.tags["room"] == "last" else cast.first_room
-        place = f"he {cast.participant} agent is now in the {colour} room."
-        expected = f"T{place}" if order == 1 else f"The {cast.protagonist} agent believes t{place}"
-        assert statement(s) == expected
-
-
-@pytest.mark.parametrize("order", [1, 2])
 def test_matched_pairs_differ_in_the_statement_alone(stories, order: Literal[1, 2]) -> None:
     for true, false in pairs(build(stories, SPLITS, order, "matched", "multimodal")):
         assert context(true) == context(false)
@@ -125,13 +115,6 @@ def test_released_false_belief_pairs_differ_in_their_form(stories) -> None:
     assert sum("\n\n" in s.content for s in released) == len(SPLITS)
 
 
-def test_in_second_order_all_contrasts_are_one(stories) -> None:
-    matched, *others = (
-        build(stories, SPLITS, 2, c, "multimodal") for c in ("matched", "paper", "released")
-    )
-    assert others == [matched, matched]
-
-
 def test_settings_decide_what_is_told(stories) -> None:
     multimodal, text, video = (
         build(stories, SPLITS, 1, "paper", setting) for setting in ("multimodal", "text", "video")
@@ -160,8 +143,3 @@ def test_ids_are_unique_and_groups_lie_in_one_split(order: Literal[1, 2]) -> Non
         assert s.item_id == f"{s.group}/{s.tags['condition']}/{s.tags['room']}"
     assert len(of_group) == 48
     assert all(len(found) == 1 for found in of_group.values())
-
-
-def test_stories_without_a_split_are_left_out(stories) -> None:
-    samples = build(stories, {30: "train"}, 1, "matched", "text")
-    assert {story_of(s) for s in samples} == {30}

@@ -70,39 +70,9 @@ def test_random_maps_are_usable_new_and_repeatable() -> None:
         check_plainly(layout.rows)
 
 
-def test_rooms_doors_and_thresholds() -> None:
-    layout = benchmark_layouts()[0]
-    assert layout.doors == ((5, 4), (4, 6), (1, 6))
-    assert layout.thresholds == (((5, 5), (5, 3)), ((4, 5), (4, 7)), ((1, 5), (1, 7)))
-    assert [layout.room_of(c) for c in ((5, 3), (5, 4), (4, 8), (1, 1))] == [0, 0, 1, None]
-    assert layout.mark((-1, 0)) == layout.mark((0, 99)) == "#"
-
-
 def changed(cell: tuple[int, int], mark: str) -> tuple[str, ...]:
     x, y = cell
     return tuple(r[:x] + mark + r[x + 1 :] if i == y else r for i, r in enumerate(GOOD))
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        (GOOD[:-1], "10 rows of 7"),
-        ((*GOOD[:-1], "######"), "10 rows of 7"),
-        (changed((1, 1), "x"), r"unknown characters \['x'\]"),
-        (changed((5, 4), "#"), "door A must occur once, occurs 0 times"),
-        (changed((4, 4), "A"), "door A must occur once, occurs 2 times"),
-        (changed((0, 1), "."), r"edge must be wall, \(0, 1\)"),
-        (changed((4, 7), "#"), "room 2 needs at least two cells"),
-        (changed((4, 3), "#"), "room 1 is in several pieces"),
-        (changed((3, 2), "."), "room 1 is not enclosed"),
-        (changed((4, 5), "#"), "door B must lead from room 2 to the corridor"),
-        (changed((1, 3), "#"), "corridor is in several pieces"),
-        (tuple(r.replace(".", "#") for r in GOOD), "must lead from room 1 to the corridor"),
-    ],
-)
-def test_broken_map_is_refused_with_the_reason(rows: tuple[str, ...], reason: str) -> None:
-    with pytest.raises(MapError, match=f"map broken: .*{reason}"):
-        Layout("broken", rows)
 
 
 @settings(max_examples=200, deadline=None)

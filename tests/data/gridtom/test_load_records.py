@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import load
 from sally_anne.data.gridtom.stories import generated
@@ -49,78 +49,6 @@ def test_a_good_line_gives_the_generated_record(tmp_path) -> None:
 
 GOOD = json.loads(LINE)
 CAST = generated(stories=[30])[0].cast
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "problem"),
-    [
-        ("index", ..., "field index is missing"),
-        ("index", -1, "field index must be a whole number"),
-        ("init_env_desc", " ", "field init_env_desc must be a text"),
-        ("colors.protagonist", "pink", "field colors.protagonist must be one of red, green"),
-        ("colors.room_2", "orange", "field colors.room_2 must be one of"),
-        ("colors.room_2", CAST.protagonist, "field colors must all differ"),
-        ("colors.room_3", ..., "field colors must name two agents and three rooms, names 4"),
-        ("nodes", [0, 5, 5, 9], "field nodes must increase"),
-        ("nodes", [0, 5, 9], "field nodes must have 4 elements, has 3"),
-        ("init_belief.0.answer", [], r"field init_belief\[0\].answer must name different"),
-        ("init_belief.1.answer", "pink", r"field init_belief\[1\].answer must be one of"),
-        ("init_belief.2.section", [0, 999], r"field init_belief\[2\].section must lie within"),
-        ("init_belief.1.section", [1, 2], r"init_belief\[1\].section must hold one of the frames"),
-        ("init_belief.2.choices", [], r"field init_belief\[2\].answer names .* not among"),
-        (
-            "first_order_belief.0.type",
-            "FalseBelief",
-            "one entry for each combination of type",
-        ),
-        ("first_order_belief.0.options", [CAST.own_room, CAST.last_room], r"\[0\].options must be"),
-        ("first_order_belief.0.answer", CAST.first_room, "has the same answer"),
-        ("first_order_belief.1.answer", CAST.own_room, r"\[0\].options must be the rooms"),
-        ("first_order_belief.1.belief_true", "It is there.", r"\[1\].belief_true must name the"),
-        ("first_order_belief.1.captions.participant", ..., r"captions.participant is missing"),
-        ("second_order_belief", [1, 2, 3, 4], r"second_order_belief\[0\] must be an object"),
-        ("second_order_belief.0.first", "FB", "one entry for each combination"),
-        ("second_order_belief.2.answer", CAST.last_room, r"\[2\].answer is .* makes it"),
-        ("second_order_belief.2.frames", "../x", r"\[2\].frames must be a path inside"),
-    ],
-)
-def test_a_bad_field_is_named(tmp_path, path, value, problem) -> None:
-    folder = write(tmp_path, edited("index", 0), edited(path, value))
-    with pytest.raises(RecordError, match=rf"info\.json, line 2.*: .*{problem}"):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "has no stories"),
-        (b"\n\n", "has no stories"),
-        (b'{"index": 1', "line 1"),
-        (b"\xff\xfe{}", "line 1"),
-        (b"[" * 100_000, "line 1"),
-        (b'{"index": ' + b"9" * 5000 + b"}", "line 1"),
-        (b"[1, 2]", "line 1: must be an object"),
-        (LINE.encode() * 2, r"line 2 \(story 30\): field index repeats story 30"),
-    ],
-)
-def test_a_bad_file_is_named(tmp_path, content, problem) -> None:
-    with pytest.raises(RecordError, match=rf"info\.json.*{problem}"):
-        load(write(tmp_path, content))
-
-
-def test_a_missing_or_unfinished_folder_says_what_to_do(tmp_path) -> None:
-    with pytest.raises(RecordError, match="info.json: cannot be read.*sally-anne build --out"):
-        load(tmp_path / "nowhere")
-    (tmp_path / "build.json").write_text("{}")
-    with pytest.raises(RecordError, match="build was not finished; run it again"):
-        load(tmp_path)
-
-
-def test_damaged_settings_are_named(tmp_path) -> None:
-    write(tmp_path, LINE)
-    (tmp_path / "build.json").write_text("{")
-    with pytest.raises(RecordError, match=r"build\.json: is damaged"):
-        load(tmp_path)
 
 
 JSON = st.recursive(

@@ -43,8 +43,3 @@ def test_walk_is_shortest_and_connected(
     assert set(walk) <= free
     for (ax, ay), (bx, by) in zip(steps, steps[1:], strict=False):
         assert abs(ax - bx) + abs(ay - by) == 1
-
-
-def test_ties_are_broken_by_direction() -> None:
-    walk = breadth_first((0, 0), (1, 1), set(CELLS).__contains__)
-    assert walk == [(1, 0), (1, 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from sally_anne.data.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace, final_beliefs
 from sally_anne.data.gridtom.stories import Story, generate
-from sally_anne.data.gridtom.world import STEPS, benchmark_layouts, random_layouts
+from sally_anne.data.gridtom.world import STEPS, random_layouts
 
 PAIRS = tuple(itertools.product(("TB", "FB"), repeat=2))
 
@@ -155,27 +155,3 @@ def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
         }
         for pair, trace in versions.items():
             assert final_beliefs(trace) == truth_table[pair]
-
-
-def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sally_anne.core.errors import BenchmarkError
-    from sally_anne.data.gridtom import stories
-
-    real = stories.play
-    monkeypatch.setattr(stories, "play", lambda staging, first, second: real(staging, "TB", "TB"))
-    with pytest.raises(BenchmarkError, match=r"story 0 \(map-00, first order FB"):
-        generate()[0].play("FB")
-
-
-def test_a_map_without_a_way_is_named() -> None:
-    from dataclasses import replace
-
-    from sally_anne.core.errors import BenchmarkError
-    from sally_anne.data.gridtom.plot import play
-
-    layout = benchmark_layouts()[0]
-    staging = generate()[0].staging
-    # The protagonist stands in the only way down to the rooms.
-    stuck = replace(staging, layout=layout, starts=((1, 1), (1, 3)))
-    with pytest.raises(BenchmarkError, match="map map-00: participant has no way to room"):
-        play(stuck, "TB")

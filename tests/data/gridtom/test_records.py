@@ -9,7 +9,6 @@ import pytest
 
 from sally_anne.core.errors import BenchmarkError, MediaError
 from sally_anne.data.gridtom.narration import BeliefQuestion, Cast, first_order, second_order
-from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.render import key_frames
 from sally_anne.data.gridtom.stories import COMBINATIONS, Story, generate, generated
 
@@ -52,10 +51,6 @@ def test_subsets() -> None:
             generated(stories=wrong)
     with pytest.raises(BenchmarkError, match="no story 7 among the 2 of generated with seed 2025"):
         stories.story(7)
-
-
-def test_open_stories_without_a_folder_generates() -> None:
-    assert open_stories(None, seed=3).fingerprint == generated(3).fingerprint
 
 
 def test_a_record_has_what_the_release_has(record) -> None:
@@ -119,19 +114,6 @@ def test_second_order_truth_table_of_figure_7(
     assert (statement == case.question.statement_true) == participant
 
 
-def test_questions_ask_for_the_right_mind(record) -> None:
-    a, b, *_ = record.cast
-    first, second = record.case(1, "TB").question, record.case(2, "TB", "TB").question
-    assert first.question.endswith(f"does the {b} agent believe the {a} agent is?")
-    assert second.question.endswith(
-        f"does the {a} agent think the {b} agent believes the {a} agent is?"
-    )
-    for case in record.versions:
-        assert case.question.options == (record.cast.first_room, record.cast.last_room)
-        assert case.question.answer == (case.believed if case.order == 1 else case.thought)
-        assert case.question.statement_false != case.question.statement_true
-
-
 def test_belief_questions_to_the_letter() -> None:
     cast = Cast("red", "green", "blue", "purple", "yellow")
     assert first_order(cast, "blue") == BeliefQuestion(
@@ -162,23 +144,6 @@ def test_initial_questions(record) -> None:
         (0, record.nodes[1]),
         (0, record.nodes[2]),
     ]
-
-
-def test_cases_come_in_their_order(record) -> None:
-    assert [(c.order, c.first, c.second) for c in record.cases(1)] == [
-        (1, "TB", None),
-        (1, "FB", None),
-    ]
-    assert [(c.first, c.second) for c in record.cases(2)] == list(COMBINATIONS)
-    assert record.case(2, "FB", "TB") is record.cases(2)[1]
-
-
-@pytest.mark.parametrize("asked", [(1, "TB", "TB"), (2, "TB"), (2, "TB", "XX"), (1, "tb")])
-def test_a_version_that_does_not_exist_is_named(record, asked) -> None:
-    with pytest.raises(BenchmarkError, match="story 12: no case with order"):
-        record.case(*asked)
-    with pytest.raises(BenchmarkError, match="order must be 1 or 2, got 3"):
-        record.cases(3)
 
 
 def test_a_statement_about_any_room_of_the_story_and_no_other(record) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from minigrid.core.constants import COLORS
 
-from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
+from sally_anne.data.gridtom.render import MASKED, TILE, render
 from sally_anne.data.gridtom.stories import generate
 
 STORY = generate()[100]
@@ -25,12 +25,6 @@ def tile(frame: np.ndarray, cell: tuple[int, int]) -> np.ndarray:
 
 def is_masked(frame: np.ndarray, cell: tuple[int, int]) -> bool:
     return bool((tile(frame, cell) == MASKED).all())
-
-
-def test_size_and_type(trace) -> None:
-    frames = render(trace, "omniscient", [0, 1])
-    assert frames.shape == (2, 420, 294, 3)
-    assert frames.dtype == np.uint8
 
 
 @pytest.mark.parametrize("perspective", ["protagonist", "participant"])
@@ -56,11 +50,6 @@ def test_what_is_seen_looks_as_from_above(trace) -> None:
         assert np.array_equal(tile(above, cell), tile(seen, cell))
 
 
-def test_nothing_is_masked_from_above(trace) -> None:
-    for frame in render(trace, "omniscient", [t % len(trace.states) for t in TICKS]):
-        assert not any(is_masked(frame, cell) for cell in STORY.staging.layout.cells())
-
-
 def test_agents_rooms_and_doors_have_their_colours(trace) -> None:
     frame = render(trace, "omniscient", [0])[0]
     state, staging = trace.states[0], STORY.staging
@@ -78,7 +67,3 @@ def test_a_closed_protagonist_sees_nothing_change(trace) -> None:
     assert (after == after[0]).all()
     above = render(trace, "omniscient", [trace.nodes[2], trace.nodes[3]])
     assert (above[0] != above[1]).any()
-
-
-def test_key_frames_are_the_nodes_and_their_midpoints() -> None:
-    assert key_frames((0, 11, 19, 36)) == (0, 5, 11, 15, 19, 27, 36)

@@ -148,18 +148,6 @@ def test_damaged_media_are_named_when_read(copied: Path, how: str) -> None:
     assert stories[1].case(1, "TB").frames().shape == (7, 420, 294, 3)
 
 
-def test_a_missing_folder_is_named_at_once(copied: Path) -> None:
-    shutil.rmtree(copied / "2" / "FalseBelief" / "full")
-    with pytest.raises(MediaError, match=r"story 2: its folder of frames .*FalseBelief/full"):
-        load(copied)
-
-
-def test_a_perspective_that_was_not_exported_is_named(export: Path) -> None:
-    case = load(export)[0].case(2, "TB", "FB")
-    with pytest.raises(MediaError, match="no frames from the participant perspective"):
-        case.frames("participant")
-
-
 def test_fingerprint_notices_texts_and_files(copied: Path) -> None:
     before = load(copied).fingerprint
     assert before == load(copied).fingerprint

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.data.gridtom.samples import assign, members, split_of, why_none
+from sally_anne.data.gridtom.samples import assign, split_of
 from sally_anne.data.gridtom.stories import StorySet, generated
 from sally_anne.data.samples import SPLITS
 
@@ -32,12 +31,6 @@ def test_maps_are_whole_and_no_words_stand_in_two_splits(seed: int) -> None:
     assert sum(map(len, maps.values())) == len(set.union(*maps.values()))
     words = [said(stories, split, name) for name in SPLITS]
     assert sum(map(len, words)) == len(set.union(*words))
-
-
-def test_the_default_split() -> None:
-    assert Counter(assign(generated()).values()) == {"test": 500, "train": 86, "validation": 45}
-    assert members(generated(), "test")[:3] == [0, 1, 2]
-    assert members(generated(), "validation")[0] == 72
 
 
 def test_what_is_left_out_are_four_stories_of_a_tested_map_and_pairs() -> None:
@@ -81,33 +74,6 @@ def test_a_part_of_the_data_has_the_splits_of_the_whole(indices: set[int], seed:
     assert indices & whole.keys() <= part.keys()
     tested = {i for i in indices if whole.get(i) == "test"}
     assert {i for i, name in part.items() if name == "test"} == tested
-
-
-def test_a_renumbered_copy_is_the_same_story() -> None:
-    stories = generated()
-    record = stories.story(500)
-    moved = replace(record, index=3)
-    assert moved.identity == record.identity == stories.identity(500)
-    unnamed = replace(record, map=None)
-    assert unnamed.identity == record.identity
-
-
-def test_maps_of_other_names_and_numbers_have_splits_of_their_own() -> None:
-    drawn = Counter(split_of(f"garden {i}", 0) for i in range(2700))
-    assert 2000 < drawn["test"] < 2200 and 300 < drawn["train"] < 500
-    further = Counter(split_of(f"map-{i:02d}", i % 24) for i in range(27, 81) for _ in range(24))
-    assert further["train"] == 2 * 96 and further["validation"] == 2 * 48
-    assert [split_of(f"map-{i:02d}", 0) for i in range(27)] != [
-        split_of(f"map-{i:02d}", 0) for i in range(27, 54)
-    ]
-
-
-def test_data_without_a_split_says_why() -> None:
-    stories = generated(stories=range(30))
-    assert members(stories, "train") == []
-    assert why_none(stories, "train").startswith(
-        "no train stories among the 30 of generated with seed 2025: they are of 2 maps"
-    )
 
 
 def test_seeds_differ_and_repeat() -> None:

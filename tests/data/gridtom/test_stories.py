@@ -40,11 +40,6 @@ def test_agents_and_rooms_have_five_different_colours() -> None:
     assert {frozenset(s.rooms) == frozenset(s.cast[2:]) for s in stories} == {True}
 
 
-def test_the_order_of_the_rooms_tells_nothing_about_the_plot() -> None:
-    places = Counter(s.rooms.index(s.cast.last_room) for s in generate())
-    assert places == {0: 216, 1: 216, 2: 216}
-
-
 def test_a_seed_gives_the_same_stories_and_another_seed_others() -> None:
     assert generate(7) == generate(7)
     assert generate(7) != generate(8)
@@ -52,9 +47,3 @@ def test_a_seed_gives_the_same_stories_and_another_seed_others() -> None:
 
 def test_all_texts_and_stagings_are_those_of_this_generator_version() -> None:
     assert generated().fingerprint == GOLDEN
-
-
-def test_frames_of_a_story_are_about_40() -> None:
-    records = generated(stories=range(0, 648, 23))
-    lengths = [record.nodes[3] + 1 for record in records]
-    assert 35 <= sum(lengths) / len(lengths) <= 45

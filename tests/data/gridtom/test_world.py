@@ -81,22 +81,6 @@ def test_impossible_worlds_are_refused(
         World(LAYOUT, rooms, agents)
 
 
-@pytest.mark.parametrize(
-    ("direction", "action", "problem"),
-    [
-        (3, Actions.forward, "cannot walk to"),
-        (0, Actions.forward, "cannot walk to"),
-        (3, Actions.toggle, "no door at"),
-        (0, Actions.pickup, "has no meaning"),
-    ],
-)
-def test_impossible_actions_are_refused(direction: int, action: Actions, problem: str) -> None:
-    agents = {"a": Agent("white", (1, 1), direction), "b": Agent("yellow", (2, 1), 0)}
-    world = World(LAYOUT, ROOMS, agents)
-    with pytest.raises(BenchmarkError, match=problem):
-        world.step({"a": action})
-
-
 def test_turning_walking_and_toggling() -> None:
     world = World(LAYOUT, ROOMS, {"a": Agent("white", (5, 5), 0)})
     world.step({"a": Actions.left})
@@ -121,14 +105,3 @@ def test_tiles_are_those_of_minigrid(direction: int, ground: WorldObj | None) ->
         expected = Grid.render_tile(ground, agent_dir=direction, tile_size=TILE)
         assert np.array_equal(tile(agent), expected)
         assert np.array_equal(tile(ground), Grid.render_tile(ground, tile_size=TILE))
-
-
-def test_tiles_tell_colour_direction_and_ground_apart() -> None:
-    grounds = (None, RoomFloor("blue"), Door("blue"), Door("blue", is_open=True))
-    tiles = {
-        tile(Agent(color, (1, 1), direction, ground)).tobytes()
-        for color in ("red", "white")
-        for direction in range(4)
-        for ground in grounds
-    }
-    assert len(tiles) == 2 * 4 * 4

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.items import Media, Question
 from sally_anne.data.mimeqa import (
-    CATEGORIES,
-    LEVELS,
     MIMEQA,
     category_of,
     items_of,
@@ -116,11 +113,6 @@ def test_spellings_of_categories(text: str, name: str | None) -> None:
     assert category_of(text) == name
 
 
-def test_every_category_reads_itself() -> None:
-    assert [category_of(name) for name in CATEGORIES] == list(CATEGORIES)
-    assert sorted(LEVELS.values()) == ["global"] * 3 + ["grounding"] + ["scene"] * 3
-
-
 @pytest.mark.parametrize(
     ("cells", "span", "begins"),
     [
@@ -161,72 +153,3 @@ def test_two_annotators_and_columns_of_other_case() -> None:
 def test_hidden_references(cell: str, reference: str | None) -> None:
     assert one(reference_answer=cell).reference == reference
     assert parse("file,question,question type\na,b,temporal\n")[0].hidden
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ({"question": " "}, "line 2: field question is empty"),
-        ({"question": "a\0b"}, "line 2: field question holds NUL"),
-        ({"question": "caf\udce9"}, "line 2: field question holds NUL or bytes"),
-        ({"file": ""}, "line 2: field file is empty"),
-        ({"file": "../x.mp4"}, "line 2: field file must be a video's"),
-        ({"file": ".mp4"}, "line 2: field file must be a video's"),
-        ({"file": "x" * 5000}, "line 2: field file must be a video's"),
-        ({"question type": "Smell"}, "line 2: field question type must be one of Grounding"),
-        ({"timestamp": "soon"}, "line 2: field timestamp must be a start and an end"),
-        ({"timestamp": "(30.0, 12.5)"}, "line 2: field timestamp must be"),
-        ({"timestamp": "(nan, inf)"}, "line 2: field timestamp must be"),
-        ({"timestamp": "0:12-0:30"}, "line 2: field timestamp must be"),
-    ],
-)
-def test_malformed_records_are_named(cells: dict[str, str], message: str) -> None:
-    with pytest.raises(RecordError):
-        one(**cells)
-
-
-def test_the_line_is_that_of_the_cell() -> None:
-    broken = [("0002.mp4", "a\nb\n", "Grounding", "soon", "x")]
-    with pytest.raises(RecordError):
-        parse(text_of([*ROWS, *broken]))
-
-
-@pytest.mark.parametrize("lacking", ["file", "question", "question type"])
-def test_a_missing_column_is_named(lacking: str) -> None:
-    kept = [i for i, name in enumerate(OFFICIAL) if name != lacking]
-    text = text_of([[r[i] for i in kept] for r in ROWS], [OFFICIAL[i] for i in kept])
-    with pytest.raises(RecordError):
-        parse(text)
-
-
-def test_folders(folder, tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError):
-        load(tmp_path / "none")
-    with pytest.raises(BenchmarkError):
-        load(tmp_path)
-    assert len(load(folder(name="mine.csv"))) == 4
-    folder(name="other.csv")
-    with pytest.raises(BenchmarkError):
-        load(tmp_path)
-    folder(text_of(ROWS[:1]), name="data/annotation_final.csv")
-    assert len(load(tmp_path)) == 1
-    folder(text_of(()), name="annotation_final.csv")
-    with pytest.raises(RecordError):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{", " is damaged or another kind of file"),
-        (b"\xff", " is damaged or another kind of file"),
-        (b"[" * 100_000, " is damaged or another kind of file"),
-        (b"[]", ": must be an object"),
-        (b'{"0002.mp4": 3}', ": field 0002.mp4 must be a text"),
-    ],
-)
-def test_malformed_titles_are_named(folder, content: bytes, message: str) -> None:
-    root = folder()
-    (root / "file_mapping.json").write_bytes(content)
-    with pytest.raises(RecordError):
-        load(root)

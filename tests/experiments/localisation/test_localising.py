@@ -23,7 +23,6 @@ from sally_anne.experiments.localisation.localisers import (
     outputs_of,
     probe_accuracy,
     random_swaps,
-    score,
     scores_by,
     scores_of,
     swap_pairs,
@@ -329,23 +328,6 @@ def test_a_truth_that_does_not_hold_is_failed() -> None:
     hidden = replace(held, recipe={"says": "hidden"})
     assert hidden.failed and replace(hidden, readable=0.7).failed
     assert not replace(hidden, readable=0.55).failed
-
-
-def test_ties_among_the_best_are_drawn() -> None:
-    scores = np.array([[1.0, 0, 1], [1, 2, 0]])
-    found = [bench.best_heads(scores, 2, seed) for seed in range(200)]
-    assert all(one[0] == (1, 1) for one in found)
-    counts = {head: sum(one[1] == head for one in found) for head in ((0, 0), (0, 2), (1, 0))}
-    assert sum(counts.values()) == 200 and min(counts.values()) > 40
-
-
-def test_scores_of_nothing_are_at_chance() -> None:
-    truth = GroundTruth("", ((5, 1), (5, 3))).mask((8, 8))
-    found = [
-        score(x[0], x[1:], truth)["recall"]
-        for x in (np.random.default_rng(i).random((20, 8, 8)) for i in range(400))
-    ]
-    assert np.mean(found) == pytest.approx(2 / 64, abs=0.02)
 
 
 @pytest.mark.parametrize("folder", bench.shipped(), ids=lambda path: path.name)

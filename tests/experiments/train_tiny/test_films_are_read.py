@@ -68,22 +68,11 @@ def test_the_film_of_the_other_side_turns_verdicts(
     assert turned["location statements"] == own["location statements"]
 
 
-def test_one_side_for_both_is_right_for_one(seer: LoadedModel, own: dict[str, float]) -> None:
-    same = scores(seer, shown_instead(lambda i: i, lambda f: "TB"))
-    assert same["statements TB"] == own["statements TB"]
-    assert same["statements TB"] + same["statements FB"] == pytest.approx(1, abs=1e-9)
-
-
 def test_another_story_tells_nothing(seer: LoadedModel, own: dict[str, float]) -> None:
     order = [int(i) for i in STORIES]
     after = dict(zip(order, [*order[1:], order[0]], strict=True))
     found = scores(seer, shown_instead(lambda i: after[i], lambda f: f))
     assert found["initial belief"] <= own["initial belief"] - 0.3
-    assert found["location statements"] <= own["location statements"] - 0.2
-
-
-def test_a_film_in_reverse_ends_where_it_began(seer: LoadedModel, own: dict[str, float]) -> None:
-    found = scores(seer, lambda case: case.frames()[::-1].copy())
     assert found["location statements"] <= own["location statements"] - 0.2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -148,22 +147,6 @@ def test_words_look_at_the_few_tokens_that_are_shown(shown: Shown) -> None:
         seen = shown.reader(**inputs).logits
         blank = shown.reader(**(inputs | {"contents": torch.zeros_like(inputs["contents"])})).logits
     assert (seen[:, -1] - blank[:, -1]).abs().max() > 0.01
-
-
-def test_what_is_told_is_read_without_films(shown: Shown) -> None:
-    inputs, score = shown.projector.text(random.Random(3))
-    with torch.inference_mode():
-        loss, target = score(shown.reader(**inputs))
-    assert not inputs["shown"].any() and torch.isfinite(loss) and math.isnan(target)
-
-
-def test_half_of_what_is_told_is_in_the_chat_layout(shown: Shown) -> None:
-    tokenizer = shown.data.processor.tokenizer
-    answering = tokenizer.convert_tokens_to_ids("assistant")
-    told = [shown.projector.text(random.Random(seed))[0]["input_ids"] for seed in range(40)]
-    layouts = [(ids == answering).any(1) for ids in told]
-    assert all(spoken.all() or not spoken.any() for spoken in layouts)
-    assert 10 <= sum(bool(spoken.all()) for spoken in layouts) <= 30
 
 
 def test_only_the_decoder_learns_to_look(shown: Shown) -> None:

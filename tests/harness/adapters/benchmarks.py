@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.data.items import Question
+from sally_anne.harness.adapters.task_files import tasks
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
@@ -44,8 +45,15 @@ def _records(folder: Path) -> Path:
 # What makes a folder of a benchmark's name, and options of the run: a view with frames and one of
 # words alone of those that have both, and each prompt that the authors' own reader asks for.
 SYSTEM = "bigtom official"  # with a system message
-Case = tuple[str, Callable[[Path], Path], dict[str, Any]]
+Case = tuple[str, Callable[[Path], Path | None], dict[str, Any]]
 CASES: dict[str, Case] = {
+    "gridtom": ("gridtom", lambda folder: None, {"order": "1", "setting": "video", "limit": 4}),
+    "gridtom 2": ("gridtom", lambda folder: None, {"order": "2", "setting": "text", "limit": 2}),
+    "gridtom initial": (
+        "gridtom",
+        lambda folder: None,
+        {"order": "initial", "setting": "multimodal", "limit": 2},
+    ),
     "bigtom": ("bigtom", _records, {"limit": 2}),
     "mmtom_qa": ("mmtom_qa", made.mmtom_qa_frames, {"frames": 2}),
     "mmtom_qa text": ("mmtom_qa", _records, {"view": "text", "limit": 4}),
@@ -57,6 +65,12 @@ CASES: dict[str, Case] = {
     "own": ("own", riddles, {"prompting": "few-shot", "shots": 1}),
     SYSTEM: ("bigtom", _records, {"protocol": "official", "limit": 1}),
 }
+
+
+def name_of(task: str, options: dict[str, Any]) -> str | None:
+    """The task of another harness that asks this; None where it needs a file of its own."""
+    given = {"task": task} | options
+    return next((name for name, own in tasks().items() if own.items() <= given.items()), None)
 
 
 @dataclass(frozen=True)
@@ -78,16 +92,13 @@ def expected(case: Case, folder: Path) -> Expected:
     """Runs a whole evaluation of the shipped model."""
     task, build, options = case
     place = build(folder / task)
-    own = task == "own"
-    task = str(place) if own else task
-    config = EvalConfig(
-        model=MODEL, task=task, data=None if own else place, out=folder / "run", **options
-    )
+    task, data = (str(place), None) if task == "own" else (task, place)
+    config = EvalConfig(model=MODEL, task=task, data=data, out=folder / "run", **options)
     table = evaluate(config)
     found = json.loads((folder / "run" / "results.json").read_text())["results"]
     items = load_items(config).items
     return Expected(
-        options=options | ({} if own else {"data": str(place)}),
+        options=options | ({} if data is None else {"data": str(data)}),
         task=task,
         items=items,
         replies=dict(zip(table["item_id"], table["reply"], strict=True)),
@@ -97,9 +108,10 @@ def expected(case: Case, folder: Path) -> Expected:
 
 def flat(found: Mapping[str, Any]) -> dict[str, float]:
     """One reader's figures by the names that harnesses show."""
-    cells = {"": found.get("belief"), **found.get("cells", {})}
-    parts = {"accuracy": found["overall"], "invalid": found["invalid"]}
-    for kind in found["groups"]:
+    cells = {"": found.get("belief", found if "TB" in found else None), **found.get("cells", {})}
+    parts = {"invalid": found["invalid"]}
+    parts |= {"accuracy": found["overall"]} if "overall" in found else {}
+    for kind in found.get("groups", {}):
         parts |= {f"{kind}: {value}": part for value, part in found["groups"][kind].items()}
     for cell, belief in cells.items():
         for name in ("TB", "FB", "Both") if belief else ():

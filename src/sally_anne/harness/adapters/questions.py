@@ -85,7 +85,7 @@ def config_of(options: Mapping[str, Any]) -> EvalConfig:
     return config
 
 
-def prepared(options: Mapping[str, Any]) -> Asked:
+def prepared(options: Mapping[str, Any]) -> TaskQuestions:
     """The items of a task, story by story, and what of them a user should know as warnings.
 
     Args:
@@ -105,14 +105,14 @@ def prepared(options: Mapping[str, Any]) -> Asked:
             f"view {config.view} is not offered here: other harnesses are given no sounds; "
             "sally-anne evaluate has it"
         )
-    found = Asked(config, work)
+    found = TaskQuestions(config, work)
     for line in found.notes:
         LOGGER.warning("%s: %s", config.task, line)
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TaskQuestions:
     """What is asked, and the metrics of the replies: those that an evaluation prints."""
 
     config: EvalConfig
@@ -127,7 +127,7 @@ class Asked:
         if missing := len(self.work.missing):
             yield f"{missing} items not asked: their films or words are not here"
         if self.work.departs:
-            yield f"beside the authors' protocol: {self.work.departs}"
+            yield f"not as in the authors' protocol: {self.work.departs}"
         if unscored := sum(map(_unscored, self.work.items)):
             yield (
                 f"{unscored} of {len(self.work.items)} replies are kept and not scored: questions "
@@ -142,7 +142,9 @@ class Asked:
     def metrics(self) -> dict[str, str]:
         """Metrics by name: who reads replies for one that pairs beliefs; empty for a plain mean."""
         table = score(self.work.items, [{"reply": ""}] * len(self.work.items))
-        found = results_of(table, self.work.breakdowns, self.work.cells, bootstrap=1)
+        found = results_of(
+            table, self.work.breakdowns, self.work.cells, self.work.beliefs, bootstrap=1
+        )
         found = expected_parsers(found, self.work.items)
         names: dict[str, str] = {}
         for prefix, parser in READERS.items():
@@ -205,10 +207,12 @@ def mean(rows: Sequence[Mapping[str, Any]]) -> float:
     return sum(row["score"] for row in rows) / len(rows)
 
 
-def share(metric: str, parser: str) -> Callable[[Sequence[Mapping[str, Any]]], float]:
+def share(
+    metric: str, parser: str, beliefs: bool = False
+) -> Callable[[Sequence[Mapping[str, Any]]], float]:
     """How a metric that pairs beliefs is made of its rows; NaN where none of them make a pair."""
     name = metric.rpartition(": ")[2].removeprefix("official_")
-    return lambda rows: figures(rows, parser).get(name, math.nan)
+    return lambda rows: figures(rows, parser, beliefs=beliefs).get(name, math.nan)
 
 
 def figures(
@@ -216,15 +220,16 @@ def figures(
     parser: str,
     kinds: Sequence[str] = (),
     cells: Sequence[str] = (),
+    beliefs: bool = False,
 ) -> dict[str, float]:
-    """What an evaluation says of rows as :func:`sally_anne.harness.results.score` gives them."""
+    """What an evaluation says of rows as :func:`sally_anne.harness.score.score` gives them."""
     table = pd.DataFrame(list(rows))
     table = table.fillna({name: "" for name in table if name.startswith("tag_")})
-    return named(results_of(table, kinds, cells, bootstrap=1)[parser])
+    return named(results_of(table, kinds, cells, beliefs, bootstrap=1)[parser])
 
 
 @lru_cache(maxsize=16)
-def asked_by(options: str) -> Asked:
+def asked_by(options: str) -> TaskQuestions:
     """What options, as a JSON object, ask; prepared once."""
     return prepared(json.loads(options))
 
@@ -271,19 +276,19 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
 
 
 def pictures(document: Mapping[str, Any]) -> list[Image.Image]:
-    """The frames of an item; none where it is told in words alone."""
+    """The frames of an item; none where it is words alone."""
     clip = item_of(document).clip
     return [] if clip is None else [Image.fromarray(frame) for frame in clip()]
 
 
 def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """As :meth:`Asked.results`, of a document."""
+    """As :meth:`TaskQuestions.results`, of a document."""
     item = item_of(document)
     return asked_by(document["questions"]).results(item, replies[0])
 
 
 def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a command line says, beside options of a model, the options of :func:`prepared`."""
+    """Of what a command line says, besides options of a model, the options of :func:`prepared`."""
     found = {name: metadata[name] for name in (*OPTIONS, "steer") if name in metadata}
     found.pop("task", None)  # each task has its own
     found |= {"limit": metadata["stories"]} if "stories" in metadata else {}
@@ -330,7 +335,7 @@ class Questions:
             "metric_list": [
                 {
                     "metric": metric,
-                    "aggregation": self.aggregation_of(metric, parser),
+                    "aggregation": self.aggregation_of(metric, parser, asked.work.beliefs),
                     "higher_is_better": metric.removeprefix("official_")
                     not in ("invalid", UNSCORED),
                 }
@@ -348,8 +353,8 @@ class Questions:
         """Gives what a document's reply counts in each metric."""
         return results
 
-    def aggregation_of(self, metric: str, parser: str) -> Any:
-        return share(metric, parser) if parser else mean
+    def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
+        return share(metric, parser, beliefs) if parser else mean
 
     def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
         """The documents, in place of a data set of the hub."""

@@ -1,4 +1,4 @@
-"""The files by which lm-eval and lmms-eval find benchmarks as tasks; imports nothing heavy."""
+"""The files by which lm-eval and lmms-eval find our tasks; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,28 +6,42 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sally_anne.harness.tasks import GROUP, TASKS
 
+_ORDERS = {"order1": "1", "order2": "2", "initial": "initial"}
+_SETTINGS = ("multimodal", "video", "text")
 
-def names() -> list[str]:
-    """The benchmarks that are tasks by their name: this project's and those of installed packages.
 
-    GridToM's tasks have files of their own.
+def tasks() -> dict[str, dict[str, str]]:
+    """What each task asks, by its name: GridToM's by order and setting, then all benchmarks.
+
+    Benchmarks are this project's and those of installed packages.
     """
-    return [*TASKS[1:], *sorted(point.name for point in entry_points(group=GROUP))]
+    found = {
+        f"gridtom_{name}_{setting}": {"task": "gridtom", "order": order, "setting": setting}
+        for (name, order), setting in product(_ORDERS.items(), _SETTINGS)
+    }
+    installed = sorted(point.name for point in entry_points(group=GROUP))
+    return found | {name: {"task": name} for name in (*TASKS[1:], *installed)}
 
 
 @contextmanager
 def task_files(questions: str) -> Iterator[Path]:
-    """A folder with a file for each of :func:`names`, as a task of a harness.
+    """A folder with a file for each of :func:`tasks`, as a task of a harness.
 
     ``questions`` is the harness's class as ``package.module.Class``.
     """
     with TemporaryDirectory(prefix="sally-anne-tasks-") as folder:
-        for number, name in enumerate(names()):
-            text = f"class: !function {questions}\ntask: {json.dumps(name)}\n"
+        for number, (name, options) in enumerate(tasks().items()):
+            parts: dict[str, Any] = {"task": name, "dataset_kwargs": options}
+            if setting := options.get("setting"):
+                parts["tag"] = ["gridtom", f"gridtom_{setting}"]
+            lines = (f"{part}: {json.dumps(value)}\n" for part, value in parts.items())
+            text = f"class: !function {questions}\n{''.join(lines)}"
             (Path(folder) / f"{number}.yaml").write_text(text, encoding="utf-8")
         yield Path(folder)

@@ -13,7 +13,6 @@ pytest.importorskip("inspect_ai")
 
 from inspect_ai import Task  # noqa: E402
 from inspect_ai import eval as evaluate  # noqa: E402
-from inspect_ai._util.error import PrerequisiteError  # noqa: E402
 from inspect_ai.log import EvalLog, resolve_sample_attachments  # noqa: E402
 from inspect_ai.model import get_model  # noqa: E402
 
@@ -79,12 +78,6 @@ def test_what_is_said_by_hand_has_the_scores_of_evaluate(
     assert_same(CASES[name], tmp_path)
 
 
-def test_thoughts_are_read_as_in_evaluate(tmp_path: Path) -> None:
-    """Also where they were cut, which a reply says here."""
-    case = ("bigtom", CASES["bigtom"][1], {"prompting": "cot", "limit": 1})
-    assert_same(case, tmp_path)
-
-
 def test_epochs_count_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speak(monkeypatch)
     logs = [run(benchmark("bigtom", BIGTOM, limit=2), tmp_path, epochs=n) for n in (1, 2)]
@@ -92,20 +85,3 @@ def test_epochs_count_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [{n: m.value for n, m in found.items()} for found in once] == [
         {n: m.value for n, m in found.items()} for found in twice
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"task": "bigtom"}, "bigtom needs its data: say data=FOLDER with"),
-        ({"task": "bigtom", "data": 7}, "7: has no condition"),
-        ({"task": "riddle"}, "--task riddle: it is none of gridtom, moments"),
-        ({"task": "bigtom", "data": BIGTOM, "view": "video"}, "--view video: bigtom has text"),
-        ({"task": "bigtom", "data": BIGTOM, "media": "sound"}, "is 'sound'"),
-        ({"task": "bigtom", "data": BIGTOM, "prompting": "simtom"}, "simtom asks in two steps"),
-    ],
-)
-def test_bad_arguments_are_one_message(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(PrerequisiteError) as refused:
-        benchmark(**arguments)
-    assert message in str(refused.value)

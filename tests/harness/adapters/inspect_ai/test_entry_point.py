@@ -61,11 +61,3 @@ def test_from_the_command_line(environment: dict[str, str], vector_folder, tmp_p
     anew = ("--scorer", "sally_anne/robust", "--overwrite", "--action", "overwrite")
     printed = inspect(environment, tmp_path, "score", str(logs[0]), *anew)
     assert "Both" in printed, printed
-
-
-def test_a_bad_argument_is_one_line(environment: dict[str, str], tmp_path: Path) -> None:
-    task = ("sally_anne/gridtom", "-T", "limit=1", "-T", "setting=text")
-    model = ("--model", "sally-anne/tiny-qwen2-vl", "-M", "alpha=2")
-    printed = inspect(environment, tmp_path, "eval", *task, *model)
-    assert "give one with steer" in printed.replace("\n", " ")
-    assert "Traceback" not in printed

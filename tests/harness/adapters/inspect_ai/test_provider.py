@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+import threading
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("inspect_ai")
-
 from inspect_ai._util.error import PrerequisiteError  # noqa: E402
 from inspect_ai.model import (  # noqa: E402
     ChatMessageUser,
@@ -23,25 +22,40 @@ from inspect_ai.model import (  # noqa: E402
     ModelOutput,
     get_model,
 )
-from inspect_ai.tool import ToolInfo  # noqa: E402
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
+from sally_anne.core.errors import HarnessError  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.messages import video_uri  # noqa: E402
-from sally_anne.harness.model import Prompt, SteeredModel, end_tokens  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
+    DEFAULT_MAX_TOKENS,
+    Batches,  # noqa: E402
+    Settings,
+    settings,
+)
+from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
+
 QWEN = "tiny-qwen2-vl"
+
+
 TEXTS = (
     "The red agent walks into the blue room. Question: In which room is the red agent? Answer:",
     "The white agent walks into the green room. Question: Which room is the white agent in? "
     "Choose one: green or blue. Answer:",
     "Where is the yellow agent?",
 )
+
+
 CLIP = np.random.default_rng(2).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
+
+
 SHORT = GenerateConfig(max_tokens=8)
+
+
 LOGPROBS = GenerateConfig(max_tokens=6, logprobs=True, top_logprobs=3)
 
 
@@ -82,14 +96,6 @@ def test_replies_are_the_models_own(loaded: LoadedModel) -> None:
     assert said(answers(model, [filmed(t) for t in TEXTS])) == own.generate(shown, 8)
 
 
-def test_words_and_films_are_asked_side_by_side() -> None:
-    """They cannot share a batch of the model."""
-    model = provider()
-    mixed = [TEXTS[0], filmed(TEXTS[1]), TEXTS[2], filmed(TEXTS[2])]
-    alone = [said(answers(model, [content]))[0] for content in mixed]
-    assert said(answers(model, mixed)) == alone
-
-
 def test_log_probabilities(loaded: LoadedModel) -> None:
     """Those of the harness's own scoring, and in order."""
     own = SteeredModel(loaded)
@@ -107,14 +113,6 @@ def test_log_probabilities(loaded: LoadedModel) -> None:
         assert place.top_logprobs[0].token == place.token
     tokenizer = loaded.processor.tokenizer
     assert "".join(place.token for place in found.content) == tokenizer.decode(reply.tokens)
-
-
-def test_no_log_probabilities_unless_asked_for() -> None:
-    plain = answers(provider(), TEXTS[:1])[0]
-    assert plain.choices[0].logprobs is None
-    config = GenerateConfig(max_tokens=2, logprobs=True)
-    few = answers(provider(), TEXTS[:1], config)[0].choices[0].logprobs
-    assert few is not None and all(place.top_logprobs is None for place in few.content)
 
 
 def test_usage_and_stop_reason(loaded: LoadedModel) -> None:
@@ -197,23 +195,6 @@ def test_weights_are_let_go_and_read_again() -> None:
     assert said(answers(model, TEXTS[:1])) == before
 
 
-def test_end_tokens_are_not_said(loaded: LoadedModel) -> None:
-    ends = loaded.processor.tokenizer.convert_ids_to_tokens(end_tokens(loaded))
-    for output in answers(provider(loaded.name), TEXTS):
-        assert not any(end in output.completion for end in ends)
-
-
-def test_tools_are_refused() -> None:
-    tool = ToolInfo(name="look", description="looks")
-    with pytest.raises(ValueError, match=r"tools \(look\): tiny-qwen2-vl calls none"):
-        asyncio.run(provider().generate(TEXTS[0], tools=[tool]))
-
-
-def test_sampling_is_refused() -> None:
-    with pytest.raises(ValueError, match="temperature = 1.0: steered models decode greedily"):
-        answers(provider(), TEXTS[:1], GenerateConfig(temperature=1.0))
-
-
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
@@ -235,13 +216,99 @@ def test_bad_arguments_are_one_message(model: str, arguments: Any, message: str)
     assert message in str(refused.value)
 
 
-def test_a_vector_for_another_model_is_refused(
-    vector_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = vector_folder(QWEN)
-    other = SteeringVector.load(folder)
-    bad = tmp_path / "bad"
-    replace(other, n_layers=other.n_layers + 1).save(bad)
-    with pytest.raises(PrerequisiteError) as refused:
-        provider(steer=str(bad))
-    assert "fit it on this model" in str(refused.value)
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, Settings(DEFAULT_MAX_TOKENS, (), None)),
+        ({"temperature": 0.0, "seed": 3, "num_choices": 1}, Settings(DEFAULT_MAX_TOKENS, (), None)),
+        ({"max_tokens": 5, "stop_seqs": ["a", "b"]}, Settings(5, ("a", "b"), None)),
+        ({"logprobs": True}, Settings(DEFAULT_MAX_TOKENS, (), 0)),
+        ({"logprobs": True, "top_logprobs": 4}, Settings(DEFAULT_MAX_TOKENS, (), 4)),
+        ({"logprobs": False}, Settings(DEFAULT_MAX_TOKENS, (), None)),
+    ],
+)
+def test_what_is_asked_for(config, expected: Settings) -> None:
+    assert settings(GenerateConfig(**config), 100) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"temperature": 0.7}, "temperature = 0.7"),
+        ({"num_choices": 2}, "num_choices = 2"),
+        ({"best_of": 3}, "best_of = 3"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"presence_penalty": -0.5}, "presence_penalty"),
+        ({"logit_bias": {1: 2.0}}, "logit_bias"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs"),
+        ({"modalities": ["image"]}, "modalities"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"stop_seqs": ["a", ""]}, "empty string"),
+        ({"logprobs": True, "top_logprobs": 101}, "between 0 and 100"),
+        ({"logprobs": True, "top_logprobs": -1}, "between 0 and 100"),
+    ],
+)
+def test_what_cannot_be_honoured(config, message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        settings(GenerateConfig(**config), 100)
+
+
+class Work:
+    """Doubles numbers, and notes each batch."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.batches: list[list[int]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        self.batches.append(list(numbers))
+        self.threads.add(threading.get_ident())
+        time.sleep(self.seconds)
+        if 13 in numbers:
+            raise ValueError("thirteen")
+        return [2 * number for number in numbers]
+
+
+def gathered(work: Work, numbers: Sequence[int], most: int, kinds: int = 1) -> list[object]:
+    async def ask_all() -> list[object]:
+        batches: Batches[int, int] = Batches(work, lambda number: number % kinds)
+        asked = (batches.ask(number, most) for number in numbers)
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    return asyncio.run(ask_all())
+
+
+def test_no_batch_is_larger_than_it_may_be() -> None:
+    work = Work()
+    gathered(work, range(5), 1)
+    assert work.batches == [[number] for number in range(5)]
+
+
+def test_kinds_are_kept_apart() -> None:
+    work = Work()
+    assert gathered(work, range(6), 16, kinds=2) == [0, 2, 4, 6, 8, 10]
+    assert work.batches == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_one_bad_request_fails_alone() -> None:
+    work = Work()
+    found = gathered(work, [1, 13, 3], 16)
+    assert found[0] == 2 and found[2] == 6
+    assert isinstance(found[1], ValueError) and str(found[1]) == "thirteen"
+
+
+def test_a_cancelled_request_leaves_nothing_behind() -> None:
+    work = Work(seconds=0.2)
+
+    async def cancelled() -> list[int]:
+        batches: Batches[int, int] = Batches(work, lambda number: number)
+        first = asyncio.create_task(batches.ask(1, 16))
+        second = asyncio.create_task(batches.ask(2, 16))
+        third = asyncio.create_task(batches.ask(3, 16))
+        await asyncio.sleep(0.1)
+        second.cancel()
+        return [await first, await third]
+
+    assert asyncio.run(cancelled()) == [2, 6]
+    assert work.batches == [[1], [3]]

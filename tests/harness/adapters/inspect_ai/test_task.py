@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from inspect_ai import eval as evaluate  # noqa: E402
 from inspect_ai._util.error import PrerequisiteError  # noqa: E402
 from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
-from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
 from sally_anne.data.items import Question  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import gridtom, messages  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.task import item_of, measures  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.model import SteeredModel  # noqa: E402
@@ -101,16 +98,6 @@ def test_replies_and_numbers_are_our_harness_own(
         assert plain != replies
 
 
-@pytest.mark.parametrize("order", ["2", "initial"])
-def test_other_orders(order: str, tmp_path: Path) -> None:
-    items = own_items(order, "text", 2)
-    own = SteeredModel(load_model(MODEL))
-    replies = own.generate([prompt_of(item) for item in items], 16)
-    log = run(gridtom(order=order, setting="text", limit=2), tmp_path)
-    assert replies_of(log) == dict(zip((i.item_id for i in items), replies, strict=True))
-    assert numbers_of(log) == own_numbers(items, replies, order)
-
-
 def test_film_and_pictures_hold_the_same_frames() -> None:
     items = own_items(limit=2)
     film, pictures = (gridtom(limit=2, media=kind).dataset for kind in ("video", "images"))
@@ -123,12 +110,6 @@ def test_film_and_pictures_hold_the_same_frames() -> None:
         clip = np.stack([messages.picture(image.image) for image in images])
         assert np.array_equal(clip, item.clip())
         assert [text] == words and text.text == item.text
-
-
-def test_pictures_get_the_replies_of_the_film(tmp_path: Path) -> None:
-    film = run(gridtom(limit=2), tmp_path)
-    pictures = run(gridtom(limit=2, media="images"), tmp_path)
-    assert replies_of(film) == replies_of(pictures)
 
 
 def test_answer_sheets_by_hand(tmp_path: Path) -> None:
@@ -193,30 +174,6 @@ def test_epochs_count_by_themselves(tmp_path: Path) -> None:
     assert len(twice.samples or []) == 2 * len(once.samples or [])
 
 
-def test_pairs_are_made_within_an_epoch() -> None:
-    """TB right in one epoch and FB in the other make no pair."""
-    task = gridtom(setting="text", limit=1)
-    scores = [
-        SampleScore(score=Score(value=value), sample_metadata=task.dataset[number].metadata)
-        for number, value in ((0, "C"), (1, "I"), (0, "I"), (1, "C"))
-    ]
-    assert measures(scores) == {"TB": 0.5, "FB": 0.5, "Both": 0.0, "invalid": 0.0}
-    # What was not scored is left out, and so is what then has no items.
-    unscored = scores[1].model_copy(update={"score": Score(value=float("nan"))})
-    assert measures([scores[0], unscored]) == {"TB": 1.0, "invalid": 0.0}
-    assert measures([unscored]) == {}
-
-
-def test_an_item_survives_its_sample() -> None:
-    for order in ("1", "2", "initial"):
-        samples = gridtom(order=order, setting="text", limit=1).dataset
-        for item, sample in zip(own_items(order, "text", 1), samples, strict=True):
-            back = item_of(sample.metadata or {})
-            for name in ("item_id", "group", "split", "condition", "first", "options", "answer"):
-                assert getattr(back, name) == getattr(item, name)
-            assert back.names == item.names and sample.target == list(item.key)
-
-
 def test_numbers_on_the_command_line_are_taken() -> None:
     """``-T order=2`` arrives as a number."""
     assert len(gridtom(order=2, setting="text", limit=1).dataset) == 4  # type: ignore[arg-type]
@@ -239,35 +196,6 @@ def test_bad_arguments_are_one_message(arguments: dict[str, Any], message: str) 
     with pytest.raises(PrerequisiteError) as refused:
         gridtom(**arguments)
     assert message in str(refused.value)
-
-
-def test_sampling_fails_the_evaluation_with_its_reason(tmp_path: Path) -> None:
-    model = get_model(f"sally-anne/{MODEL}", memoize=False)
-    log = evaluate(
-        gridtom(setting="text", limit=1),
-        model=model,
-        log_dir=str(tmp_path),
-        display="none",
-        temperature=0.5,
-    )[0]
-    assert log.status == "error" and log.error is not None
-    assert "temperature = 0.5" in log.error.message
-
-
-def test_the_loop_is_free_while_a_model_runs() -> None:
-    """Generation of one request does not keep others from being served."""
-    model = get_model(f"sally-anne/{MODEL}", memoize=False)
-
-    async def both() -> int:
-        ticks = 0
-        asked = asyncio.ensure_future(model.generate("Where is the red agent?"))
-        while not asked.done():
-            await asyncio.sleep(0.005)
-            ticks += 1
-        await asked
-        return ticks
-
-    assert asyncio.run(both()) > 5
 
 
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:

@@ -14,15 +14,14 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from sally_anne.core.errors import HarnessError, SallyAnneError
+from sally_anne.core.errors import SallyAnneError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.questions import pictures
-from sally_anne.harness.adapters.task_files import names, task_files
+from sally_anne.harness.adapters.task_files import task_files, tasks
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model
-from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, speak
-from tests.shared_data import MADE
+from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, name_of, speak
 
 pytestmark = pytest.mark.plugins
 
@@ -42,23 +41,23 @@ def model() -> SallyAnneLM:
 
 def evaluated(model: SallyAnneLM, files: Path, task: str, options: dict[str, Any]) -> Any:
     """A task by its name, or of a file of one's own."""
-    if task not in names():
+    if (name := name_of(task, options)) is None:
         options = {"task": task} | options
         kwargs = "".join(f"  {name}: {value}\n" for name, value in options.items())
         files = files / "own"
         files.mkdir(exist_ok=True)
         text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
         (files / "own.yaml").write_text(text)
-        task, options = "own", {}
+        name, options = "own", {}
     manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
     results = simple_evaluate(
         model=model,
-        tasks=[task],
+        tasks=[name],
         task_manager=manager,
         apply_chat_template=True,
         bootstrap_iters=0,
     )
-    return results["results"][task], results["samples"][task]
+    return results["results"][name], results["samples"][name]
 
 
 def assert_same(model: SallyAnneLM, files: Path, case: Case, folder: Path) -> None:
@@ -108,7 +107,7 @@ def test_what_is_said_by_hand_has_the_scores_of_evaluate(
 
 def test_all_benchmarks_are_tasks(files) -> None:
     manager = TaskManager(include_path=str(files), include_defaults=False)
-    assert set(TASKS[1:]) <= set(names()) == set(manager.all_subtasks) - {"own"}
+    assert set(TASKS[1:]) <= set(tasks()) == set(manager.all_subtasks) - {"own"}
 
 
 @pytest.mark.parametrize(
@@ -128,12 +127,4 @@ def test_all_benchmarks_are_tasks(files) -> None:
 def test_what_is_wrong_is_named(files, options, message) -> None:
     manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
     with pytest.raises(SallyAnneError, match=message):
-        manager.load(["bigtom"])
-
-
-@pytest.mark.parametrize("prompting", ["cot", "simtom"])
-def test_what_needs_more_than_one_reply_is_refused(files, prompting) -> None:
-    options = {"data": str(MADE / "bigtom"), "prompting": prompting}
-    manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
-    with pytest.raises(HarnessError, match=f"prompting {prompting} is not offered here"):
         manager.load(["bigtom"])

@@ -14,10 +14,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.hf_vlms import HFMultimodalLM
 from PIL import Image
 
-import sally_anne.harness.model
-from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
+from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
 from sally_anne.hooks.geometry import o_projs
@@ -153,13 +150,6 @@ def test_batch_equals_single(loaded, vector, positions) -> None:
     assert sums(alone.loglikelihood(asked(*pairs))) == close(sums(together))
 
 
-def test_long_continuations_go_through_in_pieces(loaded, vector, monkeypatch) -> None:
-    lm = SallyAnneLM(loaded, vector)
-    whole_piece = lm.loglikelihood(asked(*PAIRS))
-    monkeypatch.setattr(sally_anne.harness.model, "_COLUMNS", 2)
-    assert sums(lm.loglikelihood(asked(*PAIRS))) == close(sums(whole_piece))
-
-
 def test_options_of_a_chat_are_scored_as_by_our_own_harness(loaded, vector) -> None:
     model = SteeredModel(loaded, vector)
     own = model.option_log_probs([Prompt(CONTEXTS[0])], [["blue room", "red"]])[0]
@@ -203,31 +193,3 @@ def test_rolling_takes_all_tokens_as_generated(loaded, vector) -> None:
     (found,) = SallyAnneLM(loaded, steer).loglikelihood_rolling(whole(TEXT))
     assert found == close(by_hand(loaded, ("", TEXT), steer))
     assert abs(found - SallyAnneLM(loaded).loglikelihood_rolling(whole(TEXT))[0]) > 1e-2
-
-
-def test_no_hook_is_left(loaded, vector, monkeypatch) -> None:
-    def hooks() -> int:
-        modules = loaded.model.modules()
-        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
-
-    before = hooks()
-    lm = SallyAnneLM(loaded, vector)
-    lm.loglikelihood(asked(*PAIRS))
-    assert hooks() == before
-    monkeypatch.setattr(sally_anne.harness.model, "gained", None)
-    with pytest.raises(TypeError):
-        lm.loglikelihood(asked(*PAIRS))
-    assert hooks() == before
-
-
-def test_what_has_no_probability_is_refused(loaded) -> None:
-    lm = SallyAnneLM(loaded, max_length=12)
-    with pytest.raises(HarnessError, match="adds no token"):
-        lm.loglikelihood(asked(("The door is", "")))
-    with pytest.raises(HarnessError, match="too many for max_length 12"):
-        lm.loglikelihood(asked(("The door is", " closed" * 13)))
-    with pytest.raises(HarnessError, match="max_length 5 leaves room for 5"):
-        short = SallyAnneLM(loaded, max_length=5)
-        short.loglikelihood(asked((f"{MARK}Where?", " red", {"visual": pictures(1)})))
-    with pytest.raises(HarnessError, match="not pictures"):
-        lm.loglikelihood_rolling([Instance("", {}, ("a", {}, {"visual": pictures(1)}), 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -13,26 +14,24 @@ pytest.importorskip("lm_eval")
 from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import CachingLM
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 from PIL import Image
 
 import sally_anne.harness.adapters.lm_eval.model
-from sally_anne.core.errors import HarnessError, SteeringError
-from sally_anne.harness.adapters.lm_eval import TASKS, register
-from sally_anne.harness.adapters.lm_eval.command import main
-from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.lm_eval.requests import split
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.lm_eval import main, register
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
+from sally_anne.harness.adapters.task_files import task_files
 
 pytestmark = pytest.mark.plugins
 
 
-def tasks(stories: int = 1) -> TaskManager:
-    return TaskManager(
-        include_path=str(TASKS), include_defaults=False, metadata={"stories": stories}
-    )
+@pytest.fixture(scope="module")
+def tasks() -> Iterator[TaskManager]:
+    with task_files("sally_anne.harness.adapters.lm_eval.questions.Questions") as folder:
+        yield TaskManager(str(folder), include_defaults=False, metadata={"stories": 1})
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +55,6 @@ def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
     assert lm.loaded.source == loaded.source and str(lm.loaded.model.device) == "cpu"
 
 
-def test_a_gpu_that_is_not_there_is_the_cpu(loaded, monkeypatch, caplog) -> None:
-    """lm-eval's command line asks for cuda:0 if nothing is said."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    lm = SallyAnneLM(loaded.source, device="cuda:0")
-    assert "there is no GPU" in caplog.text
-    assert str(lm.loaded.model.device) == "cpu"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -78,17 +69,6 @@ def test_a_gpu_that_is_not_there_is_the_cpu(loaded, monkeypatch, caplog) -> None
 def test_options_that_cannot_be_used_are_named(loaded, options, message) -> None:
     with pytest.raises(HarnessError, match=message):
         SallyAnneLM(loaded, **options)
-
-
-def test_vectors_that_cannot_be_used_are_named(loaded, saved, make_vector, tmp_path) -> None:
-    for alpha in ("much", True, float("nan")):
-        with pytest.raises(HarnessError, match="alpha must be a finite number"):
-            SallyAnneLM(loaded, saved, alpha)
-    with pytest.raises(SteeringError, match="is missing"):
-        SallyAnneLM(loaded, str(tmp_path))
-    other = SallyAnneLM("tiny-qwen2-vl")
-    with pytest.raises(SteeringError, match="fit it on this model"):
-        SallyAnneLM(loaded, make_vector(other.loaded.skeleton))
 
 
 def test_conversations_are_laid_out_in_the_models_own_way(loaded) -> None:
@@ -107,20 +87,6 @@ def test_conversations_are_laid_out_in_the_models_own_way(loaded) -> None:
     assert lm.chat_template(False) is None
     with pytest.raises(HarnessError, match="without the name 'rag'"):
         lm.chat_template("rag")
-
-
-def test_a_template_that_refuses_a_turn_is_named(loaded, monkeypatch) -> None:
-    refusing = "{{ raise_exception('no system turns') }}"
-    monkeypatch.setattr(loaded.processor, "chat_template", refusing)
-    with pytest.raises(HarnessError, match="refuses the turns system: no system turns"):
-        SallyAnneLM(loaded).apply_chat_template([{"role": "system", "content": "Be brief."}])
-
-
-def test_prompts_are_kept_by_tokenizer_and_template(loaded, monkeypatch) -> None:
-    name = SallyAnneLM(loaded).tokenizer_name
-    assert "/" not in name
-    monkeypatch.setitem(loaded.__dict__, "processor_hash", "another")
-    assert SallyAnneLM(loaded).tokenizer_name != name
 
 
 def words(text: str, add_special_tokens: bool = True) -> list[int]:
@@ -157,7 +123,7 @@ def rooms(**_) -> dict[str, Dataset]:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_multiple_choice_is_scored_by_name(loaded, vector, saved, shown: bool) -> None:
+def test_multiple_choice_is_scored_by_name(loaded, vector, saved, tasks, shown: bool) -> None:
     picture = Image.new("RGB", (84, 84), "red")
     task = {
         "task": "rooms",
@@ -175,7 +141,7 @@ def test_multiple_choice_is_scored_by_name(loaded, vector, saved, shown: bool) -
         model="sally-anne",
         model_args={"pretrained": loaded.source, "steer": saved, "alpha": 2},
         tasks=[task],
-        task_manager=tasks(),
+        task_manager=tasks,
         bootstrap_iters=0,
     )
     lm, right = SallyAnneLM(loaded, vector, 2), 0
@@ -193,7 +159,7 @@ def test_multiple_choice_is_scored_by_name(loaded, vector, saved, shown: bool) -
     assert found["config"]["sally_anne"]["alpha"] == 2.0
 
 
-def test_perplexity_is_that_of_the_text(loaded) -> None:
+def test_perplexity_is_that_of_the_text(loaded, tasks) -> None:
     task = {
         "task": "rooms",
         "custom_dataset": rooms,
@@ -203,7 +169,7 @@ def test_perplexity_is_that_of_the_text(loaded) -> None:
         "doc_to_target": "text",
     }
     lm = SallyAnneLM(loaded)
-    found = simple_evaluate(model=lm, tasks=[task], task_manager=tasks(), bootstrap_iters=0)
+    found = simple_evaluate(model=lm, tasks=[task], task_manager=tasks, bootstrap_iters=0)
     texts = rooms()["test"]["text"]
     total = sum(lm.loglikelihood_rolling([Instance("", {}, (text,), 0) for text in texts]))
     words = sum(len(text.split()) for text in texts)
@@ -211,78 +177,33 @@ def test_perplexity_is_that_of_the_text(loaded) -> None:
     assert found["results"]["rooms"]["word_perplexity,none"] == pytest.approx(wanted, rel=1e-5)
 
 
-def answered(lm, **options):
+def answered(lm, tasks, **options):
     return simple_evaluate(
         model=lm,
-        tasks=["gridtom_first_order_text"],
-        task_manager=tasks(),
+        tasks=["gridtom_order1_text"],
+        task_manager=tasks,
         apply_chat_template=True,
         **options,
     )
 
 
-def test_answers_are_kept_for_one_model_and_vector(loaded, vector, tmp_path, monkeypatch) -> None:
+def test_answers_are_kept_for_one_model_and_vector(
+    loaded, vector, tasks, tmp_path, monkeypatch
+) -> None:
     kept = str(tmp_path / "answers")
     lm = SallyAnneLM(loaded, vector, 2)
-    first = answered(lm, use_cache=kept)["samples"]["gridtom_first_order_text"]
+    first = answered(lm, tasks, use_cache=kept)["samples"]["gridtom_order1_text"]
 
     def unasked(*args):
         raise AssertionError("it is asked again")
 
     monkeypatch.setattr(sally_anne.harness.adapters.lm_eval.model, "complete", unasked)
-    again = answered(SallyAnneLM(loaded, vector, 2), use_cache=kept)
-    samples = again["samples"]["gridtom_first_order_text"]
+    again = answered(SallyAnneLM(loaded, vector, 2), tasks, use_cache=kept)
+    samples = again["samples"]["gridtom_order1_text"]
     assert [s["resps"] for s in samples] == [s["resps"] for s in first]
     for other in (SallyAnneLM(loaded, vector, 3), SallyAnneLM(loaded)):
         with pytest.raises(HarnessError, match="answers of another model or vector"):
-            answered(other, use_cache=kept)
-
-
-def test_each_answer_is_kept_as_soon_as_it_is_there(loaded, tmp_path, monkeypatch) -> None:
-    """A run that is stopped has kept what was answered before."""
-    real, calls = sally_anne.harness.adapters.lm_eval.model.complete, []
-
-    def stopping(*args):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(sally_anne.harness.adapters.lm_eval.model, "complete", stopping)
-    lm = SallyAnneLM(loaded, batch_size=1)
-    caching = CachingLM(lm, str(tmp_path / "answers.db"))
-    with pytest.raises(KeyboardInterrupt):
-        answered(caching.lm)
-    assert len(caching.dbdict) == 2  # the mark, and one answer
-    monkeypatch.undo()
-    lm.set_cache_hook(caching.get_cache_hook())
-    answered(lm)
-    assert len(caching.dbdict) == 3
-
-
-def test_a_kept_file_of_another_kind_of_model_is_refused(loaded, tmp_path) -> None:
-    from sqlitedict import SqliteDict
-
-    with SqliteDict(str(tmp_path / "answers.db"), autocommit=True) as kept:
-        kept["a"] = "blue"
-    with pytest.raises(HarnessError, match="not of sally-anne"):
-        CachingLM(SallyAnneLM(loaded), str(tmp_path / "answers.db"))
-
-
-def test_prompts_may_be_kept(loaded, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval.caching.cache.PATH", str(tmp_path))
-    runs = [
-        simple_evaluate(
-            model=SallyAnneLM(loaded),
-            tasks=["gridtom_first_order_multimodal"],
-            task_manager=tasks(),
-            apply_chat_template=True,
-            cache_requests=True,
-        )["samples"]["gridtom_first_order_multimodal"]
-        for _ in range(2)
-    ]
-    assert len(list(tmp_path.iterdir())) == 1
-    assert [s["resps"] for s in runs[0]] == [s["resps"] for s in runs[1]]
+            answered(other, tasks, use_cache=kept)
 
 
 def run_main(monkeypatch, *options: str) -> None:
@@ -296,36 +217,9 @@ def run_main(monkeypatch, *options: str) -> None:
 def test_the_command_line_finds_model_and_tasks(loaded, saved, monkeypatch, capsys) -> None:
     run_main(
         monkeypatch,
-        *("--model", "sally-anne", "--tasks", "gridtom_first_order_text"),
+        *("--model", "sally-anne", "--tasks", "gridtom_order1_text"),
         *("--model_args", f"pretrained={loaded.source},steer={saved},alpha=2"),
         *("--limit", "2", "--metadata", "stories=1", "--apply_chat_template"),
     )
     shown = capsys.readouterr().out
     assert "sally-anne" in shown and "official_Both" in shown
-
-
-def test_own_tasks_stand_beside_ours_and_nothing_is_warned_of(
-    loaded, monkeypatch, capsys, caplog, tmp_path
-) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        f"include: {TASKS}/gridtom/first_order_text.yaml\ntask: mine_of_gridtom\ntag: mine\n"
-    )
-    run_main(
-        monkeypatch,
-        *("--model", "sally-anne", "--tasks", "gridtom_first_order_text,mine_of_gridtom"),
-        *("--model_args", f"pretrained={loaded.source}", "--include_path", str(tmp_path)),
-        *("--limit", "2", "--apply_chat_template"),
-    )
-    shown = capsys.readouterr().out
-    assert "gridtom_first_order_text" in shown and "mine_of_gridtom" in shown
-    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert not [line for line in warned if "gridtom" in line]
-
-
-def test_the_command_line_says_what_is_wrong_in_a_line(monkeypatch) -> None:
-    with pytest.raises(SystemExit, match="error: unknown model 'nowhere'"):
-        run_main(
-            monkeypatch,
-            *("--model", "sally-anne", "--model_args", "pretrained=nowhere"),
-            *("--tasks", "gridtom_first_order_text", "--include_path", str(TASKS)),
-        )

@@ -16,25 +16,24 @@ import lmms_eval.__main__  # noqa: E402
 from lmms_eval import evaluator  # noqa: E402
 from lmms_eval.tasks import TaskManager  # noqa: E402
 
-from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.gridtom import lmms_eval_documents  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.command import main  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval import main  # noqa: E402
 from sally_anne.harness.adapters.questions import (  # noqa: E402
     METADATA,
+    documents,
     from_environment,
     pictures,
 )
-from sally_anne.harness.adapters.task_files import names, task_files  # noqa: E402
+from sally_anne.harness.adapters.task_files import task_files, tasks  # noqa: E402
 from tests.harness.adapters.benchmarks import (  # noqa: E402
     CASES,
     MODEL,
     SYSTEM,
     Case,
     expected,
+    name_of,
     speak,
 )
 from tests.harness.adapters.conftest import SEEN  # noqa: E402
-from tests.shared_data import MADE  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -50,11 +49,10 @@ def files() -> Iterator[Path]:
 
 def assert_same(files: Path, case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = expected(case, folder)
-    task = own.task
-    if task in names():
+    if (task := name_of(own.task, own.options)) is not None:
         monkeypatch.setenv(METADATA, json.dumps(own.options))
     else:
-        kwargs = "".join(f"  {n}: {v}\n" for n, v in ({"task": task} | own.options).items())
+        kwargs = "".join(f"  {n}: {v}\n" for n, v in ({"task": own.task} | own.options).items())
         text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
         (folder / "own.yaml").write_text(text)
         task, files = "own", folder
@@ -103,21 +101,6 @@ def test_what_is_said_by_hand_has_the_scores_of_evaluate(
     assert_same(files, CASES[name], tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "bigtom needs its data: say data=FOLDER with --metadata"),
-        ({"data": str(MADE / "bigtom"), "protocol": "official"}, "has a system message"),
-        ({"data": str(MADE / "bigtom"), "prompting": "cot"}, "prompting cot is not offered here"),
-    ],
-)
-def test_what_is_wrong_is_named_at_once(files, options, message, monkeypatch) -> None:
-    monkeypatch.setenv(METADATA, json.dumps(options))
-    manager = TaskManager(include_path=str(files), include_defaults=False)
-    with pytest.raises(HarnessError, match=message):
-        manager.load_task_or_group(["bigtom"])
-
-
 def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
     """Options, vector and model reach all tasks, GridToM's as well, and its names are found."""
     seen: dict[str, Any] = {}
@@ -128,15 +111,14 @@ def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
             name for name, entry in manager.task_index.items() if entry["type"] == "python_task"
         }
         seen["options"] = from_environment()
-        asked = lmms_eval_documents([{"order": "1", "setting": "text"}])
-        seen["stories"] = set(asked["story"])
+        seen["stories"] = set(documents(from_environment() | {"setting": "text"})["story"])
 
     monkeypatch.setenv(METADATA, "")
     monkeypatch.setattr(lmms_eval.__main__, "cli_evaluate", evaluate)
     monkeypatch.setattr(lmms_eval.__main__, "TaskManager", TaskManager)
     words = ["--model_args", f"pretrained={MODEL},steer={seen_vector}", "--metadata", "limit=3"]
     main([*words, "--tasks", "bigtom"])
-    assert {*names(), "gridtom_order1_text"} <= seen["tasks"]
+    assert {*tasks()} <= seen["tasks"]
     assert seen["options"] == {"limit": "3", "model": MODEL, "steer": seen_vector}
     # Stories that were seen in fitting are not asked about.
     assert len(seen["stories"]) == 3 and not seen["stories"].intersection(SEEN)

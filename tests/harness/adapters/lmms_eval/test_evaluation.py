@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lmms_eval import evaluator  # noqa: E402
 from lmms_eval.tasks import TaskManager  # noqa: E402
 
 from sally_anne.core.folder import Journal  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
+from sally_anne.harness.adapters.task_files import task_files  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import ask, prompt_of  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
@@ -32,11 +32,12 @@ METRICS["2"] = METRICS["1"]
 
 
 @pytest.fixture(scope="module")
-def evaluate(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], dict[str, list[Any]]]]:
+def evaluate() -> Iterator[Callable[..., tuple[dict[str, Any], dict[str, list[Any]]]]]:
     """``evaluate(task, limit, folder, **model_args)``: results and samples of one task."""
     whole = {}
 
-    def run(task: str, limit: int, folder: Path = TASKS, **options: Any):
+    def run(task: str, limit: int, folder: Path | None = None, **options: Any):
+        folder = folder or ours
         if folder not in whole:
             whole[folder] = TaskManager(include_path=str(folder), include_defaults=False)
         found = evaluator.simple_evaluate(
@@ -51,7 +52,8 @@ def evaluate(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], dict[str, 
         assert found is not None
         return found["results"][task], found["samples"][task]
 
-    return run
+    with task_files("sally_anne.harness.adapters.lmms_eval.questions.Questions") as ours:
+        yield run
 
 
 def replies(samples: list[Any]) -> dict[str, str]:
@@ -99,37 +101,6 @@ def test_strength_zero_is_no_steering(evaluate, vectors, name: str) -> None:
     zero, said_zero = evaluate(task, 4, pretrained=name, steer=vectors[name], alpha=0)
     assert replies(said_zero) == replies(said)
     assert zero == plain
-
-
-@pytest.mark.parametrize("order", ["2", "initial"])
-def test_other_questions_score_as_in_the_harness(
-    evaluate, loaded, tmp_path: Path, order: str
-) -> None:
-    task = "gridtom_initial_text" if order == "initial" else "gridtom_order2_text"
-    count = 3 * PER_STORY[order]
-    found, samples = evaluate(task, count, pretrained="tiny-qwen2-vl")
-    config = EvalConfig(order=order, setting="text")  # type: ignore[arg-type]
-    model = SteeredModel(loaded("tiny-qwen2-vl"))
-    expected, metrics = our_own(config, model, tmp_path, count)
-    assert replies(samples) == expected and len(expected) == count
-    assert_same(found, metrics, order)
-
-
-def test_a_task_of_ones_own(evaluate, loaded, tmp_path: Path) -> None:
-    """It includes one of ours and names its own questions."""
-    (tmp_path / "mine.json").write_text(
-        json.dumps({"order": "1", "setting": "text", "style": "json", "split": "validation"})
-    )
-    (tmp_path / "mine.yaml").write_text(
-        f"include: {TASKS / 'gridtom' / 'gridtom_order1_text.yaml'}\ntask: mine\n"
-        "dataset_kwargs:\n  data_files:\n    test: mine.json\n"
-    )
-    found, samples = evaluate("mine", 4, tmp_path, pretrained="tiny-qwen2-vl")
-    # As the task that is included says; style json would get more by itself.
-    config = EvalConfig(setting="text", style="json", split="validation", max_new_tokens=16)
-    expected, metrics = our_own(config, SteeredModel(loaded("tiny-qwen2-vl")), tmp_path, 4)
-    assert replies(samples) == expected and len(expected) == 4
-    assert_same(found, metrics, "1")
 
 
 def test_choices_are_chosen_by_probability(evaluate, loaded, tmp_path: Path) -> None:

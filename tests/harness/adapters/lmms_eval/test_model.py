@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
 pytest.importorskip("lmms_eval")
-
 from lmms_eval.api.instance import Instance  # noqa: E402
 from lmms_eval.models import get_model  # noqa: E402
 
 from sally_anne.core.errors import (
     ClipError,  # noqa: E402
     HarnessError,  # noqa: E402
-    ModelError,  # noqa: E402
-    SteeringError,  # noqa: E402
 )
 from sally_anne.data.items import (
     Media,  # noqa: E402
@@ -29,21 +26,34 @@ from sally_anne.data.items import (
 )
 from sally_anne.data.media import read_clip  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import manifest  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.model import (
+    SallyAnne,  # noqa: E402
+    clip_of,  # noqa: E402
+    decoding_of,  # noqa: E402
+)
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
+
 QWEN, LLAVA = "tiny-qwen2-vl", "tiny-llava-next-video"
+
+
 TEXTS = (
     "At first the red agent is in the corridor. Question: Where is the red agent? Answer:",
     "Question: Which room is the blue agent in? Answer:",
     "There are three rooms. Question: Where is the white agent? Answer:",
 )
+
+
 # Where nothing is asked the model says many words.
 UNASKED = "the red agent and the blue agent"
+
+
 CLIPS = np.random.default_rng(0).integers(0, 256, (3, 4, 84, 84, 3), dtype=np.uint8)
+
+
 TOKENS = 6
 
 
@@ -204,47 +214,80 @@ def test_the_beginning_of_a_greedy_reply_is_greedy() -> None:
     assert [flag for _, flag in found] == [True, False, False, True]
 
 
-def test_what_is_not_offered_is_refused() -> None:
-    lm = made_by_name(QWEN)
-    with pytest.raises(HarnessError, match="generate_until_multi_round are not offered"):
-        lm.generate_until_multi_round([])
-    with pytest.raises(HarnessError, match="made, document 0: .*greedy, but temperature is 0.7"):
-        generated(lm, [[]], TEXTS[:1], temperature=0.7)
-    with pytest.raises(HarnessError, match="made, document 0: .*different sizes"):
-        wrong = [*pictures(CLIPS[0]), Image.new("RGB", (8, 8))]
-        generated(lm, [wrong], TEXTS[:1])
-    with pytest.raises(HarnessError, match="made, document 0: the continuation is empty"):
-        scored(lm, [[]], [["  "]])
-    alone = Instance("loglikelihood", ("", "red"), 0, {"task": "t", "doc_id": 0, "repeats": 1})
-    with pytest.raises(HarnessError, match="t: continuations without their question"):
-        lm.loglikelihood([alone])
+FRAMES = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 3), dtype=np.uint8)
+
+
+PICTURES = [Image.fromarray(frame) for frame in FRAMES]
+
+
+def shown(visuals, max_frames: int) -> np.ndarray:
+    """The clip of visuals that show something."""
+    clip = clip_of(visuals, max_frames)
+    assert clip is not None
+    return clip
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """Twenty frames, each lighter than the one before by ten."""
+    path = tmp_path / "film.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10, options={"qscale": "1"})
+        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuv420p"
+        for level in range(0, 200, 10):
+            picture = np.full((32, 64, 3), level, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize("visuals", [None, [], [None]])
+def test_nothing_to_see(visuals) -> None:
+    assert clip_of(visuals, 4) is None
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    "visuals",
+    [PICTURES, tuple(PICTURES), [PICTURES], list(FRAMES), [list(FRAMES)], [FRAMES], FRAMES],
+    ids=["pictures", "tuple", "list", "arrays", "list of arrays", "clip", "clip alone"],
+)
+def test_frames_of_a_task_are_taken_as_they_are(visuals) -> None:
+    """Also where there are more of them than of a film."""
+    assert np.array_equal(shown(visuals, 2), FRAMES)
+
+
+@pytest.mark.parametrize("visuals", [PICTURES[:1], PICTURES[0], [FRAMES[0]]])
+def test_a_picture_is_a_clip_of_one_frame(visuals) -> None:
+    assert np.array_equal(shown(visuals, 8), FRAMES[:1])
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("count", [1, 4, 20, 99])
+def test_frames_of_a_film_are_spread_over_it(film: Path, kind: type, count: int) -> None:
+    clip = shown([kind(film)], count)
+    assert clip.shape == (min(count, 20), 32, 64, 3)
+    levels = clip.mean((1, 2, 3))
+    if count == 1:
+        assert 90 <= levels[0] <= 110
+    else:
+        assert levels == pytest.approx(np.linspace(0, 190, len(clip)), abs=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
     [
-        ({"max_frame": 3}, HarnessError, "there is no model option 'max_frame'; there are steer"),
-        ({"max_frames": 0}, HarnessError, "max_frames must be a whole number from 1 on, is 0"),
-        ({"max_frames": 2.5}, HarnessError, "max_frames must be a whole number"),
-        (
-            {"batch_size": "auto"},
-            HarnessError,
-            "batch_size must be a whole number .*'auto'",
-        ),
-        ({"alpha": 2}, HarnessError, "alpha is the strength of a vector"),
-        ({"alpha": "strong", "steer": "x"}, HarnessError, "alpha must be a finite number"),
-        ({"alpha": float("nan"), "steer": "x"}, HarnessError, "alpha must be a finite number"),
-        ({"steer": "no-such-vector"}, SteeringError, "no-such-vector.* is missing"),
-        ({"pretrained": "no-such-model"}, ModelError, "unknown model 'no-such-model'"),
-        ({"dtype": "int7"}, ModelError, "unknown dtype 'int7'"),
+        ({"temperature": 0.2}, "greedy, but temperature is 0.2 .*temperature=0"),
+        ({"temperature": "warm"}, "temperature must be a finite number, is 'warm'"),
+        ({"do_sample": True}, "do_sample True"),
+        ({"do_sample": True, "temperature": None}, "do_sample True"),
+        ({"num_beams": 4}, "num_beams is 4"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 on, is 0"),
+        ({"max_new_tokens": "many"}, "is 'many'"),
+        ({"max_new_tokens": True}, "is True"),
+        ({"until": 5}, "until must be a string or a list of strings, is 5"),
+        ({"until": ["a", None]}, "until"),
     ],
 )
-def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        SallyAnne(**options)
-
-
-def test_a_vector_for_another_model_is_refused(vectors, tmp_path: Path) -> None:
-    other = replace(SteeringVector.load(vectors[QWEN]), n_layers=99)
-    with pytest.raises(SteeringError, match="for 99 layers.*fit it on this model"):
-        SallyAnne(pretrained=QWEN, steer=str(other.save(tmp_path)))
+def test_what_is_not_done_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        decoding_of(options)

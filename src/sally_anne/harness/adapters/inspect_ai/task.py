@@ -25,7 +25,7 @@ from sally_anne.data.items import Option, Question
 from sally_anne.harness.parse import Parser
 
 if TYPE_CHECKING:
-    from sally_anne.harness.adapters.questions import Asked
+    from sally_anne.harness.adapters.questions import TaskQuestions
 
 _FACTS = ("item_id", "split", "condition", "first")
 # Facts that logs of earlier versions lack: they are all of GridToM.
@@ -148,10 +148,9 @@ def _check_media(media: str) -> None:
 
 
 def _task(
-    asked: Asked, samples: list[Sample], name: str, setup: solver.Solver | None = None
+    asked: TaskQuestions, samples: list[Sample], name: str, setup: solver.Solver | None = None
 ) -> Task:
-    gridtom = asked.config.task == "gridtom"
-    authors = gridtom or any(metric.startswith("official_") for metric in asked.metrics)
+    authors = any(metric.startswith("official_") for metric in asked.metrics)
     unseen = asked.work.left_out
     return Task(
         dataset=MemoryDataset(samples, name=name),
@@ -192,7 +191,7 @@ def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     return [*system, model.ChatMessageUser(content=parts)]
 
 
-def sample_of(item: Question, asked: Asked, media: str | None = None) -> Sample:
+def sample_of(item: Question, asked: TaskQuestions, media: str | None = None) -> Sample:
     """An item as a sample; without ``media``, :func:`shown` gives its messages as it is asked."""
     return Sample(
         id=item.item_id,
@@ -208,6 +207,7 @@ def sample_of(item: Question, asked: Asked, media: str | None = None) -> Sample:
             "task": asked.config.task,
             "breakdowns": list(asked.work.breakdowns),
             "cells": list(asked.work.cells),
+            "beliefs": asked.work.beliefs,
         },
     )
 
@@ -230,11 +230,7 @@ def item_of(metadata: Mapping[str, Any]) -> Question:
 
 def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     """The harness's metrics by name; those that have no items are left out."""
-    import pandas as pd
-
-    from sally_anne.harness.adapters.questions import figures, named
-    from sally_anne.harness.score import accuracy, belief_metrics
-    from sally_anne.harness.score import scores as read_by
+    from sally_anne.harness.adapters.questions import figures
 
     times: Counter[str] = Counter()
     rows, facts = [], {}
@@ -256,11 +252,8 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
         rows.append(row | {"robust_correct": right, "robust_invalid": invalid})
     if not rows:
         return {}
-    if facts.get("task", "gridtom") == "gridtom":
-        measured = belief_metrics if all(row["condition"] for row in rows) else accuracy
-        table = read_by(pd.DataFrame(rows), "robust")
-        return named(asdict(measured(table, bootstrap=1)))  # type: ignore[operator]
-    return figures(rows, "robust", facts["breakdowns"], facts["cells"])
+    kinds = facts["breakdowns"], facts["cells"], facts["beliefs"]
+    return figures(rows, "robust", *kinds)
 
 
 @scorer.metric(scores="unreduced")

@@ -1,16 +1,22 @@
-"""Steered models in EleutherAI's lm-eval (0.4.13), and our tasks; those of GridToM in ``TASKS``.
+"""Steered models in EleutherAI's lm-eval (0.4.13), and our tasks.
 
 Importing this package registers the model ``sally-anne``; ``sally-anne lm-eval`` is ``lm_eval``
-with it and the tasks of all benchmarks, beside those of the user's own ``--include_path``.
+with it and the tasks of all benchmarks, besides those of the user's own ``--include_path``.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from sally_anne.core.console import plain_errors
+from sally_anne.harness.adapters.task_files import task_files, tasks
 
 NAME = "sally-anne"
-TASKS = Path(__file__).parent / "tasks"
 
 
 def register() -> None:
@@ -26,3 +32,46 @@ def register() -> None:
 
 if find_spec("lm_eval") is not None:
     register()
+
+
+# What lm-eval says of our tasks at each run, and is as it should be: their number of stories may be
+# set by --metadata, and a question is of TB or of FB.
+_MEANT = {
+    "lm_eval.api.task": "Custom kwargs can be passed",
+    "lm_eval.evaluator_utils": "not scored on the same number of documents",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """``sally-anne lm-eval``: lm-eval's own command line, with our model and tasks."""
+    if find_spec("lm_eval") is None:
+        sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
+    from lm_eval.__main__ import cli_evaluate
+
+    if arguments is not None:
+        sys.argv = ["sally-anne lm-eval", *arguments]
+    ours = ("gridtom", *tasks())
+
+    def unexpected(record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        return not (_MEANT[record.name] in said and any(name in said for name in ours))
+
+    for name in _MEANT:
+        logging.getLogger(name).addFilter(unexpected)
+    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
+        _with_tasks(files)
+        cli_evaluate()
+
+
+def _with_tasks(ours: Path) -> None:
+    """Every search for tasks finds ours, too; a user's own of the same name go before."""
+    import lm_eval.tasks
+
+    manager: Any = lm_eval.tasks.TaskManager
+
+    def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
+        several = isinstance(include_path, (list, tuple))
+        own = list(include_path) if several else [include_path] if include_path else []
+        return manager(*args, include_path=[ours, *own], **kwargs)
+
+    lm_eval.tasks.TaskManager = with_ours  # type: ignore[assignment,misc]

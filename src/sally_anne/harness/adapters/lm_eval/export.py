@@ -77,7 +77,7 @@ def steer_config(
     if vector.positions != ALL and not all_positions:
         raise HarnessError(
             f"the vector was made for positions {vector.positions!r}, and lm-eval's `steered` adds "
-            "at all of them; say --all-positions if that is wanted"
+            "at all of them; say --all-positions to allow that"
         )
     geometry = vector.check(model)
     delta = vector.delta(alpha)

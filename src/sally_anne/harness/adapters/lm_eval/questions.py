@@ -31,8 +31,8 @@ class Questions(questions.Questions, ConfigurableTask):
     def results(self) -> Callable[..., dict[str, Any]]:
         return _results
 
-    def aggregation_of(self, metric: str, parser: str) -> Any:
-        found = super().aggregation_of(metric, parser)
+    def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
+        found = super().aggregation_of(metric, parser, beliefs)
         # lm-eval has a standard error for its own mean.
         return "mean" if found is mean else found
 

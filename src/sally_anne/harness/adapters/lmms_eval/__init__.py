@@ -1,15 +1,22 @@
 """Plug-in for lmms-eval: the model ``sally_anne``, found by its entry point, and our tasks.
 
-GridToM's are in ``TASKS`` for ``--include_path``; ``sally-anne lmms-eval`` is lmms-eval with these
-and all other benchmarks. They work with the other models of lmms-eval, too.
+``sally-anne lmms-eval`` is lmms-eval with them; they work with its other models, too.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
-TASKS = Path(__file__).parent / "tasks"
+from sally_anne.core.console import plain_errors
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.task_files import task_files
+
 NAME = "sally_anne"
 
 
@@ -22,3 +29,54 @@ def manifest() -> Any:
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return ModelManifest(NAME, simple_class_path=f"{__name__}.model.SallyAnne")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """``sally-anne lmms-eval``: lmms-eval's own command line, with our tasks and their options.
+
+    ``--metadata name=value ...`` says, as to lm-eval, what the tasks ask; a vector and a model that
+    ``--model_args`` name are known to them as well.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    finder = argparse.ArgumentParser(
+        prog="sally-anne lmms-eval",
+        description="lmms-eval with steered models and our tasks.",
+        epilog="All other options are lmms-eval's: python -m lmms_eval --help.",
+        allow_abbrev=False,
+    )
+    finder.add_argument(
+        "--metadata", nargs="+", default=[], metavar="NAME=VALUE", help="what our tasks ask"
+    )
+    found, rest = finder.parse_known_args(words)
+    finder.add_argument("--model_args", default="")
+    model_args = finder.parse_known_args(words)[0].model_args
+    if find_spec("lmms_eval") is None:
+        sys.exit("error: lmms-eval is not installed: pip install 'sally-anne[lmms-eval]'")
+    # Heavy libraries are imported here, so that --help answers at once.
+    import lmms_eval.__main__ as theirs
+    from lmms_eval.utils import simple_parse_args_string
+
+    from sally_anne.harness.adapters.questions import METADATA
+
+    manager: Any = theirs.TaskManager
+
+    def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
+        # The first of a name stands: a user's own.
+        own = [include_path] if isinstance(include_path, str) else list(include_path or ())
+        return manager(*args, include_path=[*own, str(files)], **kwargs)
+
+    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
+        os.environ[METADATA] = json.dumps(
+            simple_parse_args_string(model_args) | _options(found.metadata)
+        )
+        theirs.TaskManager = with_ours
+        sys.argv = ["sally-anne lmms-eval", *rest]
+        theirs.cli_evaluate()
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """``name=value`` each."""
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    if wrong := [word for word in words if "=" not in word]:
+        raise HarnessError(f"--metadata {wrong[0]}: write name=value")
+    return found

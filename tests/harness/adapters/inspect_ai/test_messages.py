@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 
 inspect_ai = pytest.importorskip("inspect_ai")
-
+pytest.importorskip("inspect_ai")
 from inspect_ai.model import (  # noqa: E402
     ChatMessage,
     ChatMessageAssistant,
     ChatMessageSystem,
-    ChatMessageTool,
     ChatMessageUser,
-    ContentAudio,
     ContentImage,
     ContentText,
     ContentVideo,
 )
-from inspect_ai.tool import ToolCall  # noqa: E402
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import messages  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.messages import (  # noqa: E402
     picture_uris,
     prompt_of,
@@ -32,10 +35,19 @@ from sally_anne.models.prompts import reply_prompt  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
+
 ASKED = "Where is the red agent?"
+
+
 FRAMES = np.random.default_rng(1).integers(0, 256, (3, 28, 28, 3), dtype=np.uint8)
+
+
 FILM = ContentVideo(video=video_uri(FRAMES), format="mov")
+
+
 PICTURES = [ContentImage(image=uri) for uri in picture_uris(FRAMES)]
+
+
 TEXT = ContentText(text=ASKED)
 
 
@@ -55,11 +67,6 @@ def test_film_and_pictures_are_one_clip(loaded: LoadedModel, shown) -> None:
     prompt = prompt_of(loaded, [user(*shown, TEXT)])
     assert prompt.text == reply_prompt(loaded, ASKED, video=True)
     assert prompt.clip is not None and np.array_equal(prompt.clip, FRAMES)
-
-
-def test_fewer_frames_on_request(loaded: LoadedModel) -> None:
-    prompt = prompt_of(loaded, [user(FILM, TEXT)], frames=2)
-    assert prompt.clip is not None and np.array_equal(prompt.clip, FRAMES[[0, 2]])
 
 
 def test_all_turns_are_in_the_prompt(loaded: LoadedModel) -> None:
@@ -83,36 +90,58 @@ def test_all_turns_are_in_the_prompt(loaded: LoadedModel) -> None:
     assert prompt.text.endswith(opened)
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
-        ([], "the last message"),
-        ([ChatMessageUser(content="a"), ChatMessageAssistant(content="b")], "the last message"),
-        ([user(FILM, TEXT, FILM)], "one clip at most, got 2"),
-        ([user(FILM, TEXT), ChatMessageAssistant(content="b"), user(FILM, TEXT)], "one clip"),
-        ([user(PICTURES[0], TEXT, PICTURES[1])], "without text between"),
-        ([ChatMessageSystem(content=[FILM]), user(TEXT)], "message 1: pictures and videos"),
-        ([ChatMessageTool(content="x", tool_call_id="1"), user(TEXT)], "message 1: .* no tool"),
-        (
-            [
-                ChatMessageAssistant(
-                    content="", tool_calls=[ToolCall(id="1", function="f", arguments={})]
-                ),
-                user(TEXT),
-            ],
-            "message 1: the model calls no tools",
-        ),
-        ([user(ContentAudio(audio="a.wav", format="wav"), TEXT)], "message 1: .* no audio"),
-        ([user(ContentVideo(video="none.mp4", format="mp4"), TEXT)], "'none.mp4': not readable"),
-    ],
-)
-def test_what_the_model_cannot_be_given(loaded: LoadedModel, messages, message: str) -> None:
-    with pytest.raises(HarnessError, match=message):
-        prompt_of(loaded, messages)
-
-
 def test_the_users_text_makes_no_place_for_frames(loaded: LoadedModel) -> None:
     for mark in (loaded.processor.video_token, loaded.processor.image_token):
         prompt = prompt_of(loaded, [ChatMessageUser(content=f"What does {mark} mean?")])
         assert mark not in prompt.text and prompt.whole
         assert prompt.text.replace(BREAK, "").count(f"What does {mark} mean?") == 1
+
+
+@pytest.fixture
+def frames() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (5, 21, 34, 3), dtype=np.uint8)
+
+
+def decoded(uri: str) -> bytes:
+    return base64.b64decode(uri.partition(",")[2])
+
+
+def test_a_film_keeps_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
+    uri = messages.video_uri(frames)
+    assert uri.startswith("data:video/quicktime;base64,")
+    assert np.array_equal(messages.video(uri), frames)
+    (tmp_path / "film.mov").write_bytes(decoded(uri))
+    assert np.array_equal(messages.video(str(tmp_path / "film.mov")), frames)
+
+
+def test_frames_are_spread_from_first_to_last(frames: np.ndarray) -> None:
+    uri = messages.video_uri(frames)
+    assert np.array_equal(messages.video(uri, 3), frames[[0, 2, 4]])
+    assert np.array_equal(messages.video(uri, 1), frames[:1])
+    assert np.array_equal(messages.video(uri, 9), frames)
+
+
+@pytest.mark.parametrize("read", [messages.picture, messages.video])
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nowhere.bin", "'nowhere.bin': not readable"),
+        ("a\0b", "not readable"),
+        ("https://example.org/a.mp4", "nothing is downloaded"),
+        ("data:video/mp4,abc", "not in base64"),
+        ("data:video/mp4;base64", "not in base64"),
+        ("data:video/mp4;base64,a?", "broken base64"),
+        ("data:video/mp4;base64,", "not readable"),
+        ("data:video/mp4;base64,AAAA", "not readable"),
+    ],
+)
+def test_what_is_broken_is_named(read, reference: str, message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        read(reference)
+
+
+def test_a_picture_of_another_format_is_refused() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(file, "EPS")
+    with pytest.raises(HarnessError, match="PNG or JPEG or WEBP"):
+        messages.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")
