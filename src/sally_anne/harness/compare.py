@@ -230,12 +230,12 @@ def compare(shared: Shared, read_by: Sequence[str]) -> pd.DataFrame:
                     if measure == "invalid" and number:  # counted once, over all items
                         continue
                     named = {"kind": part.kind, "value": part.value, "measure": measure}
-                    row = about | named | {"n": one.difference.n}
+                    row = about | named | {"n": one["difference"].n}
                     for name in ESTIMATES:
                         for end in ENDS:
                             key = name if end == "value" else f"{name}_{end}"
-                            row[key] = getattr(getattr(one, name), end)
-                    row |= {n: getattr(one, n) for n in ("only_first", "only_second", "p")}
+                            row[key] = getattr(one[name], end)
+                    row |= {n: one[n] for n in ("only_first", "only_second", "p")}
                     rows.append(row | {"items": part_name(**named)})
     return pd.DataFrame(rows)
 

@@ -69,22 +69,6 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """One measure of two runs on the same items, and their difference, the second minus the first.
-
-    ``only_first`` and ``only_second`` count what only one of them has (items that are right, for
-    Both pairs, for invalid items without an answer); ``p`` is McNemar's.
-    """
-
-    first: Estimate
-    second: Estimate
-    difference: Estimate
-    only_first: int
-    only_second: int
-    p: float
-
-
-@dataclass(frozen=True)
 class Part:
     """Scores of some items, of which figures are reported.
 
@@ -333,11 +317,13 @@ def paired(
     beliefs: bool,
     unit: Unit | None = None,
     **resampling: Unpack[Resampling],
-) -> dict[str, Paired]:
+) -> dict[str, dict[str, Any]]:
     """Each measure of two score tables of the same items, and the difference, b minus a.
 
     Measures are those of :func:`belief_metrics` where ``beliefs``, else of :func:`accuracy`, each
-    with the interval that these give; each resample takes the same groups for both.
+    with the interval that these give; each resample takes the same groups for both. Each has the
+    estimates ``first``, ``second`` and ``difference``, in how many items (for Both pairs) only one
+    of the two has it (``only_first``, ``only_second``), and the ``p`` of :func:`mcnemar`.
     """
     before, after = _measures(a, beliefs, unit), _measures(b, beliefs, unit)
     names = ["item_id", "story", *(["condition"] if beliefs else [])]
@@ -345,11 +331,14 @@ def paired(
     if not left.equals(right):
         raise HarnessError("the two tables are not of the same items, stories and conditions")
     gains = {name: (after[name][0] - values, group) for name, (values, group) in before.items()}
-    first, second, difference = (_estimates(g, **resampling) for g in (before, after, gains))
-    return {
-        name: Paired(first[name], second[name], difference[name], *mcnemar(gain))
-        for name, (gain, _) in gains.items()
-    }
+    three = {"first": before, "second": after, "difference": gains}
+    estimates = {which: _estimates(grouped, **resampling) for which, grouped in three.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for name, (gain, _) in gains.items():
+        lost, won, p = mcnemar(gain)
+        found[name] = {which: each[name] for which, each in estimates.items()}
+        found[name] |= {"only_first": lost, "only_second": won, "p": p}
+    return found
 
 
 def paired_difference(
@@ -357,7 +346,7 @@ def paired_difference(
 ) -> dict[str, Estimate]:
     """How much better ``b`` (e.g. steered) is than ``a`` on the same items, in TB, FB and Both."""
     found = paired(a, b, beliefs=True, **resampling)
-    return {name: one.difference for name, one in found.items() if name != "invalid"}
+    return {name: one["difference"] for name, one in found.items() if name != "invalid"}
 
 
 def paired_accuracy(
@@ -365,7 +354,7 @@ def paired_accuracy(
 ) -> dict[str, Estimate]:
     """How much more often ``b`` is right (``overall``) and ``invalid`` than ``a``."""
     found = paired(a, b, beliefs=False, **resampling)
-    return {name: one.difference for name, one in found.items()}
+    return {name: one["difference"] for name, one in found.items()}
 
 
 def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
@@ -385,7 +374,7 @@ def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
 
     In second order two pairs share a story, which the test takes as independent.
     """
-    return paired(a, b, beliefs=True, bootstrap=1)["Both"].p
+    return paired(a, b, beliefs=True, bootstrap=1)["Both"]["p"]
 
 
 def _in_order(items: pd.DataFrame) -> pd.DataFrame:
