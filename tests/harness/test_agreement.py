@@ -79,11 +79,6 @@ def test_intervals_are_over_stories() -> None:
     assert apart["agreement_low"] == pytest.approx(0.745, abs=0.02)
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
-    one, two = judged([T, F, T, F, F], [0, 0, 1, 1, 2]), human([T, T, T, F, F])
-    assert agreement(one, two) == agreement(one[::-1], two.sample(frac=1, random_state=3))
-
-
 def test_items_that_nobody_judged() -> None:
     with pytest.raises(HarnessError):
         agreement(judged([T, F]), human([T, F]).assign(item_id=["x", "y"]))

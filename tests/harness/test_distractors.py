@@ -48,11 +48,6 @@ def test_always_right_is_biased() -> None:
     assert verdict(by_text("joy"), exact=True) == Verdict(24, 24, 0, True, 1.0)
 
 
-def test_always_wrong_is_not() -> None:
-    assert verdict(by_text("fear")) == Verdict(6, 0, 0, False)
-    assert verdict(by_text("fear"), exact=True) == Verdict(24, 0, 0, False, 0.0)
-
-
 def test_no_choice_is_no_right_answer() -> None:
     assert verdict(lambda question, options: None) == Verdict(6, 0, 6, False)
 
@@ -116,15 +111,6 @@ def test_draws_depend_on_the_seed_alone_and_are_fair() -> None:
     # 24,000 draws: 1,000 expected of each, standard deviation 31.
     assert all(abs(count - 1000) < 150 for count in drawn.values())
     assert any(len(set(orders_of(4, 6, n, False))) < 6 for n in range(50))
-
-
-def test_reordered() -> None:
-    assert reordered(OPTIONS, (2, 0, 3, 1)) == (
-        Option("A", "joy"),
-        Option("B", "hope"),
-        Option("C", "spite"),
-        Option("D", "fear"),
-    )
 
 
 def record(name: str, texts: list[str], ability: str) -> dict[str, object]:
@@ -199,30 +185,6 @@ def test_answers_are_those_of_highest_probability(config: DistractorConfig) -> N
             right += order[LABELS.index(line["label"])] == "A"
     assert table.loc[0, "right"] == right
     assert table.loc[0, "chosen"] == answers["x ABCD"]["label"]
-
-
-@pytest.mark.integration
-def test_a_right_model_is_told_from_one_that_likes_a_place(
-    config: DistractorConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def knows(self, prompts, options):
-        # Each label's line in the prompt says what it stands for.
-        return [
-            [-float("red" not in p.text.split(f"{label}. ")[1].split("\n")[0]) for label in labels]
-            for p, labels in zip(prompts, options, strict=True)
-        ]
-
-    monkeypatch.setattr(SteeredModel, "option_log_probs", knows)
-    table, _ = check(config)
-    # The red room is right in x, and wrong in yy.
-    assert list(table["right"]) == [6, 0] and list(table["biased"]) == [True, False]
-    assert list(table["correct"]) == [True, False]
-    first = replace(config, out=config.folder.with_name("first"), exact=True)
-    monkeypatch.setattr(
-        SteeredModel, "option_log_probs", lambda self, p, o: [[0.0, -1, -1, -1] for _ in p]
-    )
-    table, _ = check(first)
-    assert list(table["right"]) == [6, 6] and not table["biased"].any()
 
 
 @pytest.mark.integration

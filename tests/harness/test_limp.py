@@ -26,7 +26,6 @@ from sally_anne.harness.limp import (
     agreement_shares,
     by_model,
     by_rules,
-    choose_all,
     from_json,
     gather,
     gather_all,
@@ -39,13 +38,11 @@ from sally_anne.harness.limp import (
     steps,
     to_json,
 )
-from sally_anne.harness.planning import posterior_of_judgements
 from tests.harness.scripted import (
     WHO,
     ScriptedLikelihood,
     ScriptedWriter,
     goal,
-    logs,
     question,
     social,
 )
@@ -387,23 +384,3 @@ def test_utterances_with_and_without_the_goal_that_is_believed(with_goal: bool) 
     acting = Episode({"Dee": Person(("leaves",)), "Cy": Person()})
     (step,) = steps(acting.person("Dee"))
     assert "to wear a hat" in judge_step(step, mind, WHO, acting, with_goal)
-
-
-def test_the_model_has_the_last_word(tmp_path: Path) -> None:
-    items = [social(), social("least", "A", "2"), social(number="3")]
-    judged = {"A": logs((0.2, 0.8)), "B": logs((0.6, 0.4)), "C": logs((0.2, 0.8))}
-    answers = [{"judged": judged}, {"judged": judged}, {"problem": "?"}]
-    asked: list[str] = []
-
-    def write(prompt: str) -> str:
-        asked.append(prompt)
-        return "B" if "MOST" in prompt else "Either A or C."
-
-    with Journal(tmp_path / "c.jsonl", {}) as journal:
-        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
-        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
-    # Once each, and not where nothing was judged.
-    assert len(asked) == 2
-    assert "A. When giving information, Dee has been trying to help" in asked[0]
-    assert [f"{p:.4f}" in asked[0] for p in (0.2, 0.6)] == [True, True]
-    assert posterior_of_judgements(judged).choose("most") == "B"

@@ -18,7 +18,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.limp import from_json, read_entries
 from sally_anne.harness.limp import run as work
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning import judge_likely, posterior_of_judgements
+from sally_anne.harness.planning import judge_likely
 from sally_anne.harness.planning_config import LimpConfig
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -119,19 +119,6 @@ def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> 
     # A run's episodes serve another run as they are.
     episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
     assert episodes["4005"].person("Dee").utterances == ("It lies on the bed.",)
-
-
-def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> None:
-    table = run(replace(config, parsed=parsed), loaded)
-    assert (table["problem"] == "").all()
-    assert list(table["steps"]) == [2, 2, 1, 1]
-    lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
-    for row, record in zip(table.itertuples(), map(json.loads, lines), strict=True):
-        judged = {k: [(p, q) for p, q in pairs] for k, pairs in record["judged"].items()}
-        assert len({pair for pairs in judged.values() for pair in pairs}) > 1
-        found = posterior_of_judgements(judged)
-        labels = [None if pd.isna(x) else x for x in (row.log_label, row.official_label)]
-        assert labels == [found.choose(row.polarity), found.choose(row.polarity, "official")]
 
 
 def test_likelihoods_are_the_models_own(loaded) -> None:
