@@ -25,9 +25,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.files import write_atomic
-from sally_anne.data.gridtom.plot import PLOTS
+from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Perspective
 from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, FolderVideo, open_stories
-from sally_anne.data.gridtom.render import FPS, HEIGHT, PERSPECTIVES, WIDTH, Perspective, key_frames
+from sally_anne.data.gridtom.render import FPS, HEIGHT, WIDTH, key_frames
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import (
     BeliefCase,
@@ -100,11 +100,6 @@ def seen_by(case: BeliefCase) -> list[Perspective]:
     ]
 
 
-def condition_of(case: BeliefCase) -> str:
-    """TB or FB; of second order first/second."""
-    return case.first if case.second is None else f"{case.first}/{case.second}"
-
-
 def story_figure(record: StoryRecord, case: BeliefCase, source: str) -> Figure:
     """The strip: rows of frames with captions, beliefs, and the question below."""
     ticks = key_frames(case.nodes)
@@ -154,7 +149,7 @@ def story_figure(record: StoryRecord, case: BeliefCase, source: str) -> Figure:
     )
     letters = round(TEXT / LETTER / size)
     write(left + across + 0.12, beliefs, textwrap.fill(f"Initial beliefs: {initial}", letters))
-    parts = [f"order {case.order}", f"belief {condition_of(case)}"]
+    parts = [f"order {case.order}", f"belief {case.condition}"]
     parts += [record.map] if record.map else []
     parts += ["the participant returns"] if record.plot == "return" else []
     a, b = record.cast[:2]
@@ -203,7 +198,7 @@ def _question(record: StoryRecord, case: BeliefCase, letters: int) -> str:
         f"Choose one: {' or '.join(question.options)}. Right: {question.answer}.",
     ]
     for sample in build([record], {record.index: "test"}, case.order, "matched", "text"):
-        if sample.tags["condition"] == condition_of(case):
+        if sample.tags["condition"] == case.condition:
             labels = ", ".join(
                 f"{style.symbol(label)} {str(value).lower()}"
                 for label, value in sample.labels.items()
@@ -262,7 +257,7 @@ def _film_frame(
     pen = ImageDraw.Draw(picture)
     passed = max(n for n, node in enumerate(case.nodes) if node <= tick or n == 0)
     stage = max(1, sum(tick > node for node in case.nodes[:3]))
-    text = f"story {record.index}, {condition_of(case)}: frame {tick} of {case.length - 1}"
+    text = f"story {record.index}, {case.condition}: frame {tick} of {case.length - 1}"
     below = f"below: beliefs at frame {case.nodes[passed]}"
     pen.text((GAP, 4), f"{text}, stage {stage}; {below}", "black", font)
     for place, (name, frames) in enumerate(views.items()):

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sally_anne.data.gridtom.narration import caption, environment, initial_environment
-from sally_anne.data.gridtom.render import CLIP_SHAPE, Perspective
+from sally_anne.data.gridtom.plot import Perspective
+from sally_anne.data.gridtom.render import CLIP_SHAPE
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.documents import (

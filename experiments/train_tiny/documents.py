@@ -24,7 +24,6 @@ from sally_anne.data.gridtom.narration import (
     second_order,
 )
 from sally_anne.data.gridtom.plot import Condition, Plot
-from sally_anne.data.gridtom.stories import beliefs
 from sally_anne.data.gridtom.world import COLOURS
 
 
@@ -101,12 +100,12 @@ class Scene(NamedTuple):
     @property
     def believed(self) -> str:
         """Room in which the protagonist believes the participant is."""
-        return beliefs(*self[:3])[1]
+        return self.cast.beliefs(self.first, self.second)[1]
 
     @property
     def thought(self) -> str:
         """Room in which the participant thinks the protagonist believes it is."""
-        return beliefs(*self[:3])[2]
+        return self.cast.beliefs(self.first, self.second)[2]
 
 
 def random_scene(rng: random.Random, second_order_share: float, returning: float = 0.0) -> Scene:

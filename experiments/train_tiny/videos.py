@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sally_anne.data.gridtom.plot import Staging, Trace, play
-from sally_anne.data.gridtom.render import Perspective, key_frames, render
+from sally_anne.data.gridtom.plot import Perspective, Story, Trace, play
+from sally_anne.data.gridtom.render import key_frames, render
 from sally_anne.data.gridtom.world import (
     COLOURS,
     COLUMNS,
@@ -61,7 +61,7 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
     """Play ``scene`` on a random map from random starts."""
     layout = rng.choice(maps)
     order = rng.sample(range(3), 3)
-    staging = Staging(
+    story = Story(
         layout,
         scene.cast,
         (order[0], order[1], order[2]),
@@ -69,7 +69,7 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
         (rng.randrange(4), rng.randrange(4)),
         scene.plot,
     )
-    return play(staging, scene.first, scene.second or "TB")
+    return play(story, scene.first, scene.second)
 
 
 class VideoData:
@@ -177,8 +177,8 @@ _ALIGNMENT = 5.0
 
 def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
     """What each cell of the seven key frames shows: ``[7, 10, 7, CLASSES]`` of 0 and 1."""
-    layout = trace.staging.layout
-    colours = {room: trace.staging.colours[2 + i] for i, room in enumerate(trace.staging.order)}
+    layout = trace.story.layout
+    colours = {room: trace.story.cast[2 + i] for i, room in enumerate(trace.story.order)}
     ticks = key_frames(trace.nodes)
     out = torch.zeros(len(ticks), ROWS, COLUMNS, CLASSES)
     for f, tick in enumerate(ticks):
@@ -198,7 +198,7 @@ def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
                     kind = 1 if state.open_doors[DOOR_MARKS.index(mark)] else 2
                 room = (DOOR_MARKS if kind else ROOM_MARKS).index(mark)
                 out[f, y, x, kind * _N + COLOURS.index(colours[room])] = 1
-        for name, colour in zip(state.agents, trace.staging.colours, strict=False):
+        for name, colour in zip(state.agents, trace.story.cast, strict=False):
             x, y = state.agents[name][0]
             if seen is None or (x, y) in seen:
                 out[f, y, x, 3 * _N + COLOURS.index(colour)] = 1

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image
 
-from sally_anne.core.errors import ClipError, MediaError
+from sally_anne.core.errors import ClipError
 from sally_anne.data.gridtom.release import FolderVideo
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import (
@@ -368,5 +368,5 @@ def test_a_picture_is_read_by_no_other_program(
         read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
-    with pytest.raises(MediaError):
+    with pytest.raises(ClipError):
         FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sally_anne.data.gridtom.plot import PLOTS
-from sally_anne.data.gridtom.render import PERSPECTIVES
-from sally_anne.data.gridtom.stories import VERSIONS, beliefs, beliefs_at_nodes, generated, story_of
+from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, play
+from sally_anne.data.gridtom.stories import VERSIONS, beliefs_at_nodes, generated, story_of
 from sally_anne.figures import story, style
 from sally_anne.figures.config import StoryConfig
 from sally_anne.figures.story import FOOT, GAP, HEAD, film
@@ -44,12 +43,12 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
     """Walked through tick by tick: who last saw whom where, by the rule of section 3."""
     record = STORIES.story(index)
     for first, second in VERSIONS:
-        trace = story_of(2025, index).play(first, second or "TB")
-        layout, own = trace.staging.layout, trace.staging.order[1]
+        trace = play(story_of(2025, index), first, second)
+        layout, own = trace.story.layout, trace.story.order[1]
         seen = thought = trace.states[0].agents["participant"][0]
         door, known = None, {}
 
-        def name(cell, layout=layout, rooms=trace.staging.rooms) -> str:
+        def name(cell, layout=layout, rooms=trace.story.rooms) -> str:
             room = layout.room_of(cell)
             return "corridor" if room is None else rooms[room]
 
@@ -69,8 +68,8 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
 
 def test_masked_cells_are_grey_pixel_for_pixel_and_all_else_is_as_from_above() -> None:
     figure, _, case = pictured(17, "FB")
-    trace = story_of(2025, 17).play("FB")
-    layout, masked = trace.staging.layout, 0
+    trace = play(story_of(2025, 17), "FB")
+    layout, masked = trace.story.layout, 0
     shown = {a.get_label(): np.asarray(a.images[0].get_array()) for a in figure.axes if a.images}
     assert len(shown) == 3 * 7
     for label, image in shown.items():
@@ -94,7 +93,7 @@ def test_the_rows_of_beliefs_are_those_of_the_record(first, second) -> None:
     figure, record, case = pictured(100, *([first, second] if second else [first]))
     table = story.story_table(record, case)
     assert list(table["frame"]) == list(case.nodes)
-    end = beliefs(record.cast, first, second)
+    end = record.cast.beliefs(first, second)
     assert tuple(table.iloc[-1][["reality", "protagonist", "participant"]]) == end
     panel = next(axis for axis in figure.axes if not axis.images)
     written = [text.get_text() for text in panel.texts]

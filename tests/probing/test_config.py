@@ -18,7 +18,7 @@ from sally_anne.probing import sources
 from sally_anne.probing.config import ProbeConfig, Site
 from sally_anne.probing.pipeline import run
 
-# Of stories that all say something else; see tests/data/gridtom/test_splits.py for pairs.
+# Of stories that all say something else; see tests/data/gridtom/test_samples.py for pairs.
 FULL = {"test": 500, "train": 96, "validation": 48}
 DEFAULT_FOLDER = "runs/tiny-qwen2-vl-order1-matched-multimodal-head_out"
 

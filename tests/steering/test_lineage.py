@@ -39,7 +39,7 @@ class Data:
 
         def identity(index: int):
             story = seeded_stories(self.seed)[numbers[index]]
-            name = story.staging.layout.name if self.named else None
+            name = story.layout.name if self.named else None
             return identity_of(index, story.cast, story.rooms, name)
 
         return StorySet(

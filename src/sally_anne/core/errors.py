@@ -107,14 +107,6 @@ class ClipError(BenchmarkError):
     """A video or frame is missing, damaged, or shorter than what is asked of it."""
 
 
-class MapError(BenchmarkError):
-    """A map breaks a rule of its layout."""
-
-
-class MediaError(BenchmarkError):
-    """A frame or video is missing, truncated or of the wrong size."""
-
-
 # Work.
 
 

@@ -171,10 +171,7 @@ def choose_stories(
     say, see :mod:`sally_anne.data.samples`.
     """
     split = "test" if config.split == "auto" else config.split
-    if split == samples.PUBLISHED:
-        members = samples.published(stories)
-    else:
-        members = samples.members(stories, split, config.split_seed)
+    members = samples.members(stories, split, config.split_seed)
     if not members:
         raise HarnessError(samples.why_none(stories, split))
     left = [i for i in members if stories.identity(i).content not in seen]
@@ -251,7 +248,7 @@ def items(
 def _belief(
     record: StoryRecord, case: BeliefCase, split: str, how: Wording, real: bool
 ) -> Question:
-    name = case.first if case.order == 1 else f"{case.first}/{case.second}"
+    name = case.condition
     if real:
         case, name = replace(case, question=reality(case.cast)), f"reality/{name}"
     item_id = f"{record.group}/{name}"

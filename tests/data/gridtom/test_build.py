@@ -1,23 +1,45 @@
-"""The build: interrupted, resumed, refused; and the whole benchmark checked."""
+"""The build, interrupted, resumed and refused; an export reads back as the generated stories."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
+from PIL import Image
 
 from sally_anne.cli import main
-from sally_anne.core.errors import RecordError
-from sally_anne.data.gridtom.build import BuildConfig, build
-from sally_anne.data.gridtom.release import load
+from sally_anne.core.errors import BenchmarkError, ClipError, FolderError, RecordError
+from sally_anne.data.gridtom.build import BuildConfig, build, claimed_build
+from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS
+from sally_anne.data.gridtom.release import load, open_stories
+from sally_anne.data.gridtom.stories import RETURNING, generated
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[3]
+VERSIONS = ("TrueBelief", "FalseBelief")
+VIEWS = ("full", "protagonist_pov", "participant_pov")
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted export of the first four stories, which tests must not change."""
+    out = tmp_path_factory.mktemp("export") / "data"
+    build(BuildConfig(out=out, stories=4, workers=1))
+    return out
+
+
+@pytest.fixture
+def copied(export: Path, tmp_path: Path) -> Path:
+    """A copy of the export that a test may damage."""
+    return Path(shutil.copytree(export, tmp_path / "data"))
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -49,7 +71,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     before = finished(out)
     assert 2 <= len(before) < 6
     assert not (out / "info.json").exists()
-    with pytest.raises(RecordError, match="the build was not finished"):
+    with pytest.raises(RecordError, match="not finished"):
         load(out)
 
     build(BuildConfig(out=out, stories=6, workers=1))
@@ -60,25 +82,197 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert tree(out) == tree(whole)
 
 
-def test_a_damaged_story_is_built_again(export: Path, tmp_path: Path) -> None:
-    import shutil
+def test_a_damaged_story_is_built_again(export: Path, copied: Path) -> None:
+    (copied / "1" / "TrueBelief" / "full" / "3.png").unlink()
+    (copied / "2" / "FalseBelief" / "full" / "3.png").write_bytes(b"half")
+    untouched = finished(copied)["0"]
+    build(BuildConfig(out=copied, stories=4, workers=1))
+    assert tree(copied) == tree(export)
+    assert finished(copied)["0"] == untouched
 
-    out = Path(shutil.copytree(export, tmp_path / "data"))
-    (out / "1" / "TrueBelief" / "full" / "3.png").unlink()
-    (out / "2" / "FalseBelief" / "full" / "3.png").write_bytes(b"half")
-    untouched = finished(out)["0"]
-    build(BuildConfig(out=out, stories=4, workers=1))
-    assert tree(out) == tree(export)
-    assert finished(out)["0"] == untouched
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"stories": 5}, {"metadata_only": True}])
+def test_other_options_are_refused_and_change_nothing(export: Path, change) -> None:
+    before = (export / "info.json").stat().st_mtime_ns
+    with pytest.raises(BenchmarkError):
+        build(BuildConfig(**{"out": export, "stories": 4, "workers": 1, **change}))
+    assert (export / "info.json").stat().st_mtime_ns == before
+
+
+def test_other_folders_and_a_second_build_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(FolderError):
+        build(BuildConfig(out=tmp_path, stories=1, metadata_only=True))
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+    out = tmp_path / "data"
+    with (
+        claimed_build(out, {"seed": 1}),
+        pytest.raises(FolderError),
+        claimed_build(out, {"seed": 1}),
+    ):
+        pass
+    assert [p.name for p in out.iterdir()] == ["build.json"]
+
+
+@pytest.mark.parametrize("number", ["0", "649"])
+def test_more_stories_than_there_are_and_none_are_refused(number: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["build", "--stories", number])
+    assert str(stopped.value.code).startswith("error: --stories")
 
 
 def test_without_out_all_versions_of_all_stories_are_checked(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     main(["build"])
-    told = capsys.readouterr().out
-    assert "648 stories on 27 maps, 1296 TB and FB versions, 1944 initial-belief" in told
-    assert "checked all 2592 versions; nothing written" in told
-    assert "train 86, validation 45, test 500, none 17" in told
-    average = float(told.split("frames a version: ")[1].split()[0])
+    printed = capsys.readouterr().out
+    assert "648 stories on 27 maps, 1296 TB and FB versions, 1944 initial-belief" in printed
+    assert "checked all 2592 versions; nothing written" in printed
+    assert "train 86, validation 45, test 500, none 17" in printed
+    average = float(printed.split("frames a version: ")[1].split()[0])
     assert 35 <= average <= 45
     assert list(tmp_path.iterdir()) == []
+
+
+def test_both_plots_are_written_and_read(tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    printed = build(BuildConfig(out, stories=30, plots=PLOTS, metadata_only=True, workers=1))
+    assert "60 stories on 2 maps" in printed
+    every = load(out)
+    assert every.indices == (*range(30), *range(RETURNING, RETURNING + 30))
+    assert list(every) == list(generated(plots=PLOTS).subset(every.indices))
+    assert list(open_stories(out)) == list(generated(stories=range(30)))
+    assert open_stories(out, plots=PLOTS).indices == every.indices
+    with pytest.raises(BenchmarkError):
+        build(BuildConfig(out=out, stories=30, metadata_only=True, workers=1))
+    assert not (out / "0").exists()
+    with pytest.raises(ClipError):
+        every[0].case(1, "TB").frames()
+
+    line = (out / "info.json").read_text().splitlines()[30]
+    (tmp_path / "bad").mkdir()
+    damaged = line.replace(f'"index": {RETURNING}', '"index": 7')
+    (tmp_path / "bad" / "info.json").write_text(damaged + "\n")
+    with pytest.raises(RecordError, match=r"line 1 \(story 7\).*plot"):
+        load(tmp_path / "bad")
+
+
+def test_records_are_equal(export: Path) -> None:
+    assert list(open_stories(export)) == list(generated(stories=range(4)))
+
+
+def test_frames_are_equal_byte_for_byte(export: Path) -> None:
+    for made, read in zip(generated(stories=range(3)), load(export), strict=False):
+        for case, other in zip(made.versions, read.versions, strict=True):
+            for perspective in PERSPECTIVES if case.second != "FB" else PERSPECTIVES[:1]:
+                expected = case.frames(perspective)
+                assert np.array_equal(expected, other.frames(perspective))
+        whole = made.case(2, "FB", "FB"), read.case(2, "FB", "FB")
+        ticks = range(whole[0].length)
+        assert np.array_equal(whole[0].frames(ticks=ticks), whole[1].frames(ticks=ticks))
+
+
+def test_release_layout(export: Path) -> None:
+    lines = [json.loads(line) for line in (export / "info.json").read_text().splitlines()]
+    assert [line["index"] for line in lines] == [0, 1, 2, 3]
+    assert {line["index"]: line["split"] for line in lines} == dict.fromkeys(range(4), "test")
+    for line in lines:
+        assert [e["type"] for e in line["first_order_belief"]] == list(VERSIONS)
+        assert [isinstance(q["answer"], list) for q in line["init_belief"]] == [True, False, False]
+        length = line["nodes"][3] + 1
+        for version in VERSIONS:
+            for view in VIEWS:
+                names = {p.name for p in (export / str(line["index"]) / version / view).iterdir()}
+                assert names == {f"{n}.png" for n in range(length)} | {"fps3.mp4"}
+    fields = set(lines[0])
+    text = (export / "README.md").read_text()
+    assert all(f"`{name}`" in text for name in fields)
+    assert "4 stories" in text and "seed 2025" in text
+    assert "{" not in text.replace("{index}", "").replace("{n}", "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_videos_hold_just_the_frames_in_recognisable_colours(
+    export: Path, version: str, view: str
+) -> None:
+    folder = export / "1" / version / view
+    with av.open(str(folder / "fps3.mp4")) as container:
+        assert container.streams.video[0].average_rate == 3
+        decoded = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
+    assert len(decoded) == len(list(folder.glob("*.png")))
+    for tick, frame in enumerate(decoded):
+        picture = np.array(Image.open(folder / f"{tick}.png"), dtype=float)
+        assert np.abs(picture - frame).mean() < 6
+
+
+def test_without_png_frames_the_video_is_read(copied: Path) -> None:
+    folder = copied / "0" / "FalseBelief" / "protagonist_pov"
+    for picture in folder.glob("*.png"):
+        picture.unlink()
+    case = load(copied)[0].case(1, "FB")
+    expected = generated(stories=[0])[0].case(1, "FB").frames("protagonist").astype(float)
+    read = case.frames("protagonist")
+    assert read.shape == expected.shape
+    assert np.abs(read - expected).mean() < 6
+    backwards = case.frames("protagonist", [30, 2])
+    assert np.array_equal(backwards[::-1], case.frames("protagonist", [2, 30]))
+
+
+def damage(copied: Path, how: str) -> str:
+    """Damage the omniscient frames of story 0; returns what the error must name."""
+    folder = copied / "0" / "TrueBelief" / "full"
+    picture, video = folder / "0.png", folder / "fps3.mp4"
+    if how == "png missing":
+        picture.unlink()
+    elif how == "png truncated":
+        picture.write_bytes(picture.read_bytes()[:600])
+    elif how == "png size":
+        Image.new("RGB", (294, 400)).save(picture)
+        return "full: frame 0 must be 294 x 420"
+    if how.startswith("png"):
+        return r"full/0\.png"
+    for each in folder.glob("*.png"):
+        each.unlink()
+    if how == "mp4 missing":
+        video.unlink()
+        return r"full/0\.png"
+    if how == "mp4 truncated":
+        video.write_bytes(video.read_bytes()[:2000])
+        return r"fps3\.mp4: this file cannot be opened as a video"
+    first, *others = (copied / "info.json").read_text().splitlines(keepends=True)
+    record = json.loads(first)
+    end = record["nodes"][3]
+    record["nodes"][3] = end + 9
+    (copied / "info.json").write_text("".join([json.dumps(record) + "\n", *others]))
+    return rf"fps3\.mp4: frame {end + 9} lies beyond the video, which ends after {end + 1} "
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["png missing", "png truncated", "png size", "mp4 missing", "mp4 truncated", "mp4 short"],
+)
+def test_damaged_media_are_named_when_read(copied: Path, how: str) -> None:
+    problem = damage(copied, how)
+    stories = load(copied)
+    with pytest.raises(ClipError, match=problem):
+        stories[0].case(1, "TB").frames()
+    assert stories[1].case(1, "TB").frames().shape == (7, 420, 294, 3)
+
+
+def test_a_missing_folder_is_named_at_once(copied: Path) -> None:
+    shutil.rmtree(copied / "2" / "FalseBelief" / "full")
+    with pytest.raises(ClipError, match=r"story 2: .*FalseBelief/full"):
+        load(copied)
+
+
+def test_fingerprint_notices_texts_and_files(copied: Path) -> None:
+    before = load(copied).fingerprint
+    assert before == load(copied).fingerprint
+    extra = copied / "0" / "extra.txt"
+    extra.write_text("x")
+    changed = load(copied).fingerprint
+    extra.unlink()
+    assert load(copied).fingerprint == before != changed
+    with (copied / "info.json").open("a") as file:
+        file.write("\n")
+    assert load(copied).fingerprint != before

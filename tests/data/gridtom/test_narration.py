@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sally_anne.data.gridtom.narration import Cast, caption
+from sally_anne.data.gridtom.narration import Cast, caption, environment, initial_environment
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
 VERSIONS = [("TB", None), ("FB", None), ("TB", "TB"), ("FB", "TB"), ("TB", "FB"), ("FB", "FB")]
@@ -16,6 +16,16 @@ def parts(text: str) -> tuple[str, str, str]:
     found = re.fullmatch(r"1\. (.+) 2\. (.+) 3\. (.+) The video ends here\.", text)
     assert found, text
     return found[1], found[2], found[3]
+
+
+@pytest.mark.parametrize("perspective", ["omniscient", "protagonist", "participant"])
+@pytest.mark.parametrize(("first", "second"), VERSIONS)
+def test_three_parts_in_whole_sentences(first, second, perspective) -> None:
+    told = parts(caption(CAST, first, second, perspective))
+    for part in told:
+        for sentence in re.split(r"(?<=\.) ", part):
+            assert re.fullmatch(r"[A-Z][^.]*\.", sentence)
+    assert told[0].endswith("sees the white agent go into the red room.")
 
 
 @pytest.mark.parametrize(("first", "second"), VERSIONS)
@@ -70,6 +80,12 @@ def test_a_knowing_protagonist_hears_of_the_last_room(second) -> None:
     assert ("Just then the yellow agent opens the green door" in transfer) == (second == "FB")
 
 
+def test_without_a_change_the_protagonist_cannot_tell_the_orders_apart() -> None:
+    for first in ("TB", "FB"):
+        of_first = caption(CAST, first, None, "protagonist")
+        assert caption(CAST, first, "TB", "protagonist") == of_first
+
+
 @pytest.mark.parametrize(("first", "second"), VERSIONS)
 def test_the_participant_knows_its_own_walk_but_not_what_it_missed(first, second) -> None:
     told = parts(caption(CAST, first, second, "participant"))
@@ -80,3 +96,14 @@ def test_the_participant_knows_its_own_walk_but_not_what_it_missed(first, second
     assert "Just then" not in told[2] and "just then" not in told[2]
     assert "yellow agent" not in told[2]
     assert "walks into the purple room" in told[2]
+
+
+def test_environments() -> None:
+    world = environment(("red", "green", "purple"))
+    assert "10 rows and 7 columns" in world
+    assert "the red room, the green room and the purple room" in world
+    bare = initial_environment()
+    assert "10 rows and 7 columns" in bare
+    # The initial questions ask for these.
+    for told in ("red", "green", "purple", "white", "yellow", "two", "three", " 2", " 3"):
+        assert not re.search(rf"\b{told.strip()}\b", bare.replace("white squares", ""))

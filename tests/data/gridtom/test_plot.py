@@ -6,11 +6,19 @@ import itertools
 
 import pytest
 
-from sally_anne.data.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace, final_beliefs
-from sally_anne.data.gridtom.stories import Story, generate
-from sally_anne.data.gridtom.world import STEPS, random_layouts
-
-PAIRS = tuple(itertools.product(("TB", "FB"), repeat=2))
+from sally_anne.core.errors import BenchmarkError
+from sally_anne.data.gridtom import plot
+from sally_anne.data.gridtom.plot import (
+    PARTICIPANT,
+    PLOTS,
+    PROTAGONIST,
+    Story,
+    Trace,
+    final_beliefs,
+    play,
+)
+from sally_anne.data.gridtom.stories import COMBINATIONS, generate, seeded_stories
+from sally_anne.data.gridtom.world import STEPS, random_layouts, visible
 
 
 def sample() -> list[Story]:
@@ -21,12 +29,12 @@ def sample() -> list[Story]:
 
 @pytest.fixture(scope="module")
 def traces() -> list[tuple[Story, dict[tuple[str, str], Trace]]]:
-    return [(s, {pair: s.play(*pair) for pair in PAIRS}) for s in sample()]  # type: ignore[arg-type]
+    return [(s, {pair: play(s, *pair) for pair in COMBINATIONS}) for s in sample()]
 
 
 def test_nobody_is_ever_in_a_wall_a_closed_door_or_another(traces) -> None:
     for story, versions in traces:
-        layout = story.staging.layout
+        layout = story.layout
         for trace in versions.values():
             for state in trace.states:
                 cells = [cell for cell, _ in state.agents.values()]
@@ -40,7 +48,7 @@ def test_nobody_is_ever_in_a_wall_a_closed_door_or_another(traces) -> None:
 
 def test_one_tick_is_one_step_or_one_turn_or_one_toggle_at_hand(traces) -> None:
     for story, versions in traces:
-        layout = story.staging.layout
+        layout = story.layout
         for trace in versions.values():
             for before, after in itertools.pairwise(trace.states):
                 for name in (PARTICIPANT, PROTAGONIST):
@@ -74,11 +82,11 @@ def test_versions_share_their_frame_numbers_and_beginning(traces) -> None:
 
 def test_stages_end_as_the_plot_says(traces) -> None:
     for story, versions in traces:
-        layout, (first, own, last) = story.staging.layout, story.staging.order
+        layout, (first, own, last) = story.layout, story.order
         for (condition, second), trace in versions.items():
             _, end_1, end_2, end_3 = (trace.states[n] for n in trace.nodes)
             assert layout.room_of(end_1.agents[PARTICIPANT][0]) == first
-            assert end_1.agents[PROTAGONIST][0] == story.staging.starts[1]
+            assert end_1.agents[PROTAGONIST][0] == story.starts[1]
             assert not any(end_1.open_doors)
             assert layout.room_of(end_2.agents[PROTAGONIST][0]) == own
             shut_at_first = (condition == "FB") != (second == "FB")
@@ -90,7 +98,7 @@ def test_stages_end_as_the_plot_says(traces) -> None:
 
 def test_only_a_false_belief_hides_the_transfer_from_the_protagonist(traces) -> None:
     for story, versions in traces:
-        front = story.staging.layout.thresholds[story.staging.order[0]][0]
+        front = story.layout.thresholds[story.order[0]][0]
         for (condition, _), trace in versions.items():
             leaving = [
                 state
@@ -104,8 +112,8 @@ def test_only_a_false_belief_hides_the_transfer_from_the_protagonist(traces) -> 
 
 def test_second_order_false_belief_changes_the_door_in_one_tick(traces) -> None:
     for story, versions in traces:
-        own = story.staging.order[1]
-        first = story.staging.layout.doors[story.staging.order[0]]
+        own = story.order[1]
+        first = story.layout.doors[story.order[0]]
         for (_, second), trace in versions.items():
             late = list(itertools.pairwise(trace.states[trace.nodes[2] :]))
             flips = [b for a, b in late if a.open_doors[own] != b.open_doors[own]]
@@ -117,24 +125,21 @@ def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) 
     """Then what it believes follows from what it sees: the door, as it saw it last."""
     shown = 0
     for story, versions in traces:
-        layout, own = story.staging.layout, story.staging.order[1]
+        layout, own = story.layout, story.order[1]
         door = layout.doors[own]
         for (first, second), trace in versions.items():
-            world = story.staging.world()
             changed = False
             for before, state in itertools.pairwise((trace.states[0], *trace.states)):
                 late = state.open_doors[own] != before.open_doors[own]
                 changed |= late and layout.mark(state.agents[PARTICIPANT][0]) in "ABC"
-                for room, is_open in enumerate(state.open_doors):
-                    world.doors[room].is_open = is_open
                 for name, (cell, _) in state.agents.items():
-                    world.agents[name].cell = cell
-                    hidden = world.seen_by(name) - state.seen[name]
+                    in_sight = visible(layout, cell, state.open_doors)
+                    hidden = in_sight - state.seen[name]
                     # Walls are drawn for everybody.
                     hidden = {c for c in hidden if layout.mark(c) != "#"}
                     masked = changed and second == "FB" and name == PARTICIPANT
                     assert all(c == door or layout.room_of(c) == own for c in hidden)
-                    assert masked or state.seen[name] == world.seen_by(name)
+                    assert masked or state.seen[name] == in_sight
                     shown += bool(hidden)
                 if changed and second == "FB":
                     assert door not in state.seen[PARTICIPANT]
@@ -146,7 +151,7 @@ def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) 
 
 def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
     for story, versions in traces:
-        first_room, _, last_room = story.staging.order
+        first_room, _, last_room = story.order
         truth_table = {
             ("TB", "TB"): (last_room, last_room, last_room),
             ("FB", "TB"): (last_room, first_room, first_room),
@@ -155,3 +160,29 @@ def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
         }
         for pair, trace in versions.items():
             assert final_beliefs(trace) == truth_table[pair]
+
+
+def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot, "final_beliefs", lambda trace: (0, 1, None))
+    with pytest.raises(BenchmarkError, match=r"story 0 \(map-00, first order FB"):
+        play(generate()[0], "FB")
+
+
+@pytest.mark.integration
+def test_every_returning_story_plays_to_its_beliefs() -> None:
+    """``play`` raises where what the agents saw gives other rooms than the plot wants."""
+    for moving, story in zip(seeded_stories(2025), seeded_stories(2025, PLOTS[1:]), strict=True):
+        traces = {pair: play(story, *pair) for pair in COMBINATIONS}
+        assert len({(trace.nodes, len(trace.states)) for trace in traces.values()}) == 1
+        assert story.cast.visited("return") == moving.cast.visited("move")
+        assert story.rooms == moving.rooms
+        layout, (left, own, end) = story.layout, story.order
+        for (first, _), trace in traces.items():
+            begun, entered, waited, over = (trace.states[node] for node in trace.nodes)
+            rooms = [layout.room_of(s.agents[PARTICIPANT][0]) for s in (begun, entered, waited)]
+            assert rooms == [None, end, left]
+            assert layout.room_of(over.agents[PARTICIPANT][0]) == end
+            assert layout.room_of(over.agents[PROTAGONIST][0]) == own
+            # At the very end the door is open to him who saw the last move.
+            assert over.open_doors[own] == (first == "TB")
+            assert not over.open_doors[end] and not waited.open_doors[left]

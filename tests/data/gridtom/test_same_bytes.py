@@ -32,7 +32,7 @@ SCRIPT = """
 import hashlib
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.gridtom.render import PERSPECTIVES
+from sally_anne.data.gridtom.plot import PERSPECTIVES
 digest = hashlib.sha256()
 for record in generated(stories=[3, 400]):
     digest.update(info_line(record, "test").encode())

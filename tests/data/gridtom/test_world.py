@@ -1,107 +1,139 @@
-"""Acting, seeing and drawing in the grid."""
+"""Maps and search, and what can be seen, against independent floods of the characters."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from minigrid.core.actions import Actions
-from minigrid.core.grid import Grid
-from minigrid.core.world_object import Door, WorldObj
 
-from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.gridtom.world import (
-    TILE,
-    Agent,
     Cell,
     Layout,
-    RoomFloor,
-    World,
     benchmark_layouts,
-    tile,
+    random_layouts,
+    search,
+    shortest_walk,
+    start_pairs,
+    visible,
 )
 
-LAYOUT = benchmark_layouts()[0]
-ROOMS = ("red", "green", "blue")
+CELLS = [(x, y) for x in range(6) for y in range(5)]
 
 
-def flood(layout: Layout, start: Cell, open_doors: tuple[bool, ...]) -> set[Cell]:
-    """Cells that light reaches from ``start``, independent of the code under test."""
-    clear = ".123" + "".join(d for d, is_open in zip("ABC", open_doors, strict=True) if is_open)
-    found: set[Cell] = set()
+def around(cell: Cell) -> list[Cell]:
+    x, y = cell
+    return [(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)]
+
+
+def flood(rows: tuple[str, ...], start: Cell, passable: str) -> set[Cell]:
+    """Cells with these characters that are connected with ``start``."""
+    reached: set[Cell] = set()
     todo = [start]
     while todo:
         x, y = todo.pop()
-        if (x, y) not in found and (layout.rows[y][x] in clear or (x, y) == start):
-            found.add((x, y))
-            todo += [(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)]
-    return found
+        if (x, y) not in reached and rows[y][x] in passable:
+            reached.add((x, y))
+            todo += around((x, y))
+    return reached
+
+
+def where(rows: tuple[str, ...], mark: str) -> set[Cell]:
+    return {(x, y) for y, row in enumerate(rows) for x, c in enumerate(row) if c == mark}
+
+
+def check_plainly(layout: Layout) -> None:
+    """What any usable map must have."""
+    rows = layout.rows
+    assert (len(rows), {len(row) for row in rows}) == (10, {7})
+    edge = {*rows[0], *rows[-1], *(row[0] for row in rows), *(row[-1] for row in rows)}
+    assert edge == {"#"} and set("".join(rows)) == set("#.123ABC")
+    corridor = where(rows, ".")
+    assert flood(rows, min(corridor), ".") == corridor
+    for door, room in zip("ABC", "123", strict=True):
+        assert len(where(rows, door)) == 1
+        floor = where(rows, room)
+        assert len(floor) >= 2
+        assert flood(rows, min(floor), room) == floor
+        # Opening this door alone joins this room, and no other, to the corridor.
+        joined = flood(rows, min(corridor), "." + door + "123")
+        assert joined == corridor | where(rows, door) | floor
+    assert len(start_pairs(layout)) >= 2
+
+
+def test_the_27_maps_are_usable() -> None:
+    layouts = benchmark_layouts()
+    assert len({layout.rows for layout in layouts}) == len({m.name for m in layouts}) == 27
+    for layout in layouts:
+        check_plainly(layout)
+
+
+def test_random_maps_are_usable_new_and_repeatable() -> None:
+    first, again = random_layouts(5), random_layouts(5)
+    drawn = [next(first) for _ in range(10)]
+    assert drawn == [next(again) for _ in range(10)]
+    assert len({m.rows for m in drawn} | {m.rows for m in benchmark_layouts()}) == 37
+    for layout in drawn:
+        check_plainly(layout)
+
+
+def test_rooms_doors_and_thresholds() -> None:
+    layout = benchmark_layouts()[0]
+    assert layout.doors == ((5, 4), (4, 6), (1, 6))
+    assert layout.thresholds == (((5, 5), (5, 3)), ((4, 5), (4, 7)), ((1, 5), (1, 7)))
+    assert [layout.room_of(c) for c in ((5, 3), (5, 4), (4, 8), (1, 1))] == [0, 0, 1, None]
+
+
+def distances(start: Cell, free: set[Cell]) -> dict[Cell, int]:
+    """Shortest distances by repeating until nothing changes (Bellman-Ford)."""
+    known = {start: 0}
+    changed = True
+    while changed:
+        changed = False
+        for cell, steps in list(known.items()):
+            for near in around(cell):
+                if near in free and steps + 1 < known.get(near, 99):
+                    known[near] = steps + 1
+                    changed = True
+    return known
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    free=st.sets(st.sampled_from(CELLS)),
+    start=st.sampled_from(CELLS),
+    goal=st.sampled_from(CELLS),
+)
+def test_a_walk_is_shortest_and_connected(free: set[Cell], start: Cell, goal: Cell) -> None:
+    known = distances(start, free)
+    assert search(start, free).keys() == known.keys()
+    if goal not in known:
+        with pytest.raises(KeyError):
+            shortest_walk(start, goal, free)
+        return
+    walk = shortest_walk(start, goal, free)
+    assert len(walk) == known[goal] and set(walk) <= free
+    steps = [start, *walk]
+    assert steps[-1] == goal
+    assert all(b in around(a) for a, b in zip(steps, walk, strict=False))
+
+
+def test_ties_are_broken_by_direction() -> None:
+    assert shortest_walk((0, 0), (1, 1), set(CELLS)) == [(1, 0), (1, 1)]
 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), layout=st.sampled_from(benchmark_layouts()))
 def test_an_agent_sees_what_no_closed_door_hides(data: st.DataObject, layout: Layout) -> None:
-    cells = [c for c in layout.cells() if layout.mark(c) in ".123"]
-    cell = data.draw(st.sampled_from(cells))
+    cell = data.draw(st.sampled_from(layout.marked(".123")))
     doors = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
-    start = layout.marked(".")[0]
-    world = World(layout, ROOMS, {"a": Agent("white", start, 0)})
-    world.agents["a"].cell = cell
-    for room, is_open in enumerate(doors):
-        world.doors[room].is_open = is_open
-    seen = world.seen_by("a")
-    reached = flood(layout, cell, doors)
-    around = {(x + dx, y + dy) for x, y in reached for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1))}
-    assert seen == reached | around
+    clear = ".123" + "".join(d for d, is_open in zip("ABC", doors, strict=True) if is_open)
+    reached = flood(layout.rows, cell, clear)
+    assert visible(layout, cell, doors) == reached.union(*map(around, reached))
 
 
 def test_a_closed_door_hides_and_an_open_one_shows() -> None:
-    world = World(LAYOUT, ROOMS, {"a": Agent("white", (1, 1), 0)})
-    assert LAYOUT.doors[0] in world.seen_by("a")
-    assert (5, 3) not in world.seen_by("a")
-    world.doors[0].is_open = True
-    assert (5, 3) in world.seen_by("a")
-    assert (4, 7) not in world.seen_by("a")
-
-
-@pytest.mark.parametrize(
-    ("rooms", "agents", "problem"),
-    [
-        (("red", "green", "pink"), {"a": Agent("white", (1, 1), 0)}, "unknown colour 'pink'"),
-        (ROOMS, {"a": Agent("red", (1, 1), 0)}, "must all differ"),
-        (ROOMS, {"a": Agent("white", (0, 0), 0)}, r"a cannot stand on \(0, 0\)"),
-        (ROOMS, {"a": Agent("white", (5, 4), 0)}, r"a cannot stand on \(5, 4\)"),
-    ],
-)
-def test_impossible_worlds_are_refused(
-    rooms: tuple[str, ...], agents: dict[str, Agent], problem: str
-) -> None:
-    with pytest.raises(BenchmarkError, match=problem):
-        World(LAYOUT, rooms, agents)
-
-
-def test_turning_walking_and_toggling() -> None:
-    world = World(LAYOUT, ROOMS, {"a": Agent("white", (5, 5), 0)})
-    world.step({"a": Actions.left})
-    assert world.agents["a"].direction == 3
-    with pytest.raises(BenchmarkError, match="cannot walk"):
-        world.step({"a": Actions.forward})
-    world.step({"a": Actions.toggle})
-    assert world.doors[0].is_open
-    world.step({"a": Actions.forward})
-    assert world.agents["a"].cell == (5, 4)
-    assert isinstance(world.agents["a"].ground, Door)
-    world.step({"a": Actions.right})
-    assert world.agents["a"].direction == 0
-
-
-@pytest.mark.parametrize("direction", range(4))
-@pytest.mark.parametrize("ground", [None, RoomFloor("red"), Door("green", is_open=True)])
-def test_tiles_are_those_of_minigrid(direction: int, ground: WorldObj | None) -> None:
-    # minigrid's own agent is red.
-    agent = Agent("red", (1, 1), direction, ground)
-    for _ in range(2):  # the second time from the cache
-        expected = Grid.render_tile(ground, agent_dir=direction, tile_size=TILE)
-        assert np.array_equal(tile(agent), expected)
-        assert np.array_equal(tile(ground), Grid.render_tile(ground, tile_size=TILE))
+    layout = benchmark_layouts()[0]
+    closed = visible(layout, (1, 1), (False, False, False))
+    assert layout.doors[0] in closed and (5, 3) not in closed
+    one_open = visible(layout, (1, 1), (True, False, False))
+    assert (5, 3) in one_open and (4, 7) not in one_open

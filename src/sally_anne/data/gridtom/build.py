@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,21 +22,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sally_anne.core.errors import BenchmarkError
-from sally_anne.core.files import write_atomic
+from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
-from sally_anne.data.gridtom.plot import PLOTS, Condition, Plot
-from sally_anne.data.gridtom.release import (
-    INFO,
-    PERSPECTIVE_FOLDERS,
-    SETTINGS,
-    TYPES,
-    VIDEO,
-    read_settings,
-)
-from sally_anne.data.gridtom.render import PERSPECTIVES, Shot, shots_of, write_video
+from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Condition, Plot, play
+from sally_anne.data.gridtom.release import INFO, PERSPECTIVE_FOLDERS, SETTINGS, TYPES, VIDEO
+from sally_anne.data.gridtom.render import Shot, shots_of, write_video
 from sally_anne.data.gridtom.samples import assign
 from sally_anne.data.gridtom.stories import (
     COMBINATIONS,
@@ -45,7 +38,6 @@ from sally_anne.data.gridtom.stories import (
     RETURNING,
     VERSIONS,
     BeliefCase,
-    Story,
     StoryRecord,
     StorySet,
     generated,
@@ -59,13 +51,6 @@ MARKER = "complete.json"
 PARTIAL = ".partial"
 # Those that show events of their own: second-order true beliefs look as first-order ones.
 SHOWN = [version for version in VERSIONS if version[1] != "TB"]
-
-
-def readme(settings: dict[str, object]) -> str:
-    """The text of ``README.md`` for a build with these settings."""
-    text = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
-    note = ", without frames" if settings["metadata_only"] else ""
-    return text.format(**settings, frames_note=note)
 
 
 def _folder_of(first: Condition, second: Condition | None) -> str:
@@ -124,13 +109,13 @@ def _belief_fields(case: BeliefCase) -> dict[str, Any]:
     }
 
 
-def write_story(story: Story, out: Path) -> None:
+def write_story(seed: int, out: Path, index: int) -> None:
     """Write all frames and videos of a story into its folder, whole or not at all."""
-    draft = out / PARTIAL / str(story.index)
+    draft, final = out / PARTIAL / str(index), out / str(index)
     shutil.rmtree(draft, ignore_errors=True)
     known: dict[Hashable, Shot] = {}
     for first, second in SHOWN:
-        trace = story.play(first, second or "TB")
+        trace = play(story_of(seed, index), first, second)
         # No contrast of the paper uses another view of the second-order versions.
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
             place = draft / _folder_of(first, second) / PERSPECTIVE_FOLDERS[perspective]
@@ -141,7 +126,6 @@ def write_story(story: Story, out: Path) -> None:
             if second is None:
                 write_video(place / VIDEO, shots)
     (draft / MARKER).write_text(json.dumps(_content(draft)) + "\n")
-    final = out / str(story.index)
     # Only a folder that was damaged after its build can stand here.
     shutil.rmtree(final, ignore_errors=True)
     os.rename(draft, final)
@@ -165,14 +149,13 @@ def claimed_build(out: Path, settings: dict[str, object]) -> Iterator[None]:
     """Hold ``out`` for one build with these settings; starts or resumes it."""
     path = out / SETTINGS
     with claimed(out, "a benchmark build", mark=False, sign=SETTINGS):
-        before = read_settings(path) if path.exists() else settings
-        for name, value in settings.items():
-            if before.get(name) != value:
-                raise BenchmarkError(
-                    f"{path}: this folder was begun with {name} = {before.get(name)}, asked for is "
-                    f"{name} = {value}; repeat the earlier options or choose another folder"
-                )
-        write_atomic(path, (json.dumps(settings, indent=2) + "\n").encode())
+        before = read_object(path, RecordError, "sally-anne") if path.exists() else settings
+        if before != settings:
+            raise BenchmarkError(
+                f"{path}: this folder was begun with {before}, not {settings}; repeat the earlier "
+                "options or choose another folder"
+            )
+        write_json(path, settings)
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
         yield
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
@@ -215,23 +198,30 @@ def build(config: BuildConfig) -> str:
         raise BenchmarkError(f"--stories must be from 1 to {total}, is {count}")
     every = generated(config.seed, plots=config.plots)
     stories = every.subset(i for i in every.indices if i % RETURNING < count)
+    split = assign(stories)
     if config.out is None:
-        _check(config, stories)
+        for index in tqdm(stories.indices, desc="checking", unit="story", disable=None):
+            for versions in COMBINATIONS:
+                play(story_of(config.seed, index), *versions)
+        done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
     else:
-        _write(config, stories, config.out)
-    return _summary(config, stories, time.monotonic() - begun)
+        _write(config, stories, split, config.out)
+        done = f"written to {config.out}" + (" (metadata only)" if config.metadata_only else "")
+    sizes = Counter(split.values())
+    parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
+    frames = sum(record.nodes[3] + 1 for record in stories) / len(stories)
+    return (
+        f"GridToM, seed {config.seed}: {len(stories)} stories on "
+        f"{len({record.map for record in stories})} maps, {2 * len(stories)} TB and FB versions, "
+        f"{sum(len(record.initial) for record in stories)} initial-belief questions\n"
+        f"frames a version: {frames:.1f} on average\n"
+        f"split: {parts}, none {len(stories) - sizes.total()}\n"
+        f"fingerprint: {stories.fingerprint}\n"
+        f"{done}, {time.monotonic() - begun:.1f} s"
+    )
 
 
-def _check(config: BuildConfig, stories: StorySet) -> None:
-    """Simulate all versions of the stories."""
-    for index in tqdm(stories.indices, desc="checking", unit="story", disable=None):
-        story = story_of(config.seed, index)
-        traces = [story.play(*pair) for pair in COMBINATIONS]
-        if len({(t.nodes, len(t.states)) for t in traces}) > 1:
-            raise BenchmarkError(f"story {story.index}: its versions differ in their frame numbers")
-
-
-def _write(config: BuildConfig, stories: StorySet, out: Path) -> None:
+def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out: Path) -> None:
     """Write the release layout to ``out``."""
     settings: dict[str, object] = {
         "generator": GENERATOR_VERSION,
@@ -243,61 +233,32 @@ def _write(config: BuildConfig, stories: StorySet, out: Path) -> None:
         settings["plots"] = list(config.plots)
     with claimed_build(out, settings):
         if not config.metadata_only:
-            _write_stories(config, out, stories.indices)
-        split = assign(stories)
+            _write_stories(config, out, stories)
         lines = [
             info_line(record, split.get(record.index))
             for record in tqdm(stories, desc="texts", unit="story", disable=None)
         ]
-        write_atomic(out / "README.md", readme(settings).encode())
+        card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
+        note = ", without frames" if config.metadata_only else ""
+        write_atomic(out / "README.md", card.format(**settings, frames_note=note).encode())
         write_atomic(out / INFO, "".join(lines).encode())
 
 
-def _write_stories(config: BuildConfig, out: Path, indices: Sequence[int]) -> None:
-    total = len(indices)
-    todo = [index for index in indices if not is_complete(out / str(index))]
+def _write_stories(config: BuildConfig, out: Path, stories: StorySet) -> None:
+    todo = [index for index in stories.indices if not is_complete(out / str(index))]
     # disable=None: no bar where nobody watches.
-    bar = partial(tqdm, total=total, initial=total - len(todo), desc="frames", unit="story")
-    write = partial(_write_one, config.seed, out)
+    bar = partial(tqdm, total=len(stories), initial=len(stories) - len(todo), desc="frames")
+    write = partial(write_story, config.seed, out)
     if config.workers == 1:
-        for _ in bar(map(write, todo), disable=None):
-            pass
+        list(bar(map(write, todo), unit="story", disable=None))
         return
     # Spawned processes behave the same on all systems and inherit no locks.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
         # An error cancels what has not begun.
-        for _ in bar(pool.map(write, todo), disable=None):
-            pass
-
-
-def _write_one(seed: int, out: Path, index: int) -> None:
-    write_story(story_of(seed, index), out)
-
-
-def _summary(config: BuildConfig, stories: StorySet, seconds: float) -> str:
-    pairs = 2 * len(stories)
-    ticks = 2 * sum(record.nodes[3] + 1 for record in stories)
-    sizes = Counter(assign(stories).values())
-    parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
-    parts += f", none {len(stories) - sizes.total()}"
-    if config.out is None:
-        done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
-    else:
-        done = f"written to {config.out}" + (" (metadata only)" if config.metadata_only else "")
-    return "\n".join(
-        (
-            f"GridToM, seed {config.seed}: {len(stories)} stories on "
-            f"{len({record.map for record in stories})} maps, {pairs} TB and FB versions, "
-            f"{sum(len(record.initial) for record in stories)} initial-belief questions",
-            f"frames a version: {ticks / pairs:.1f} on average",
-            f"split: {parts}",
-            f"fingerprint: {stories.fingerprint}",
-            f"{done}, {seconds:.1f} s",
-        )
-    )
+        list(bar(pool.map(write, todo), unit="story", disable=None))
 
 
 def run(config: BuildConfig) -> None:
-    """Build, and print the folder."""
+    """Build, and print the summary."""
     print(build(config))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sally_anne.data.gridtom.plot import Cast, Condition, Plot
-from sally_anne.data.gridtom.render import Perspective
+from sally_anne.data.gridtom.plot import Cast, Condition, Nodes, Perspective, Plot
 from sally_anne.data.gridtom.world import COLOURS, COLUMNS, ROWS
 
 _SCENE = (
@@ -176,7 +175,7 @@ class BeliefQuestion:
 
 
 def initial_questions(
-    cast: Cast, rooms: Sequence[str], nodes: tuple[int, int, int, int], plot: Plot = "move"
+    cast: Cast, rooms: Sequence[str], nodes: Nodes, plot: Plot = "move"
 ) -> tuple[InitialQuestion, InitialQuestion, InitialQuestion]:
     """The three initial-belief questions: agents and colours, the two rooms walked into first."""
     colours = tuple(c for c in COLOURS if c in cast)

@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from minigrid.core.actions import Actions
-
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.world import CORRIDOR, STEPS, Agent, Cell, Layout, World, breadth_first
+from sally_anne.data.gridtom.world import CORRIDOR, STEPS, Cell, Layout, shortest_walk, visible
 
 PARTICIPANT, PROTAGONIST = "participant", "protagonist"
+Perspective = Literal["omniscient", "protagonist", "participant"]
+PERSPECTIVES: tuple[Perspective, ...] = ("omniscient", "protagonist", "participant")
 Condition = Literal["TB", "FB"]
 # move: the paper's. return: the participant has been in the last room before, seen by all; without
 # it what is so is always what came last, and whoever is mistaken names the room that came first.
 Plot = Literal["move", "return"]
 PLOTS: tuple[Plot, ...] = ("move", "return")
+Nodes = tuple[int, int, int, int]
 
 
 class Cast(NamedTuple):
@@ -39,36 +40,42 @@ class Cast(NamedTuple):
         rooms = self.first_room, self.last_room
         return rooms if plot == "move" else rooms[::-1]
 
+    def beliefs(self, first: Condition, second: Condition | None) -> tuple[str, str, str]:
+        """Rooms at the end: reality, the protagonist's belief, what the participant thinks that is.
+
+        ``second`` None is the first-order version, in which the participant is not mistaken.
+        """
+        believed, other = self.last_room, self.first_room
+        if first == "FB":
+            believed, other = other, believed
+        return self.last_room, believed, other if second == "FB" else believed
+
 
 @dataclass(frozen=True)
-class Staging:
-    """What is fixed before the curtain rises.
+class Story:
+    """One basic story; its versions are played on demand.
 
     Attributes:
         order: index in the map of the room of each plot role.
         starts: cells of participant and protagonist.
         directions: where they face (0 right, 1 down, 2 left, 3 up).
         plot: whether the participant has been in the last room before.
+        index: its number in the release.
     """
 
     layout: Layout
-    colours: Cast
+    cast: Cast
     order: tuple[int, int, int]
     starts: tuple[Cell, Cell]
     directions: tuple[int, int]
     plot: Plot = "move"
+    index: int = 0
 
     @property
     def rooms(self) -> tuple[str, str, str]:
-        """The rooms' colours in the order of the map."""
-        one, two, three = (self.colours[2 + self.order.index(room)] for room in range(3))
+        """Room colours in the order of the map, which tells nothing about the plot."""
+        one, two, three = (self.cast[2 + self.order.index(room)] for room in range(3))
         return one, two, three
-
-    def world(self) -> World:
-        """The world as it is in frame 0."""
-        agents = map(Agent, self.colours[:2], self.starts, self.directions)
-        names = (PARTICIPANT, PROTAGONIST)
-        return World(self.layout, self.rooms, dict(zip(names, agents, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -84,80 +91,89 @@ class State:
 class Trace:
     """A played story: one state a tick, and the four ticks that bound its stages."""
 
-    staging: Staging
+    story: Story
     states: tuple[State, ...]
-    nodes: tuple[int, int, int, int]
+    nodes: Nodes
 
 
-class _Play:
-    """Plays the agents' moves tick by tick and records every state."""
+class _Stage:
+    """Moves the agents tick by tick and records every state."""
 
-    def __init__(self, staging: Staging) -> None:
-        self.layout = staging.layout
-        self.world = staging.world()
-        self.states: list[State] = []
+    def __init__(self, story: Story) -> None:
+        self.layout = story.layout
+        poses = zip(story.starts, story.directions, strict=True)
+        self.agents = dict(zip((PARTICIPANT, PROTAGONIST), poses, strict=True))
+        self.open_doors = [False] * 3
         # The room at which the participant does not look.
         self.overlooked: int | None = None
-        self.record()
+        self.states: list[State] = []
+        self.tick()
 
-    def record(self) -> None:
-        self.states.append(
-            State(
-                agents={n: (a.cell, a.direction) for n, a in self.world.agents.items()},
-                open_doors=tuple(door.is_open for door in self.world.doors),
-                seen={
-                    PARTICIPANT: self.world.seen_by(PARTICIPANT, self.overlooked),
-                    PROTAGONIST: self.world.seen_by(PROTAGONIST),
-                },
-            )
-        )
+    @property
+    def end(self) -> int:
+        """Number of the last tick."""
+        return len(self.states) - 1
 
-    def tick(self, name: str, action: Actions, meanwhile: dict[str, Actions] | None = None) -> None:
-        self.world.step({name: action, **(meanwhile or {})})
-        self.record()
+    def ahead(self, name: str) -> Cell:
+        (x, y), direction = self.agents[name]
+        return x + STEPS[direction][0], y + STEPS[direction][1]
+
+    def tick(self, step: str | None = None, toggle: str | None = None) -> None:
+        """Let one agent step forward, and one open or close the door before it, at once."""
+        if step is not None:
+            self.agents[step] = self.ahead(step), self.agents[step][1]
+        if toggle is not None:
+            room = self.layout.doors.index(self.ahead(toggle))
+            self.open_doors[room] = not self.open_doors[room]
+        doors = tuple(self.open_doors)
+        seen = {n: visible(self.layout, cell, doors) for n, (cell, _) in self.agents.items()}
+        if self.overlooked is not None:
+            # Neither the door of that room nor what is behind it, be it open or not.
+            watched = tuple(o and room != self.overlooked for room, o in enumerate(doors))
+            cells = visible(self.layout, self.agents[PARTICIPANT][0], watched)
+            seen[PARTICIPANT] = cells - {self.layout.doors[self.overlooked]}
+        self.states.append(State(dict(self.agents), doors, seen))
 
     def face(self, name: str, direction: int) -> None:
-        agent = self.world.agents[name]
-        while agent.direction != direction:
-            clockwise = (direction - agent.direction) % 4
-            self.tick(name, Actions.left if clockwise == 3 else Actions.right)
+        while (facing := self.agents[name][1]) != direction:
+            turn = -1 if (direction - facing) % 4 == 3 else 1
+            self.agents[name] = self.agents[name][0], (facing + turn) % 4
+            self.tick()
 
     def advance(self, name: str, cell: Cell) -> None:
         """Turn towards the cell next to the agent and step on it."""
-        x, y = self.world.agents[name].cell
+        x, y = self.agents[name][0]
         self.face(name, STEPS.index((cell[0] - x, cell[1] - y)))
-        self.tick(name, Actions.forward)
+        self.tick(step=name)
 
     def go_in(self, name: str, room: int) -> None:
         """Walk to the room's door, open it if it is closed, step in and turn to the door."""
-        layout, agents = self.layout, self.world.agents
-        front, inside = layout.thresholds[room]
-        door = layout.doors[room]
-        free = set(layout.marked(CORRIDOR)) - {a.cell for n, a in agents.items() if n != name}
-        walk = breadth_first(agents[name].cell, front, free.__contains__)
-        if walk is None:
-            raise BenchmarkError(f"map {layout.name}: {name} has no way to room {room + 1}")
-        for cell in walk:
+        front, inside = self.layout.thresholds[room]
+        door = self.layout.doors[room]
+        standing = {cell for agent, (cell, _) in self.agents.items() if agent != name}
+        free = set(self.layout.marked(CORRIDOR)) - standing
+        for cell in shortest_walk(self.agents[name][0], front, free):
             self.advance(name, cell)
         towards = STEPS.index((door[0] - front[0], door[1] - front[1]))
         self.face(name, towards)
-        if not self.world.doors[room].is_open:
-            self.tick(name, Actions.toggle)
+        if not self.open_doors[room]:
+            self.tick(toggle=name)
         self.advance(name, door)
         self.advance(name, inside)
         self.face(name, (towards + 2) % 4)
 
-    def change_room(
-        self, name: str, old: int, new: int, meanwhile: dict[str, Actions] | None = None
-    ) -> None:
-        """Leave a room by its open door and shut itself in another; others act as it steps out."""
-        self.tick(name, Actions.forward, meanwhile)
-        self.advance(name, self.layout.thresholds[old][0])
-        self.go_in(name, new)
-        self.tick(name, Actions.toggle)
+    def change_room(self, old: int, new: int, toggle: str | None = None) -> None:
+        """The participant leaves a room by its open door and shuts itself in another.
+
+        As it steps out, the agent ``toggle`` opens or closes its door.
+        """
+        self.tick(step=PARTICIPANT, toggle=toggle)
+        self.advance(PARTICIPANT, self.layout.thresholds[old][0])
+        self.go_in(PARTICIPANT, new)
+        self.tick(toggle=PARTICIPANT)
 
 
-def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
+def play(story: Story, first: Condition, second: Condition | None = None) -> Trace:
     """Play the story.
 
     Stage 1: the participant goes into the first room and closes its door. Stage 2: the protagonist
@@ -166,57 +182,65 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     stage 1, and in stage 2, as long as the protagonist's door is open, from there into the first.
 
     Args:
-        staging: what is fixed before.
+        story: what is fixed before.
         first: the protagonist's belief at the end; with ``second`` "FB" the door is therefore
             first left the other way.
         second: "FB" if the protagonist's door changes in the very tick in which the participant
             steps out (appendix B.2), unnoticed.
+
+    Raises:
+        BenchmarkError: the beliefs that follow from it are not those that the plot wants.
     """
-    first_room, own_room, last_room = staging.order
+    first_room, own_room, last_room = story.order
     door_closed_at_first = (first == "FB") != (second == "FB")
-    stage = _Play(staging)
-    returns = staging.plot == "return"
+    stage = _Stage(story)
+    returns = story.plot == "return"
     stage.go_in(PARTICIPANT, last_room if returns else first_room)
-    stage.tick(PARTICIPANT, Actions.toggle)
-    end_1 = len(stage.states) - 1
+    stage.tick(toggle=PARTICIPANT)
+    end_1 = stage.end
     stage.go_in(PROTAGONIST, own_room)
     if returns:
-        stage.tick(PARTICIPANT, Actions.toggle)
-        stage.change_room(PARTICIPANT, last_room, first_room)
+        stage.tick(toggle=PARTICIPANT)
+        stage.change_room(last_room, first_room)
     # Waiting takes the tick that closing takes, so that both conditions share their frame numbers.
-    stage.tick(PROTAGONIST, Actions.toggle if door_closed_at_first else Actions.done)
-    end_2 = len(stage.states) - 1
-    stage.tick(PARTICIPANT, Actions.toggle)
-    meanwhile = {PROTAGONIST: Actions.toggle} if second == "FB" else None
+    stage.tick(toggle=PROTAGONIST if door_closed_at_first else None)
+    end_2 = stage.end
+    stage.tick(toggle=PARTICIPANT)
     # By the rule of seeing alone (section 3: nothing is hidden but behind closed doors) it would
     # notice the change. The paper does not say why it does not; here it looks no more at that room.
     stage.overlooked = own_room if second == "FB" else None
-    stage.change_room(PARTICIPANT, first_room, last_room, meanwhile)
-    end_3 = len(stage.states) - 1
-    return Trace(staging, tuple(stage.states), (0, end_1, end_2, end_3))
+    stage.change_room(first_room, last_room, PROTAGONIST if second == "FB" else None)
+    trace = Trace(story, tuple(stage.states), (0, end_1, end_2, stage.end))
+    expected = story.cast.beliefs(first, second)
+    simulated = tuple("the corridor" if r is None else story.rooms[r] for r in final_beliefs(trace))
+    if simulated != expected:
+        raise BenchmarkError(
+            f"story {story.index} ({story.layout.name}, first order {first}, second order "
+            f"{second}): the simulation gives {simulated}, the plot {expected}"
+        )
+    return trace
 
 
-def final_beliefs(trace: Trace) -> tuple[int, int, int]:
+def final_beliefs(trace: Trace) -> tuple[int | None, int | None, int | None]:
     """The beliefs at the end of a story, derived from what each agent could see.
 
     The protagonist believes that the participant is where it last saw it. The participant models
     it by the same rule, with the protagonist's door as the participant itself last saw it.
 
     Returns:
-        Rooms (indices in the map): where the participant is, where the protagonist believes it is,
-        and where the participant thinks that the protagonist believes it is; BenchmarkError if one
-        of these is the corridor.
+        Rooms (indices in the map; None for the corridor): where the participant is, where the
+        protagonist believes it is, and where the participant thinks that the protagonist believes
+        it is.
     """
-    layout, own_room = trace.staging.layout, trace.staging.order[1]
-    own_door = layout.doors[own_room]
-    cell: Cell = trace.states[0].agents[PARTICIPANT][0]
+    layout, own_room = trace.story.layout, trace.story.order[1]
+    cell: Cell = trace.story.starts[0]
     last_seen = thought_seen = cell
-    seen_open: bool | None = None
+    seen_open = False
     for state in trace.states:
         cell = state.agents[PARTICIPANT][0]
         if cell in state.seen[PROTAGONIST]:
             last_seen = cell
-        if own_door in state.seen[PARTICIPANT]:
+        if layout.doors[own_room] in state.seen[PARTICIPANT]:
             seen_open = state.open_doors[own_room]
         # To the participant, the protagonist sees it while both stand in the corridor, or while
         # the protagonist's door was last seen open; behind a closed door of its own, never.
@@ -225,15 +249,4 @@ def final_beliefs(trace: Trace) -> tuple[int, int, int]:
         protagonist_inside = layout.room_of(state.agents[PROTAGONIST][0]) == own_room
         if in_view and (not protagonist_inside or seen_open):
             thought_seen = cell
-
-    def room_at(what: str, where: Cell) -> int:
-        room = layout.room_of(where)
-        if room is None:
-            raise BenchmarkError(f"map {layout.name}: {what} ends in the corridor at {where}")
-        return room
-
-    return (
-        room_at("reality", cell),
-        room_at("the protagonist's belief", last_seen),
-        room_at("the participant's belief", thought_seen),
-    )
+    return layout.room_of(cell), layout.room_of(last_seen), layout.room_of(thought_seen)

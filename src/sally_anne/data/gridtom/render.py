@@ -3,99 +3,132 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
+from minigrid.core.constants import COLOR_TO_IDX, COLORS
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Floor, Wall, WorldObj
+from minigrid.utils.rendering import (
+    downsample,
+    fill_coords,
+    point_in_rect,
+    point_in_triangle,
+    rotate_fn,
+)
 from PIL import Image
 
-from sally_anne.data.gridtom.plot import State, Trace
-from sally_anne.data.gridtom.world import COLUMNS, ROWS, TILE, WALL, World, tile
+from sally_anne.data.gridtom.plot import Nodes, Perspective, State, Trace
+from sally_anne.data.gridtom.world import COLUMNS, DOOR_MARKS, ROOM_MARKS, ROWS, WALL
 
+# Pixels of a cell's side, and how much finer an agent's is drawn before it is averaged.
+TILE, _FINER = 42, 3
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
+FPS = 3
 # What models are shown of a story: its seven key frames.
 CLIP_SHAPE = (7, HEIGHT, WIDTH)
 # What an agent cannot see: darker than the walls, lighter than the corridor, without grid lines.
 MASKED = (50, 50, 50)
+# Z_RLE: the grid repeats each row, so it packs better and faster than full deflate.
+_RLE = 3
+# Its tables take longer to set up than a frame to convert.
+_REFORMATTER = VideoReformatter()
+# The floor of a room is its colour, dimmed so that doors and agents stand out; minigrid's own
+# factor of 1/2 would make a white room the grey of the walls.
+_FLOOR_LIGHT = 0.7
 
-Perspective = Literal["omniscient", "protagonist", "participant"]
-PERSPECTIVES: tuple[Perspective, ...] = ("omniscient", "protagonist", "participant")
+# minigrid knows all colours but white; its renderer and object codes read these tables.
+COLORS.setdefault("white", np.array([255, 255, 255]))
+COLOR_TO_IDX.setdefault("white", len(COLOR_TO_IDX))
+
+
+class RoomFloor(Floor):
+    """Floor of a coloured room."""
+
+    def render(self, img: np.ndarray) -> None:  # type: ignore[override]
+        """Draw the dimmed colour inside the grid lines."""
+        fill_coords(img, point_in_rect(0.031, 1, 0.031, 1), COLORS[self.color] * _FLOOR_LIGHT)
+
+
+# minigrid fills shapes pixel by pixel in Python, 20 ms each.
+@cache
+def tile(
+    mark: str, colour: str = "", is_open: bool = False, agent: tuple[str, int] | None = None
+) -> np.ndarray:
+    """A cell as ``Grid.render_tile`` draws it, ``[TILE, TILE, 3]``.
+
+    Args:
+        mark: the cell's on its map.
+        colour, is_open: of a room, and of its door.
+        agent: colour and direction of the agent who stands there, drawn as a triangle.
+    """
+    ground: WorldObj | None = Wall() if mark == WALL else None
+    if mark in DOOR_MARKS:
+        ground = Door(colour, is_open)
+    elif mark in ROOM_MARKS:
+        ground = RoomFloor(colour)
+    if agent is None:
+        return Grid.render_tile(ground, tile_size=TILE)
+    side = TILE * _FINER
+    image = Grid.render_tile(ground, tile_size=side, subdivs=1).copy()
+    triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
+    turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * agent[1])
+    image[fill_coords(np.zeros((side, side), dtype=bool), turned, True)] = COLORS[agent[0]]
+    return downsample(image, _FINER)
 
 
 def render(
     trace: Trace, perspective: Perspective = "omniscient", ticks: Iterable[int] | None = None
 ) -> np.ndarray:
     """Frames of a story ``uint8 [N, 420, 294, 3]``, all by default; what is not seen is masked."""
-    world = trace.staging.world()
     chosen = range(len(trace.states)) if ticks is None else ticks
-    return np.stack([_frame(world, trace.states[t], perspective) for t in chosen])
+    return np.stack([_frame(trace, trace.states[t], perspective) for t in chosen])
 
 
-def key_frames(nodes: tuple[int, int, int, int]) -> tuple[int, ...]:
+def key_frames(nodes: Nodes) -> tuple[int, ...]:
     """The seven frame numbers shown to models: four nodes and three midpoints (section 3.2)."""
     a, b, c, d = nodes
     return (a, (a + b) // 2, b, (b + c) // 2, c, (c + d) // 2, d)
 
 
-def _frame(world: World, state: State, perspective: Perspective) -> np.ndarray:
-    for door, is_open in zip(world.doors, state.open_doors, strict=True):
-        door.is_open = is_open
-    standing = {}
-    for name, (cell, direction) in state.agents.items():
-        agent = world.agents[name]
-        agent.cell, agent.direction = cell, direction
-        agent.ground = world.grid.get(*cell)
-        standing[cell] = agent
+def _frame(trace: Trace, state: State, perspective: Perspective) -> np.ndarray:
+    layout, rooms = trace.story.layout, trace.story.rooms
+    poses = zip(trace.story.cast, state.agents.values(), strict=False)
+    agents = {cell: (colour, direction) for colour, (cell, direction) in poses}
     seen = None if perspective == "omniscient" else state.seen[perspective]
     image = np.empty((HEIGHT, WIDTH, 3), dtype=np.uint8)
-    for x, y in world.layout.cells():
+    for x, y in layout.cells():
+        mark, room = layout.mark((x, y)), layout.room_of((x, y))
+        coloured = () if room is None else (rooms[room], state.open_doors[room])
         # Walls never move and stay drawn; they carry no information about the story.
-        masked = seen is not None and (x, y) not in seen and world.layout.mark((x, y)) != WALL
-        drawn = MASKED if masked else tile(standing.get((x, y)) or world.grid.get(x, y))
+        masked = seen is not None and (x, y) not in seen and mark != WALL
+        drawn = MASKED if masked else tile(mark, *coloured, agent=agents.get((x, y)))
         image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
     return image
 
 
-FPS = 3
-# Z_RLE: the grid repeats each row, so it packs better and faster than full deflate.
-_RLE = 3
-# Its tables take longer to set up than a frame to convert.
-_REFORMATTER = VideoReformatter()
-
-
-@dataclass(eq=False)
 class Shot:
-    """One picture in the forms in which it is written."""
+    """One picture in the forms in which it is written: a PNG file's bytes, a frame to encode."""
 
-    pixels: np.ndarray
-
-    @cached_property
-    def png(self) -> bytes:
-        """The bytes of a PNG file."""
+    def __init__(self, pixels: np.ndarray) -> None:
         buffer = io.BytesIO()
-        image = Image.fromarray(self.pixels)
-        image.save(buffer, "PNG", compress_level=1, compress_type=_RLE)
-        return buffer.getvalue()
-
-    @cached_property
-    def yuv(self) -> av.VideoFrame:
-        """The picture as the encoder takes it."""
-        frame = av.VideoFrame.from_ndarray(self.pixels, format="rgb24")
-        return _REFORMATTER.reformat(frame, format="yuv420p")
+        Image.fromarray(pixels).save(buffer, "PNG", compress_level=1, compress_type=_RLE)
+        self.png = buffer.getvalue()
+        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        self.yuv = _REFORMATTER.reformat(frame, format="yuv420p")
 
 
 def shots_of(trace: Trace, perspective: Perspective, known: dict[Hashable, Shot]) -> list[Shot]:
     """One shot a tick; those that look alike are drawn once and kept in ``known``, by story."""
     keys = [_look(state, perspective) for state in trace.states]
-    new = {key: tick for tick, key in enumerate(keys) if key not in known}
-    if new:
-        drawn = render(trace, perspective, new.values())
-        known |= {key: Shot(image) for key, image in zip(new, drawn, strict=True)}
+    for key, state in zip(keys, trace.states, strict=True):
+        if key not in known:
+            known[key] = Shot(_frame(trace, state, perspective))
     return [known[key] for key in keys]
 
 
@@ -116,7 +149,6 @@ def write_video(path: Path, shots: Sequence[Shot]) -> None:
         stream = container.add_stream("libx264", rate=FPS, options=options)
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
         for tick, shot in enumerate(shots):
-            frame = shot.yuv
-            frame.pts = tick
-            container.mux(stream.encode(frame))
+            shot.yuv.pts = tick
+            container.mux(stream.encode(shot.yuv))
         container.mux(stream.encode())

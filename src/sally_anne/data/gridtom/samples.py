@@ -10,14 +10,14 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.plot import PLOTS, Plot
-from sally_anne.data.gridtom.render import CLIP_SHAPE, Perspective
+from sally_anne.data.gridtom.plot import PLOTS, Perspective, Plot
+from sally_anne.data.gridtom.render import CLIP_SHAPE
 from sally_anne.data.gridtom.stories import (
     RETURNING,
     STORIES_PER_MAP,
@@ -35,87 +35,6 @@ TEST_STORIES = 500
 MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
 # The test of the released code (evaluate.py): all lines of its file but the last ones.
 PUBLISHED, FOR_PROBES = "published", 148
-_NUMBERED = re.compile(r"map-([0-9]{2,6})")
-
-
-def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
-    """Split of each story's number, in the order of the numbers.
-
-    Of the 27 maps 20 and most of a 21st are tested, 4 train, 2 validate. They are whole: no two
-    splits share one, and the 4 stories that the 21st has beyond the 500 are in none. A place's
-    split follows from the place and the seed alone, so a part of the data has those of the whole.
-
-    A few stories of different maps say the same words (72 of the 648 generated ones). Where such
-    copies would stand in different splits, only those of one stay: the test stories, else the
-    validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
-    """
-    split: dict[int, Split] = {}
-    content: dict[int, str] = {}
-    for index in sorted(stories.indices):
-        place = stories.identity(index)
-        if found := split_of(place.map, index % STORIES_PER_MAP, seed):
-            split[index], content[index] = found, place.content
-    # The last of these to claim a content keeps it.
-    owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}
-    return {index: name for index, name in split.items() if owner[content[index]] == name}
-
-
-def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
-    """Split of the story with this number on a map, if it is in any.
-
-    The names are ``map-00`` to ``map-26``; higher numbers go on in further 27s, and any other name
-    is drawn by itself, with the same odds.
-    """
-    if found := _NUMBERED.fullmatch(map_name):
-        block, place = divmod(int(found[1]), MAPS)
-        order, kept = _drawn(seed, block)
-        rank = order.index(place)
-        if rank == TEST_MAPS - 1 and number not in kept:
-            return None
-    else:
-        rank = random.Random(f"map/{seed}/{map_name}").randrange(MAPS)
-    if rank < TEST_MAPS:
-        return "test"
-    return "train" if rank < TEST_MAPS + TRAIN_MAPS else "validation"
-
-
-@lru_cache(maxsize=64)
-def _drawn(seed: int, block: int) -> tuple[list[int], list[int]]:
-    """The maps of a block in the order of their use; which stories of the 21st are tested."""
-    rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
-    order = rng.sample(range(MAPS), MAPS)
-    tested = TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP
-    return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
-
-
-def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
-    """Numbers of the stories of one split, in order."""
-    return [index for index, name in assign(stories, seed).items() if name == split]
-
-
-def published(stories: StorySet) -> list[int]:
-    """Numbers of the stories that the released code tests, in the order of its file.
-
-    Maps are cut by it, and copies in words of the others are among them.
-    """
-    return list(stories.indices)[:-FOR_PROBES]
-
-
-def why_none(stories: StorySet, split: str) -> str:
-    """One sentence for people whose data has no story of ``split``."""
-    if split == PUBLISHED:
-        return (
-            f"no {split} stories in {stories.source}: they are all but the last {FOR_PROBES}, and "
-            f"it has {len(stories)}"
-        )
-    maps = len({stories.identity(index).map for index in stories.indices})
-    return (
-        f"no {split} stories among the {len(stories)} of {stories.source}: they are of "
-        f"{maps} {'map' if maps == 1 else 'maps'}, and a map is never cut; take data with more "
-        "maps, or another split seed"
-    )
-
-
 # matched: both sides share the very same context and differ in the belief statement alone.
 # paper: in first-order false-belief stories the true side has the protagonist's
 # perspective, the false side from above, so that a probe can tell them apart without any belief.
@@ -141,6 +60,78 @@ FEATURES = {
     "room": "room named by the statement (first or last)",
 }
 PLOT = {"plot": "whether the participant moves on or returns"}
+
+
+def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
+    """Split of each story's number, in the order of the numbers.
+
+    Of the 27 maps 20 and most of a 21st are tested, 4 train, 2 validate. They are whole: no two
+    splits share one, and the 4 stories that the 21st has beyond the 500 are in none. A place's
+    split follows from the place and the seed alone, so a part of the data has those of the whole.
+
+    A few stories of different maps say the same words (72 of the 648 generated ones). Where such
+    copies would stand in different splits, only those of one stay: the test stories, else the
+    validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
+    """
+    split: dict[int, Split] = {}
+    for index in sorted(stories.indices):
+        if name := split_of(stories.identity(index).map, index % STORIES_PER_MAP, seed):
+            split[index] = name
+    content = {index: stories.identity(index).content for index in split}
+    # The last of these to claim a content keeps it.
+    owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}
+    return {index: name for index, name in split.items() if owner[content[index]] == name}
+
+
+def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
+    """Split of the story with this number on a map, if it is in any.
+
+    The names are ``map-00`` to ``map-26``; higher numbers go on in further 27s, and any other name
+    is drawn by itself, with the same odds.
+    """
+    if numbered := re.fullmatch(r"map-([0-9]{2,6})", map_name):
+        block, place = divmod(int(numbered[1]), MAPS)
+        order, kept = _order_of_maps(seed, block)
+        rank = order.index(place)
+        if rank == TEST_MAPS - 1 and number not in kept:
+            return None
+    else:
+        rank = random.Random(f"map/{seed}/{map_name}").randrange(MAPS)
+    if rank < TEST_MAPS:
+        return "test"
+    return "train" if rank < TEST_MAPS + TRAIN_MAPS else "validation"
+
+
+@cache
+def _order_of_maps(seed: int, block: int) -> tuple[list[int], list[int]]:
+    """The maps of a block in the order of their use; which stories of the 21st are tested."""
+    rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
+    order = rng.sample(range(MAPS), MAPS)
+    tested = TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP
+    return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
+
+
+def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
+    """Numbers of the stories of one split, in order; there may be none.
+
+    ``published`` are those that the released code tests. Maps are cut by it, and copies in words of
+    the others are among them.
+    """
+    if split == PUBLISHED:
+        return list(stories.indices)[:-FOR_PROBES]
+    return [index for index, name in assign(stories, seed).items() if name == split]
+
+
+def why_none(stories: StorySet, split: str) -> str:
+    """One sentence for people whose data has no story of ``split``."""
+    start = f"no {split} stories among the {len(stories)} of {stories.source}: they are "
+    if split == PUBLISHED:
+        return f"{start}all but the last {FOR_PROBES}"
+    maps = len({stories.identity(index).map for index in stories.indices})
+    return (
+        f"{start}of {maps} map{'s' * (maps > 1)}, and a map is never cut; take data with more "
+        "maps, or another split seed"
+    )
 
 
 def plots_of(contrast: Contrast) -> tuple[Plot, ...]:
@@ -201,7 +192,7 @@ def sample_set(
         content=("room",),
         identities={record.group: stories.identity(record.index).content for record in records},
         clusters={record.group: stories.identity(record.index).map for record in records},
-        types={sample.item_id: sample.text.rsplit("Belief:", 1)[-1].strip() for sample in samples},
+        types={s.item_id: s.text.rsplit("Belief:", 1)[-1].strip() for s in samples},
     )
 
 
@@ -218,37 +209,38 @@ def question_pairs(
     participant is not, and is, mistaken, for each first-order condition. Both list the rooms alike.
     Arguments and errors as of :func:`sample_set`.
     """
-    found = []
+    pairs = []
     for index, split in choose_stories(stories, count, split_seed).items():
         record = stories.story(index)
         cases = record.cases(order)
         name = record.group + ("/return" if record.plot == "return" else "")
         for i, j in ((0, 1),) if order == 1 else ((0, 2), (1, 3)):
             rooms = random.Random(f"twins/{name}").sample(cases[i].question.options, 2)
-            sides = [
+            one, other = (
                 Sample(
-                    item_id=f"{name}/{_condition(case)}/question",
+                    item_id=f"{name}/{case.condition}/question",
                     text=question_text(record, case, setting, rooms),
                     video=None if setting == "text" else Scene(case, "omniscient"),
                     group=record.group,
                     split=split,
                 )
                 for case in (cases[i], cases[j])
-            ]
+            )
             answers = cases[i].question.answer, cases[j].question.answer
-            found.append(ContrastPair((sides[0], sides[1]), answers, record.identity.map))
-    return PairSet("question", found, True, "the last prompt token", "maps", ("TB", "FB"))
+            pairs.append(ContrastPair((one, other), answers, record.identity.map))
+    return PairSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
 
 
 def question_text(
     record: StoryRecord, case: BeliefCase, setting: Setting, rooms: Sequence[str]
 ) -> str:
     """Context and belief question, with the rooms to choose from in this order."""
-    asked = belief_question(case, rooms)
-    return f"{context_text(record, case, 'omniscient', setting)} Question: {asked} Answer:"
+    context = context_text(record, case, "omniscient", setting)
+    return f"{context} Question: {belief_question(case, rooms)} Answer:"
 
 
 def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
+    """The question with the rooms to choose from in this order."""
     return f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
 
 
@@ -259,21 +251,20 @@ def choose_stories(
     moving = stories.of_plot("move")
     assigned = assign(moving, split_seed)
     by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
-    if empty := [name for name, members in by_split.items() if not members]:
-        raise BenchmarkError(why_none(moving, empty[0]))
+    for name, indices in by_split.items():
+        if not indices:
+            raise BenchmarkError(why_none(moving, name))
     if count is not None:
-        counts = _in_proportion(count, {name: len(found) for name, found in by_split.items()})
-        by_split = {name: members[: counts[name]] for name, members in by_split.items()}
-    if empty := [name for name, members in by_split.items() if not members]:
-        raise BenchmarkError(
-            f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
-            f"--stories {count} is too few; 20 is the least that makes sense"
-        )
-    chosen = {i: name for name, members in by_split.items() for i in sorted(members)}
+        counts = _in_proportion(count, {name: len(indices) for name, indices in by_split.items()})
+        if not all(counts.values()):
+            raise BenchmarkError(f"--stories {count} is too few; 20 is the least for three splits")
+        by_split = {name: indices[: counts[name]] for name, indices in by_split.items()}
+    chosen = {i: name for name, indices in by_split.items() for i in sorted(indices)}
+    if len(moving) == len(stories):
+        return chosen
+    # Each with that of the other plot.
     there = set(stories.indices)
-    # Each with that of the other plot, where the stories have both.
-    returning = {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
-    return chosen | (returning if len(moving) < len(stories) else {})
+    return chosen | {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
 
 
 def _in_proportion(total: int, sizes: dict[Split, int]) -> dict[Split, int]:
@@ -339,9 +330,10 @@ def _sample(
     text = statement_text(record, case, perspective, setting, case.statement(colour))
     if leaks and contrast == "released":
         text = _as_released(text, colour == held)
-    condition = _condition(case)
-    version = f"{record.plot}/{condition}" if contrast == "crossed" else condition
-    tags = {"condition": condition, "perspective": perspective, "room": room}
+    version, tags = case.condition, {"condition": case.condition, "perspective": perspective}
+    tags["room"] = room
+    if contrast == "crossed":
+        version, tags["plot"] = f"{record.plot}/{version}", record.plot
     return Sample(
         item_id=f"{record.group}/{version}/{room}",
         text=text,
@@ -349,7 +341,7 @@ def _sample(
         labels={"y_p": colour == held, "y_o": colour == reference},
         group=record.group,
         split=split,
-        tags=tags | ({"plot": record.plot} if contrast == "crossed" else {}),
+        tags=tags,
         context=f"{version}/{perspective}",
     )
 
@@ -358,12 +350,7 @@ def _as_released(text: str, held: bool) -> str:
     """The form of a false-belief sample in the released code, by whether its statement is held."""
     if held:
         return text.replace("does not know", "is unable to know")
-    context, _, statement = text.rpartition(_BELIEF)
-    return f"{context}\n\n{_BELIEF.strip()} {statement}"
-
-
-def _condition(case: BeliefCase) -> str:
-    return case.first if case.order == 1 else f"{case.first}/{case.second}"
+    return "\n\nBelief: ".join(text.rsplit(_BELIEF, 1))
 
 
 def statement_text(

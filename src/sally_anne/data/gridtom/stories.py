@@ -7,14 +7,14 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sally_anne.core.errors import BenchmarkError, MediaError
+from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.gridtom.narration import (
     BeliefQuestion,
     InitialQuestion,
@@ -28,16 +28,18 @@ from sally_anne.data.gridtom.narration import (
     second_order,
 )
 from sally_anne.data.gridtom.plot import (
+    PERSPECTIVES,
     PLOTS,
     Cast,
     Condition,
+    Nodes,
+    Perspective,
     Plot,
-    Staging,
+    Story,
     Trace,
-    final_beliefs,
     play,
 )
-from sally_anne.data.gridtom.render import PERSPECTIVES, Perspective, key_frames, render
+from sally_anne.data.gridtom.render import key_frames, render
 from sally_anne.data.gridtom.world import COLOURS, Layout, benchmark_layouts, start_pairs
 from sally_anne.data.items import Setting
 
@@ -60,18 +62,7 @@ class Video(Protocol):
     """Where the frames of one version come from."""
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """``uint8 [N, 420, 294, 3]``, for the caller to change; MediaError names file or story."""
-
-
-def beliefs(cast: Cast, first: Condition, second: Condition | None) -> tuple[str, str, str]:
-    """Rooms at the end: reality, the protagonist's belief, what the participant thinks that is.
-
-    ``second`` None is the first-order version, in which the participant is not mistaken.
-    """
-    believed, other = cast.last_room, cast.first_room
-    if first == "FB":
-        believed, other = other, believed
-    return cast.last_room, believed, other if second == "FB" else believed
+        """``uint8 [N, 420, 294, 3]``, for the caller to change; ClipError names a file."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class BeliefCase:
     Attributes:
         first: the protagonist's belief condition.
         second: the participant's; None for order 1.
-        nodes: the frames that bound the three stages.
+        nodes: the frames that bound the three stages; the last is the last frame.
         video: source of the frames; not compared.
     """
 
@@ -91,13 +82,18 @@ class BeliefCase:
     cast: Cast
     question: BeliefQuestion
     captions: Mapping[Perspective, str] = field(hash=False)
-    nodes: tuple[int, int, int, int]
+    nodes: Nodes
     video: Video = field(compare=False, repr=False)
 
     @property
     def order(self) -> Order:
         """1 asks for the protagonist's belief, 2 for the participant's idea of it."""
         return 1 if self.second is None else 2
+
+    @property
+    def condition(self) -> str:
+        """TB or FB; of second order first/second."""
+        return self.first if self.second is None else f"{self.first}/{self.second}"
 
     @property
     def reality(self) -> str:
@@ -107,16 +103,16 @@ class BeliefCase:
     @property
     def believed(self) -> str:
         """Room in which the protagonist believes it is."""
-        return beliefs(self.cast, self.first, self.second)[1]
+        return self.cast.beliefs(self.first, self.second)[1]
 
     @property
     def thought(self) -> str:
         """Room in which the participant thinks that the protagonist believes it is."""
-        return beliefs(self.cast, self.first, self.second)[2]
+        return self.cast.beliefs(self.first, self.second)[2]
 
     @property
     def length(self) -> int:
-        """Number of frames: the last node is the last frame."""
+        """Number of frames."""
         return self.nodes[3] + 1
 
     def frames(
@@ -124,28 +120,15 @@ class BeliefCase:
     ) -> np.ndarray:
         """Frames ``uint8 [N, 420, 294, 3]``; by default the seven key frames (paper, section 3.2).
 
-        MediaError names a number outside the story, or a file that is missing or damaged.
+        ClipError names a file that is missing or damaged.
         """
-        chosen = list(key_frames(self.nodes)) if ticks is None else [int(t) for t in ticks]
-        if not chosen:
-            raise MediaError(f"story {self.story}: no frame numbers given")
-        if wrong := [t for t in chosen if not 0 <= t < self.length]:
-            raise MediaError(
-                f"story {self.story} (order {self.order}, {self.first}): frame {wrong[0]} does not "
-                f"exist; the frames are 0 to {self.length - 1}"
-            )
-        return self.video.frames(perspective, chosen)
+        return self.video.frames(perspective, key_frames(self.nodes) if ticks is None else ticks)
 
     def statement(self, room: str) -> str:
         """The belief statement that names ``room``, in this order's form."""
-        if room == self.question.answer:
-            return self.question.statement_true
         if room in self.question.options:
-            return self.question.statement_false
-        if room not in self.cast[2:]:
-            raise BenchmarkError(
-                f"story {self.story} has no {room!r} room; its rooms are {', '.join(self.cast[2:])}"
-            )
+            right = room == self.question.answer
+            return self.question.statement_true if right else self.question.statement_false
         return (place_statement if self.order == 1 else belief_statement)(self.cast, room)
 
 
@@ -192,7 +175,7 @@ class StoryRecord:
     index: int
     cast: Cast
     colors: Mapping[str, str] = field(hash=False)
-    nodes: tuple[int, int, int, int]
+    nodes: Nodes
     rooms: tuple[str, str, str]
     environment: str
     initial_environment: str
@@ -204,8 +187,7 @@ class StoryRecord:
     @property
     def group(self) -> str:
         """Name that all variants of this story share; splits never cut a group."""
-        moved = self.index - (RETURNING if self.plot == "return" else 0)
-        return f"story-{moved:04d}"
+        return f"story-{self.index - (RETURNING if self.plot == 'return' else 0):04d}"
 
     @property
     def identity(self) -> Identity:
@@ -214,35 +196,26 @@ class StoryRecord:
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
         """One version; ``second`` is given only and always for order 2."""
-        for case in self.cases(order):
-            if (case.first, case.second) == (first, second):
-                return case
-        hint = "takes no second condition" if order == 1 else "needs first and second condition"
-        raise BenchmarkError(
-            f"story {self.index}: no case with order {order}, first {first!r}, second {second!r}; "
-            f"order {order} {hint}, each 'TB' or 'FB'"
-        )
+        return {(c.first, c.second): c for c in self.cases(order)}[first, second]
 
     def cases(self, order: Order) -> list[BeliefCase]:
         """All versions asked in ``order``: TB and FB, or the four combinations."""
-        if order not in (1, 2):
-            raise BenchmarkError(f"order must be 1 or 2, got {order!r}")
-        found = [case for case in self.versions if case.order == order]
-        if not found:
+        cases = [case for case in self.versions if case.order == order]
+        if not cases:
             raise BenchmarkError(
                 f"story {self.index} has no questions of order {order}: its release has no "
                 "second_order_belief field; use generated stories or our own export"
             )
-        return found
+        return cases
 
 
 def beliefs_at_nodes(record: StoryRecord, case: BeliefCase) -> list[tuple[str, str, str]]:
-    """As :func:`beliefs`, at each of the four nodes; in the first all is in the ``corridor``.
+    """Rooms as of ``Cast.beliefs`` at each of the four nodes; in the first all are ``corridor``.
 
     Until the last stage begins, everybody has seen where the participant went.
     """
     alike = ("corridor", record.cast.visited(record.plot)[0], record.cast.first_room)
-    return [*((place,) * 3 for place in alike), beliefs(case.cast, case.first, case.second)]
+    return [*((place,) * 3 for place in alike), case.cast.beliefs(case.first, case.second)]
 
 
 def context_text(
@@ -269,14 +242,13 @@ def initial_text(record: StoryRecord, question: InitialQuestion, setting: Settin
     """
     if setting != "text":
         return record.initial_environment
+    parts = 1 + sum(question.section[1] > node for node in record.nodes[1:3])
     caption_text = record.case(1, "FB").captions["omniscient"]
-    _, first, second, _ = record.nodes
-    parts = 1 + (question.section[1] > first) + (question.section[1] > second)
     caption_text = re.split(rf"\s{parts + 1}[.]\s", caption_text)[0]
     return f"{record.initial_environment} {caption_text}"
 
 
-def initial_ticks(nodes: tuple[int, int, int, int], question: InitialQuestion) -> tuple[int, ...]:
+def initial_ticks(nodes: Nodes, question: InitialQuestion) -> tuple[int, ...]:
     """Those of the key frames that an initial-belief question is about, its section's.
 
     They are shown of the false-belief version, as in GridToM's release.
@@ -285,7 +257,7 @@ def initial_ticks(nodes: tuple[int, int, int, int], question: InitialQuestion) -
     return tuple(tick for tick in key_frames(nodes) if start <= tick <= end)
 
 
-class StorySet(Sequence[StoryRecord]):
+class StorySet:
     """Stories of one source, each made when it is first asked for.
 
     Args:
@@ -306,39 +278,21 @@ class StorySet(Sequence[StoryRecord]):
     ) -> None:
         self.indices: tuple[int, ...] = tuple(indices)
         self.source = source
-        self._known = frozenset(self.indices)
-        self._make = cache(make)
+        self.story = cache(make)
+        self.identity = identity or (lambda index: self.story(index).identity)
         self._fingerprint = fingerprint
-        self._identity = identity or (lambda index: self._make(index).identity)
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    @overload
-    def __getitem__(self, position: int) -> StoryRecord: ...
-    @overload
-    def __getitem__(self, position: slice) -> StorySet: ...
-    def __getitem__(self, position: int | slice) -> StoryRecord | StorySet:
-        if isinstance(position, slice):
-            return self.subset(self.indices[position])
+    def __getitem__(self, position: int) -> StoryRecord:
         return self.story(self.indices[position])
+
+    def __iter__(self) -> Iterator[StoryRecord]:
+        return map(self.story, self.indices)
 
     def __repr__(self) -> str:
         return f"StorySet({len(self)} stories, {self.source})"
-
-    def story(self, index: int) -> StoryRecord:
-        """The story numbered ``index`` (not the one at that position)."""
-        self._require([index])
-        return self._make(index)
-
-    def identity(self, index: int) -> Identity:
-        """What the story numbered ``index`` is."""
-        self._require([index])
-        return self._identity(index)
-
-    def _require(self, indices: Iterable[int]) -> None:
-        if missing := [i for i in indices if i not in self._known]:
-            raise BenchmarkError(f"no story {missing[0]} among the {len(self)} of {self.source}")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -346,29 +300,22 @@ class StorySet(Sequence[StoryRecord]):
         return self._fingerprint()
 
     def of_plot(self, plot: Plot) -> StorySet:
-        """Those of one plot.
-
-        Raises:
-            BenchmarkError: there are none.
-        """
-        found = [index for index in self.indices if self.identity(index).plot == plot]
-        if not found:
+        """Those of one plot; BenchmarkError if there are none."""
+        indices = [index for index in self.indices if self.identity(index).plot == plot]
+        if not indices:
             raise BenchmarkError(
                 f"{self.source} has no story of the plot {plot!r}; generated stories have both, "
                 "and so have those of sally-anne build --plots move return"
             )
-        return self.subset(found)
+        return self.subset(indices)
 
     def subset(self, indices: Iterable[int]) -> StorySet:
-        """The stories with these numbers, in this order; each is there, and once."""
+        """The stories with these numbers, in this order."""
         chosen = tuple(indices)
         if chosen == self.indices:
             return self
-        if not chosen:
-            raise BenchmarkError(f"no stories chosen from {self.source}")
-        self._require(chosen)
-        if len(set(chosen)) < len(chosen):
-            raise BenchmarkError("the same story is chosen twice")
+        if unknown := set(chosen).difference(self.indices):
+            raise BenchmarkError(f"{self.source} has no story {min(unknown)}")
 
         def fingerprint() -> str:
             return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
@@ -379,53 +326,6 @@ class StorySet(Sequence[StoryRecord]):
 # Raise it with every change that alters a frame or a text of the same seed.
 GENERATOR_VERSION = 1
 DEFAULT_SEED = 2025
-STARTS = 2
-ORDERS = tuple((a, b, c) for a, b, c in itertools.permutations(range(3)))
-
-
-@dataclass(frozen=True)
-class Story:
-    """One basic story, by its number in the release; its versions are played on demand."""
-
-    index: int
-    staging: Staging
-
-    @property
-    def cast(self) -> Cast:
-        """The colours by their part in the plot."""
-        return self.staging.colours
-
-    @property
-    def rooms(self) -> tuple[str, str, str]:
-        """Room colours in the order of the map, which tells nothing about the plot."""
-        return self.staging.rooms
-
-    @property
-    def identity(self) -> Identity:
-        """What it is, whatever its number."""
-        staging = self.staging
-        return identity_of(self.index, self.cast, self.rooms, staging.layout.name, staging.plot)
-
-    def returning(self) -> Story:
-        """The same on the same stage, but that the participant goes back to where it went first."""
-        staging, (one, own, other) = self.staging, self.staging.order
-        cast = self.cast._replace(first_room=self.cast.last_room, last_room=self.cast.first_room)
-        return Story(
-            self.index + RETURNING,
-            replace(staging, colours=cast, order=(other, own, one), plot="return"),
-        )
-
-    def play(self, first: Condition, second: Condition = "TB") -> Trace:
-        """Play one version; BenchmarkError if its beliefs are not those that the plot wants."""
-        trace = play(self.staging, first, second)
-        expected = beliefs(self.cast, first, second)
-        found = tuple(self.rooms[room] for room in final_beliefs(trace))
-        if found != expected:
-            raise BenchmarkError(
-                f"story {self.index} ({self.staging.layout.name}, first order {first}, second "
-                f"order {second}): the simulation gives rooms {found}, the plot wants {expected}"
-            )
-        return trace
 
 
 def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) -> list[Story]:
@@ -434,13 +334,26 @@ def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) 
     for layout in benchmark_layouts() if layouts is None else layouts:
         # One generator a map: a change in one map leaves the stories of all others as they are.
         rng = random.Random(f"{seed}/{layout.name}")
-        starts = rng.sample(start_pairs(layout), STARTS)
+        starts = rng.sample(start_pairs(layout), 2)
         a, b = rng.randrange(4), rng.randrange(4)
         orientations = ((a, b), ((a + 2) % 4, (b + 2) % 4))
-        for start, directions, order in itertools.product(starts, orientations, ORDERS):
+        orders = itertools.permutations(range(3))
+        for start, directions, (i, j, k) in itertools.product(starts, orientations, orders):
             cast = Cast(*rng.sample(COLOURS, 5))
-            stories.append(Story(len(stories), Staging(layout, cast, order, start, directions)))
+            stories.append(Story(layout, cast, (i, j, k), start, directions, index=len(stories)))
     return stories
+
+
+def returning(story: Story) -> Story:
+    """The same on the same stage, but that the participant goes back to where it went first."""
+    cast, (one, own, other) = story.cast, story.order
+    return replace(
+        story,
+        cast=cast._replace(first_room=cast.last_room, last_room=cast.first_room),
+        order=(other, own, one),
+        plot="return",
+        index=story.index + RETURNING,
+    )
 
 
 @lru_cache(maxsize=4)
@@ -449,13 +362,12 @@ def seeded_stories(seed: int, plots: tuple[Plot, ...] = PLOTS[:1]) -> tuple[Stor
     if plots == ("move",):
         return tuple(generate(seed))
     moving = seeded_stories(seed)
-    return tuple(s if plot == "move" else s.returning() for plot in plots for s in moving)
+    return tuple(s if plot == "move" else returning(s) for plot in plots for s in moving)
 
 
 def story_of(seed: int, index: int) -> Story:
     """The story with this number, of either plot."""
-    moving = seeded_stories(seed)[index % RETURNING]
-    return moving if index < RETURNING else moving.returning()
+    return seeded_stories(seed, PLOTS)[index]
 
 
 @dataclass(frozen=True)
@@ -464,33 +376,33 @@ class GeneratedVideo:
 
     story: Story
     first: Condition
-    second: Condition
+    second: Condition | None
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
         """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``."""
-        return _drawn(self, perspective, tuple(ticks)).copy()
+        return _frames(self, perspective, tuple(ticks)).copy()
 
 
 @lru_cache(maxsize=16)
-def _played(story: Story, first: Condition, second: Condition) -> Trace:
-    return story.play(first, second)
+def _played(story: Story, first: Condition, second: Condition | None) -> Trace:
+    return play(story, first, second)
 
 
 # Key frames take 2.6 MB; a whole story 15 MB.
 @lru_cache(maxsize=6)
-def _drawn(video: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
+def _frames(video: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
     return render(_played(video.story, video.first, video.second), perspective, ticks)
 
 
 def _question(cast: Cast, first: Condition, second: Condition | None) -> BeliefQuestion:
-    _, believed, thought = beliefs(cast, first, second)
+    _, believed, thought = cast.beliefs(first, second)
     return second_order(cast, thought) if second else first_order(cast, believed)
 
 
 def _record(story: Story) -> StoryRecord:
     """Its record; simulates one of its versions for the frame numbers."""
-    cast, rooms, plot = story.cast, story.rooms, story.staging.plot
-    nodes = _played(story, "TB", "TB").nodes
+    cast, rooms, plot = story.cast, story.rooms, story.plot
+    nodes = _played(story, "TB", None).nodes
     colors = {"participant": cast.participant, "protagonist": cast.protagonist}
     colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
     return StoryRecord(
@@ -511,11 +423,11 @@ def _record(story: Story) -> StoryRecord:
                 question=_question(cast, first, second),
                 captions={p: caption(cast, first, second, p, plot) for p in PERSPECTIVES},
                 nodes=nodes,
-                video=GeneratedVideo(story, first, second or "TB"),
+                video=GeneratedVideo(story, first, None if second == "TB" else second),
             )
             for first, second in VERSIONS
         ),
-        map=story.staging.layout.name,
+        map=story.layout.name,
         plot=plot,
     )
 
@@ -524,22 +436,14 @@ def _fingerprint(seed: int, stories: Iterable[Story]) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
     for story in stories:
-        staging, cast, plot = story.staging, story.cast, story.staging.plot
-        parts: list[object] = [
-            story.index,
-            staging.layout.rows,
-            staging.colours,
-            staging.order,
-            staging.starts,
-            staging.directions,
-            environment(story.rooms),
-            initial_environment(),
-            [q.question for q in initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)],
-        ]
-        for first in CONDITIONS:
-            for second in (None, *CONDITIONS):
-                parts.append(vars(_question(cast, first, second)))
-                parts.extend(caption(cast, first, second, p, plot) for p in PERSPECTIVES)
+        cast, plot = story.cast, story.plot
+        initial = initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)
+        parts: list[object] = [story.index, story.layout.rows, cast, story.order, story.starts]
+        parts += [story.directions, environment(story.rooms), initial_environment()]
+        parts.append([question.question for question in initial])
+        for first, second in itertools.product(CONDITIONS, (None, *CONDITIONS)):
+            parts.append(vars(_question(cast, first, second)))
+            parts.extend(caption(cast, first, second, p, plot) for p in PERSPECTIVES)
         digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
@@ -555,13 +459,18 @@ def generated(
     By default those of the paper's plot; ``plots`` may name both. With ``layouts`` stories of the
     paper's plot on these maps, which are none of the benchmark's.
     """
-    every = seeded_stories(seed, plots) if layouts is None else tuple(generate(seed, layouts))
-    drawn = {story.index: story for story in every}
+    drawn = seeded_stories(seed, plots) if layouts is None else tuple(generate(seed, layouts))
+    by_index = {story.index: story for story in drawn}
+
+    def identity(index: int) -> Identity:
+        story = by_index[index]
+        return identity_of(index, story.cast, story.rooms, story.layout.name, story.plot)
+
     everything = StorySet(
-        drawn,
-        lambda index: _record(drawn[index]),
+        by_index,
+        lambda index: _record(by_index[index]),
         f"generated with seed {seed}",
-        lambda: _fingerprint(seed, every),
-        lambda index: drawn[index].identity,
+        lambda: _fingerprint(seed, drawn),
+        identity,
     )
     return everything if stories is None else everything.subset(stories)
