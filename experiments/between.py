@@ -23,8 +23,8 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.probing.config import Kind
 from sally_anne.probing.nulls import shuffled
-from sally_anne.probing.patching import Kind
 from sally_anne.probing.probes import Activations, HeadProbes
 from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, fit_heads
 

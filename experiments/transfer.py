@@ -45,9 +45,8 @@ from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.interchange import COLUMNS, Prompt, read_pair
-from sally_anne.probing.patching import FOLDER
+from sally_anne.probing.patching import FOLDER, kept_effects
 from sally_anne.probing.probes import Activations, HeadProbes
-from sally_anne.probing.scan import kept_effects
 from sally_anne.probing.sources import Reopened, reopen
 
 # Options by which runs are named, where they differ; these by their values alone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tyro
 
@@ -17,6 +17,7 @@ Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["last_prompt"]
+Kind = Literal["question", "statement"]
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
@@ -166,3 +167,49 @@ class NullsConfig:
     bootstraps: Natural = 0
     split: Literal["validation", "test"] = "validation"
     seed: Seed = 0
+
+
+@dataclass(frozen=True)
+class PatchingConfig:
+    """Exchange every head's output within pairs of one story: which heads does the answer need?
+
+    Attributes:
+        run: folder of a finished probing run; columns are added to its heads.parquet, which
+            `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
+        kinds: question exchanges at the last token of the belief question, between the true-belief
+            and the false-belief version; statement at the end of one, between two statements
+            of one context, which is what probes read. All that the samples have by default.
+        pairs, validation_pairs, sizes, random_sets, exact, seed: as of `sally-anne probe`; as in
+            the run by default.
+        device, device_map: where the model is put; as in the run by default.
+    """
+
+    run: tyro.conf.Positional[Path]
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    pairs: int | None = None
+    validation_pairs: int | None = None
+    sizes: tuple[int, ...] | None = None
+    random_sets: int | None = None
+    exact: bool | None = None
+    seed: Seed | None = None
+    device: str | None = None
+    device_map: str | None = None
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """Measure what should not suffice to predict a run's labels: could it explain the result?
+
+    Attributes:
+        run: folder of a finished probing run; audit.parquet and audit.json are written into it.
+        stories: groups of samples, from all maps in turn, for rows in which the model reads
+            anew (random weights, text alone, other films, its own answer); half of them train.
+        seed: of random weights, films and shuffling.
+        device, device_map: where the model is put; as in the run by default.
+    """
+
+    run: tyro.conf.Positional[Path]
+    stories: int = 96
+    seed: Seed = 0
+    device: str | None = None
+    device_map: str | None = None

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.processes import ALONE, Processes
+from sally_anne.core.processes import ALONE, Processes, exit_with_parent
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.data.samples import Sample, fingerprint, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
@@ -28,17 +42,22 @@ from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_BATCH
-from sally_anne.probing.prefetch import Piece, Result, prefetch
 from sally_anne.probing.probes import Activations, items_table
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
 _SMALL, _MOST_WORKERS = 1_000_000_000, 8
+# From malloc.h: freed memory above this size goes back to the system, and larger pieces always do.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 1 << 30
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Prompts of a batch, cut where those of one context part.
+    """Prompts of a batch, split into shared contexts and each sample's own ending.
 
     ``beginnings`` are the texts of the contexts, and ``firsts`` the first sample of each, whose
     frames are those of all. ``rows`` says each sample's context, and ``endings`` the token ids of
@@ -67,34 +86,32 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
     Contexts of one kind are. Samples of one context stay together, too. Of the others, those that
     show as many frames of one size do.
     """
-    shapes = [None if sample.context else sample.shape() for sample in samples]
+    shapes = [() if sample.context else sample.shape() or () for sample in samples]
 
     def kind(row: int) -> tuple[bool, bool, tuple[int, ...]]:
-        sample = samples[row]
-        return sample.shows, not sample.context, shapes[row] or ()
+        return samples[row].shows, not samples[row].context, shapes[row]
 
     def place(row: int) -> tuple[Any, ...]:
         sample = samples[row]
         return *kind(row), sample.context, 0 if sample.context else len(sample.content), row
 
-    rows = sorted(range(len(samples)), key=place)
-    alike = [list(members) for _, members in groupby(rows, kind)]
-    return [batch for members in alike for batch in in_batches(members, batch_size)]
+    alike = groupby(sorted(range(len(samples)), key=place), kind)
+    return [batch for _, rows in alike for batch in in_batches(list(rows), batch_size)]
 
 
 def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
     """Cut samples of a batch, of which those of one context stand together; whole if not shared."""
     if not shared or not chosen[0][0].context:
         return Cut([prompt for _, prompt in chosen], [sample for sample, _ in chosen], [], [])
-    found = Cut([], [], [], [])
+    parts = Cut([], [], [], [])
     for _, members in groupby(chosen, lambda m: (m[0].group, m[0].context)):
         group = list(members)
-        parts = split_common_prefix(loaded, [prompt for _, prompt in group])
-        found.rows.extend([len(found.beginnings)] * len(group))
-        found.endings.extend(parts.endings)
-        found.beginnings.append(parts.beginning)
-        found.firsts.append(group[0][0])
-    return found
+        prefix = split_common_prefix(loaded, [prompt for _, prompt in group])
+        parts.rows.extend([len(parts.beginnings)] * len(group))
+        parts.endings.extend(prefix.endings)
+        parts.beginnings.append(prefix.beginning)
+        parts.firsts.append(group[0][0])
+    return parts
 
 
 def prepare(
@@ -125,8 +142,8 @@ def activations_of(
         inputs = to_model(loaded, batch.inputs)
         if not batch.rows:
             reader = reader or backend_named(NATIVE)
-            found = reader.read(loaded.model, inputs, site, POSITION, items=items)
-            return found[:, 0].float().numpy()
+            z = reader.read(loaded.model, inputs, site, POSITION, items=items)
+            return z[:, 0].float().numpy()
         prefix = prefill(loaded, inputs)
         with Capture(loaded.model, site=site, positions=POSITION) as capture:
             extend(loaded, prefix, batch.rows, batch.endings)
@@ -229,8 +246,8 @@ def extract(
         geometry = find_geometry(loaded.skeleton)
         shape = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
         x = np.empty((len(samples), *shape), dtype=np.float32)
-        for b, found in run.run(batches, range(len(batches))):
-            x[list(batches[b])] = found
+        for b, z in run.run(batches, range(len(batches))):
+            x[list(batches[b])] = z
     facts = loaded.identity.facts()
     model = {"model": facts.pop("source"), **facts}
     return Activations(x, items_table(samples), tuple(samples[0].labels), site, model)
@@ -263,11 +280,11 @@ def fill_store(
         folder: of the store.
         batch_size: samples that go through the model together. With auto a store that is there
             keeps its own; else what fits is tried.
-        about: further facts, beside how the model was loaded, that must agree when a store is
+        about: further facts, next to how the model was loaded, that must agree when a store is
             resumed.
         processes: those that call this with the same arguments, each from its own place.
-        on_progress: told how many of how many batches are stored, also at the start; of several
-            processes, each counts what was stored before and its own share.
+        on_progress: called with how many of how many batches are stored, also at the start; of
+            several processes, each counts what was stored before and its own share.
 
     Returns:
         The complete store, ``[N, L, H, D]``.
@@ -304,8 +321,8 @@ def fill_store(
         pending = processes.share(pending)
         total = stored + len(pending)
         on_progress(stored, total)
-        for done, (b, found) in enumerate(run.run(batches, pending), start=stored + 1):
-            store.write_batch(b, torch.from_numpy(found).to(getattr(torch, loaded.dtype)))
+        for done, (b, z) in enumerate(run.run(batches, pending), start=stored + 1):
+            store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
             on_progress(done, total)
         processes.wait()
         if processes.first:
@@ -327,9 +344,9 @@ def models_at_once(loaded: LoadedModel) -> int:
 
     They share its weights, and none waits for another, as the threads of one layer do.
     """
-    model = loaded.model
-    small = sum(p.numel() for p in model.parameters()) < _SMALL
-    on_cpu = all(p.device.type == "cpu" for p in model.parameters())
+    parameters = list(loaded.model.parameters())
+    small = sum(p.numel() for p in parameters) < _SMALL
+    on_cpu = all(p.device.type == "cpu" for p in parameters)
     return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
 
 
@@ -343,3 +360,88 @@ def each_piece(
         return
     with closing(prefetch(work, pieces, workers)) as results:
         yield from results
+
+
+# Frames and the processor's own work are mostly Python: a thread would take turns with the model
+# for the interpreter, a process uses another core.
+
+_work: Callable[[Any], Any]
+
+
+def prefetch(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int = 1
+) -> Generator[Result]:
+    """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
+
+    Results come in the order of the pieces; what ``work`` raises is raised in the place of its own.
+
+    Args:
+        work: touches no accelerator. What it returns is sent between processes: arrays rather than
+            tensors, which would go through shared memory, of which containers have little.
+        pieces: what is worked on, in order.
+        workers: processes, of one thread each.
+
+    Raises:
+        ProbingError: a process was killed.
+    """
+    if not pieces:
+        return
+    threads = torch.get_num_threads()
+    # Leave the workers their cores: torch's threads wait for each other, and lose far more.
+    torch.set_num_threads(max(1, threads - workers))
+    try:
+        with _pool(work, workers) as pool:
+            submitted = (_submit(pool, piece) for piece in pieces)
+            waiting = deque(islice(submitted, workers))
+            while waiting:
+                waiting.extend(islice(submitted, 1))
+                yield waiting.popleft().result()
+    except BrokenExecutor as error:
+        raise ProbingError(
+            "a process that was working on the next frames was killed, perhaps for want of "
+            "memory; the same command goes on where it stopped"
+        ) from error
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _submit(pool: Executor, piece: Any) -> Future[Any]:
+    """A pool whose worker was killed takes no work; what was done before is still to be read."""
+    try:
+        return pool.submit(_call, piece)
+    except BrokenExecutor as error:
+        refused: Future[Any] = Future()
+        refused.set_exception(error)
+        return refused
+
+
+def _pool(work: Callable[[Any], Any], workers: int) -> Executor:
+    if sys.platform != "linux":
+        # Elsewhere a process cannot be forked safely, or at all.
+        return ThreadPoolExecutor(workers, initializer=_keep, initargs=(work,))
+    fork = multiprocessing.get_context("fork")
+    return ProcessPoolExecutor(workers, fork, initializer=_begin, initargs=(work,))
+
+
+def _keep(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+
+
+def _call(piece: Any) -> Any:
+    return _work(piece)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    """Set a forked process up: it leaves interrupts to its parent and ends with it."""
+    _keep(work)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    exit_with_parent()
+    # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # Batches need the same memory again and again; fetching it anew each time took a third of the
+    # time on a virtual machine. Other C libraries than glibc may have no such setting.
+    with contextlib.suppress(AttributeError):
+        for setting in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(setting, _KEPT_BYTES)

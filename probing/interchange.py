@@ -1,4 +1,4 @@
-"""Interchange: the heads' outputs of one input of a pair are put into the other.
+"""Activation patching: heads' outputs of one prompt of a pair are put into the other.
 
 They are replaced at one token. The effect is in logits, as a share of the difference within the
 pair: 1 where a set of heads carries all of it, 0 where it carries none. Only what stands at that
@@ -57,7 +57,7 @@ class Prompt:
     site: str = HEAD_OUT
 
     def logit_diffs(self, count: int = 1) -> Tensor:
-        """Logit of the first input's answer above the second's, ``[count]``, of equal readings."""
+        """Logit of the first prompt's answer less the second's, ``[count]``, of equal readings."""
         logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
         # Apple's GPUs have no float64.
         first, second = logits[:, list(self.words)].cpu().double().unbind(1)
@@ -77,29 +77,23 @@ class Prompt:
             return float(self.logit_diffs())
 
     def replaced(self, values: Tensor, chosen: Tensor, columns: int = COLUMNS) -> np.ndarray:
-        """Gaps ``[C]`` with heads replaced.
+        """Logit differences ``[C]`` with heads replaced by ``values [L, H, D]``.
 
-        Args:
-            values: what they are replaced by, ``[L, H, D]``.
-            chosen: which heads, bool ``[C, L, H]``; each C is a run of its own.
-            columns: so many at once.
+        Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own; so many ``columns`` at once.
         """
-        found = [torch.zeros(0, dtype=torch.float64)]
-        for part in chosen.split(columns):
-            if not len(part):
-                continue
+        diffs = [torch.zeros(0, dtype=torch.float64)]
+        for part in chosen.split(columns) if len(chosen) else ():
             edit = Edit(self.loaded.model, values, self.site, ALL, how="replace", heads=part[None])
             with torch.no_grad(), edit:
-                found.append(self.logit_diffs(len(part)))
-        return torch.cat(found).numpy()
+                diffs.append(self.logit_diffs(len(part)))
+        return torch.cat(diffs).numpy()
 
     def gradient(self) -> Tensor:
         """Of the logit_diff by the head outputs, ``[L, H, D]``, in float32."""
         leaf = torch.zeros(self.heads.shape, requires_grad=True)
         chosen = torch.ones(leaf.shape[:2], dtype=torch.bool)
         with torch.enable_grad(), Edit(self.loaded.model, leaf, self.site, ALL, heads=chosen):
-            (found,) = torch.autograd.grad(self.logit_diffs().sum(), leaf)
-        return found
+            return torch.autograd.grad(self.logit_diffs().sum(), leaf)[0]
 
     def dla(self) -> Tensor:
         """What each head adds to the logit_diff by itself, ``[L, H]``: direct logit attribution.
@@ -156,13 +150,9 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
 def read_pair(
     loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT
 ) -> tuple[Prompt, Prompt]:
-    """Read both, and what two statements on one context share once.
+    """Read both prompts up to their last token, and what statements on one context share once.
 
-    Args:
-        loaded: the model.
-        pair: the pair.
-        reply: as of `sally_anne.data.pairs.PairSet`.
-        site: where heads will be exchanged, see `hooks.geometry`.
+    ``reply`` is as of `sally_anne.data.pairs.PairSet`; at ``site`` heads will be exchanged.
 
     Raises:
         ProbingError: both answers begin with the same token.
@@ -181,24 +171,23 @@ def read_pair(
             )
         words.append((first, second))
     one = samples[0].context and samples[0].context == samples[1].context
-    alike = one or samples[0].shape() == samples[1].shape()
-    # Films of one shape are read together.
-    parts = [prompts] if one else [[prompt] for prompt in prompts]
-    cuts = [split_common_prefix(loaded, part) for part in parts]
+    cuts = [split_common_prefix(loaded, part) for part in ([prompts] if one else zip(prompts))]
     endings = [ending for cut in cuts for ending in cut.endings]
     frames = [sample.frames() for sample in samples[: len(cuts)]] if samples[0].shows else None
-    states = []
+    # Films of one shape are read together.
+    alike = one or samples[0].shape() == samples[1].shape()
+    read = []
     with torch.no_grad():
-        for chosen in [[*range(len(cuts))]] if alike else [[0], [1]]:
-            clips = frames and [frames[i] for i in chosen]
-            begun = prefill(loaded, encode(loaded, [cuts[i].beginning for i in chosen], clips))
-            own = [0, 0] if one else [*range(len(chosen))]
-            middles = [e[:-1] for e in (endings if alike else [endings[chosen[0]]])]
-            after = extend(loaded, begun, own, middles)
-            states += [(after, row) for row in range(len(own))]
+        for batch in [[*range(len(cuts))]] if alike else [[0], [1]]:
+            clips = frames and [frames[i] for i in batch]
+            begun = prefill(loaded, encode(loaded, [cuts[i].beginning for i in batch], clips))
+            own = [0, 0] if one else [*range(len(batch))]
+            middles = [ending[:-1] for ending in (endings if one else [endings[i] for i in batch])]
+            state = extend(loaded, begun, own, middles)
+            read += [(state, row) for row in range(len(own))]
     a, b = (
-        Prompt(loaded, state, row, ending[-1], said, site)
-        for (state, row), ending, said in zip(states, endings, words, strict=True)
+        Prompt(loaded, state, row, ending[-1], tokens, site)
+        for (state, row), ending, tokens in zip(read, endings, words, strict=True)
     )
     return a, b
 
@@ -238,9 +227,7 @@ def effects_of(
     """The effects of one pair, P = 1.
 
     Args:
-        loaded: the model.
-        pair: the pair.
-        reply, site: as of :func:`read_pair`.
+        loaded, pair, reply, site: as of :func:`read_pair`.
         sets: sets of heads, bool ``[S, L, H]``.
         mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
         exact: also exchange and ablate every head by itself; else these are NaN.

@@ -61,29 +61,6 @@ class PermutationTest:
         return float(best[allowed]) if allowed >= 0 else float("inf")
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """Accuracies and directions over groups resampled with replacement.
-
-    Attributes:
-        observed: ``[L, H]`` held-out accuracy with every group once.
-        accuracy: ``[P, L, H]``, training and held-out groups both resampled.
-        cosine: ``[P, L, H]`` of the direction to the one of all groups; NaN where either is zero.
-            Of more than two classes the directions of all classes count as one.
-        unconverged: number of probes, of ``(1 + P) L H``, that did not reach their tolerance.
-    """
-
-    observed: np.ndarray
-    accuracy: np.ndarray
-    cosine: np.ndarray
-    unconverged: int
-
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Percentile interval of the accuracy, ``[L, H]`` each end."""
-        low, high = np.apply_along_axis(percentile_interval, 0, self.accuracy, level)
-        return low, high
-
-
 def refit(
     train: Activations,
     held: Activations,
@@ -91,19 +68,18 @@ def refit(
     c: float,
     max_iter: int = DEFAULT_MAX_ITER,
     weights: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, int]:
+) -> tuple[np.ndarray, int]:
     """Fit P label vectors ``[P, N + M]`` on the training samples of all heads.
 
     Returns:
-        Accuracy on held-out samples, cosine to the weights of the first label vector (each
-        ``[P, L, H]``), and how many probes did not converge.
+        Accuracy on held-out samples ``[P, L, H]``, and how many probes did not converge.
     """
     n, (layers, heads) = len(train), train.x.shape[1:3]
     own, other = (torch.from_numpy(np.ascontiguousarray(p.x)).flatten(1, 2) for p in (train, held))
     labels = torch.from_numpy(np.ascontiguousarray(codes))
     times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
     n_classes = int(codes.max()) + 1
-    accuracy, cosine = np.empty((2, len(codes), layers * heads))
+    accuracy = np.empty((len(codes), layers * heads))
     unconverged = 0
     fits = fit_heads(
         own,
@@ -122,12 +98,9 @@ def refit(
         # Counts, so that equal accuracies compare as equal.
         right = ((predicted == labels[:, n:]) * times[:, n:]).sum(-1)
         accuracy[:, index] = right.numpy()
-        flat = fit.coef.flatten(1)
-        cosine[:, index] = (flat @ flat[0] / (flat.norm(dim=1) * flat[0].norm())).numpy()
         unconverged += int((~fit.converged).sum())
     accuracy /= times[:, n:].sum(-1, keepdim=True).numpy()
-    shape = (len(codes), layers, heads)
-    return accuracy.reshape(shape), cosine.reshape(shape), unconverged
+    return accuracy.reshape(len(codes), layers, heads), unconverged
 
 
 def permutation_test(
@@ -150,7 +123,7 @@ def permutation_test(
     """
     groups, codes = groups_and_codes(train, held, label)
     vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed)])
-    accuracy, _, unconverged = refit(train, held, vectors, c, max_iter)
+    accuracy, unconverged = refit(train, held, vectors, c, max_iter)
     return PermutationTest(accuracy[0], accuracy[1:], unconverged)
 
 
@@ -162,18 +135,17 @@ def bootstrap(
     c: float = DEFAULT_C,
     seed: int = 0,
     max_iter: int = DEFAULT_MAX_ITER,
-) -> Bootstrap:
-    """Fit all heads on groups resampled with replacement, as weights of their samples.
+) -> np.ndarray:
+    """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
 
-    Arguments and errors as of :func:`permutation_test`.
+    Groups are drawn as weights of their samples. Arguments and errors as of
+    :func:`permutation_test`.
     """
     _, codes = groups_and_codes(train, held, label)
     draw = np.random.default_rng(seed)
     times = [group_weights(part.items["group"].to_numpy(), count, draw) for part in (train, held)]
-    weights = np.concatenate([np.ones((1, len(codes))), np.concatenate(times, axis=1)])
-    vectors = np.broadcast_to(codes, weights.shape)
-    accuracy, cosine, unconverged = refit(train, held, vectors, c, max_iter, weights)
-    return Bootstrap(accuracy[0], accuracy[1:], cosine[1:], unconverged)
+    weights = np.concatenate(times, axis=1)
+    return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights)[0]
 
 
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -396,8 +368,8 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
             columns = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
             if config.bootstraps:
                 with stage(console, f"{label}: {config.bootstraps} bootstraps"):
-                    again = bootstrap(train, held, label, config.bootstraps, *how)
-                columns["low"], columns["high"] = again.interval()
+                    draws = bootstrap(train, held, label, config.bootstraps, *how)
+                columns["low"], columns["high"] = np.apply_along_axis(percentile_interval, 0, draws)
             own = {f"{label}_{name}": each[place] for name, each in columns.items()}
             heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})
             _print(console, heads, label, list(columns), config)

@@ -1,43 +1,52 @@
-"""``sally-anne patch RUN``: which heads of a probing run are used, beside which are readable."""
+"""``sally-anne patch RUN``: which heads of a probing run are used, next to which are readable.
+
+Every head is exchanged within pairs, ranked on validation pairs, reported on test pairs.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, get_args
 
-import tyro
+import numpy as np
+import pandas as pd
+import torch
 from rich.markup import escape
 from rich.table import Table
+from safetensors.numpy import load_file, save
+from torch import Tensor
 
+from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.files import reading, write_atomic, write_json
 from sally_anne.core.folder import claimed
-from sally_anne.core.options import Seed, check_options
+from sally_anne.core.options import check_options
 from sally_anne.core.run import CONFIG, HEADS, LEVEL, PATCHING, Run, conclusions, in_words
-from sally_anne.probing.config import ProbeConfig, ScanOptions
+from sally_anne.data.pairs import ContrastPair, PairSet
+from sally_anne.data.samples import SampleSet
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
+from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.config import Kind, PatchingConfig, ProbeConfig, ScanOptions
+from sally_anne.probing.extraction import each_piece
+from sally_anne.probing.interchange import Effects, effects_of
 from sally_anne.probing.nulls import null_columns, selectivity_columns
+from sally_anne.probing.probes import Activations
+from sally_anne.probing.sources import display_names, reopen
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from sally_anne.data.pairs import PairSet
-    from sally_anne.data.samples import SampleSet
-    from sally_anne.models.loading import LoadedModel
-    from sally_anne.probing.scan import PatchingResult
-
+KINDS: tuple[str, ...] = get_args(Kind)
 FOLDER = "patching"
-Kind = Literal["question", "statement"]
 # What each kind of pairs adds to the table of heads, after its name.
-COLUMNS = (
-    *("effect_validation", "effect", "effect_low", "effect_high", "ablate", "dla", "attribution"),
-    "conclusion",
-)
+MEASURES = (
+    "effect_validation", "effect", "effect_low", "effect_high", "ablate", "dla", "attribution",
+)  # fmt: skip
+COLUMNS = (*MEASURES, "conclusion")
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
 # Clusters below which an interval says little.
@@ -49,72 +58,254 @@ NO_PAIRS = (
 
 
 @dataclass(frozen=True)
-class PatchingConfig:
-    """Exchange every head's output within pairs of one story: which heads does the answer need?
+class PatchingResult:
+    """What one kind of pairs shows of all heads.
 
     Attributes:
-        run: folder of a finished probing run; columns are added to its heads.parquet, which
-            `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
-        kinds: question exchanges at the last token of the belief question, between the true-belief
-            and the false-belief version; statement at the end of one, between two statements
-            of one context, which is what probes read. All that the samples have by default.
-        pairs, validation_pairs, sizes, random_sets, exact, seed: as of `sally-anne probe`; as in
-            the run by default.
-        device, device_map: where the model is put; as in the run by default.
+        heads: a row a head: ``layer, head, effect_validation, effect, effect_low, effect_high,
+            ablate, dla, attribution``, shares of the logit_diff; all but the first on test pairs.
+        sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
+            of random ones the middle 95 % of the draws, of the others an interval over clusters,
+            ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
+            reaches as much.
+        facts: numbers of pairs and clusters, mean logit_diff, share answered rightly, Spearman's
+            correlations of ``effect_validation`` with ``attribution`` and with each label's
+            validation accuracy, and as ``kept`` the files of the test pairs, for `kept_effects`.
     """
 
-    run: tyro.conf.Positional[Path]
-    kinds: tuple[Kind, ...] = get_args(Kind)
-    pairs: int | None = None
-    validation_pairs: int | None = None
-    sizes: tuple[int, ...] | None = None
-    random_sets: int | None = None
-    exact: bool | None = None
-    seed: Seed | None = None
-    device: str | None = None
-    device_map: str | None = None
+    heads: pd.DataFrame
+    sets: pd.DataFrame
+    facts: dict[str, Any]
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model answers most pairs rightly, so that there is an effect to measure."""
+        return bool(self.facts["pair_accuracy"] >= 0.75 and self.facts["mean_logit_diff"] > 0)
+
+
+def scan(
+    loaded: LoadedModel,
+    pair_set: PairSet,
+    ranked: Mapping[str, pd.DataFrame],
+    how: ScanOptions,
+    folder: Path | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    site: str = HEAD_OUT,
+) -> PatchingResult:
+    """Exchange heads within pairs: ranked on validation pairs, reported on test pairs.
+
+    Args:
+        loaded: the model.
+        pair_set: pairs of one kind.
+        ranked: for each label its heads, best by probe first, with ``layer`` and ``head``.
+        how: how much.
+        folder: keeps the effects on each pair, so that a scan that was stopped goes on.
+        on_progress: called with how many of how many pairs are done.
+        site: where heads are exchanged, as their probes read them.
+
+    Raises:
+        ProbingError: no pairs in a split, a size above the number of heads, or answers that begin
+            alike.
+        ModelError: the model cannot read tokens side by side.
+    """
+    geometry = find_geometry(loaded.skeleton)
+    shape = geometry.n_layers, geometry.n_heads
+    count = shape[0] * shape[1]
+    if taken := {"patching", "random"} & set(ranked):
+        raise ProbingError(f"a label is called {taken.pop()!r}, as sets of heads are: rename it")
+    how = replace(how, sizes=tuple(dict.fromkeys(how.sizes)))
+    if not how.sizes or max(how.sizes) > count:
+        sizes = " ".join(map(str, how.sizes))
+        raise ProbingError(f"--sizes {sizes}: give sizes up to the {count} heads of {loaded.name}")
+    validation = pair_set.choose("validation", how.validation_pairs)
+    test = pair_set.choose("test", how.pairs)
+    for split, pairs in (("validation", validation), ("test", test)):
+        if not pairs:
+            raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
+    total = len(validation) + len(test)
+    key = loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
+    about = [repr(key), *(pair.fingerprint for pair in validation)]
+
+    def effects(
+        pairs: Sequence[ContrastPair], sets: Tensor, mean: Tensor | None, before: int
+    ) -> tuple[Effects, list[str]]:
+        def work(i: int) -> Mapping[str, np.ndarray]:
+            return asdict(effects_of(loaded, pairs[i], pair_set.reply, sets, mean, how.exact, site))
+
+        members = sets.numpy().tobytes().hex()
+        files = [_file([*about, pair.fingerprint, members]) for pair in pairs]
+        every = [_read(folder, file) for file in files]
+        pending = [i for i, one in enumerate(every) if one is None]
+        stored = before + len(pairs) - len(pending)
+        on_progress(stored, total)
+        made = each_piece(loaded, work, pending)
+        for done, (i, one) in enumerate(zip(pending, made, strict=True), 1):
+            every[i] = _write(folder, files[i], one)
+            on_progress(stored + done, total)
+        return Effects(**_joined([one for one in every if one is not None])), files
+
+    on_validation, _ = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
+    ranking = (on_validation.effect if how.exact else on_validation.attribution).sum(0)
+    # Where the model has them the wrong way round, the order is still by effect.
+    causal = ranking / abs(on_validation.logit_diff.sum())
+    chosen = _choose_sets(causal, ranked, how)
+    sets = torch.zeros(len(chosen), count, dtype=torch.bool)
+    for row, members in zip(sets, chosen.values(), strict=True):
+        row[torch.from_numpy(members.copy())] = True
+    mean = torch.from_numpy(on_validation.mean.mean(0))
+    on_test, files = effects(test, sets.unflatten(1, shape), mean, len(validation))
+
+    cluster = np.unique([pair.cluster for pair in test], return_inverse=True)[1]
+    clusters = int(cluster.max()) + 1
+    times = draw_groups(clusters, seed=how.seed)
+
+    def share(effect: np.ndarray) -> list[np.ndarray]:
+        """Normalised effect and the ends of its interval, NaN of one cluster."""
+        value, low, high = estimate_shares(effect, on_test.logit_diff, cluster, times)
+        return [value, low, high] if clusters > 1 else [value, low * np.nan, high * np.nan]
+
+    layer, head = np.indices(shape)
+    single = [getattr(on_test, n).sum(0) / on_test.logit_diff.sum() for n in MEASURES[-3:]]
+    columns = [layer, head, causal, *share(on_test.effect), *single]
+    names = ("layer", "head", *MEASURES)
+    heads = pd.DataFrame({n: v.ravel() for n, v in zip(names, columns, strict=True)})
+    effect = dict(zip(chosen, on_test.sets.T, strict=True))
+    rows: list[dict[str, Any]] = []
+    for k in how.sizes:
+        draws = np.array([effect[f"random {k} {i}"].sum() for i in range(how.random_sets)])
+        draws /= on_test.logit_diff.sum()
+        least, most = percentile_interval(draws)
+        for by in ("patching", *ranked):
+            value, low, high = map(float, share(effect[f"{by} {k}"]))
+            row = {"by": by, "k": k, "effect": value, "low": low, "high": high}
+            rows.append(row | {"random_high": most, "above": float((draws >= value).mean())})
+        mean_share = float(draws.mean())
+        rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
+    facts: dict[str, Any] = {
+        "place": pair_set.place,
+        "clusters": pair_set.clusters,
+        "pairs": len(test),
+        "clusters_drawn": clusters,
+        "mean_logit_diff": float(on_test.logit_diff.mean()),
+        "pair_accuracy": float((on_test.logit_diff > 0).mean()),
+        "kept": files if folder else [],
+    }
+    if how.exact:
+        facts["attribution_spearman"] = _spearman(causal, on_validation.attribution.sum(0))
+    for label, table in ranked.items():
+        if (column := f"{label}_validation_accuracy") in table:
+            accuracy = table.sort_values(["layer", "head"])[column].to_numpy()
+            facts[f"{label}_spearman"] = _spearman(causal, accuracy)
+    return PatchingResult(heads, pd.DataFrame(rows), facts)
+
+
+def _spearman(one: np.ndarray, other: np.ndarray) -> float | None:
+    """None where either is constant."""
+    a, b = (pd.Series(values.ravel()).rank() for values in (one, other))
+    return float(a.corr(b)) if min(a.nunique(), b.nunique()) > 1 else None
+
+
+def _choose_sets(
+    causal: np.ndarray, ranked: Mapping[str, pd.DataFrame], how: ScanOptions
+) -> dict[str, np.ndarray]:
+    """Numbers of the heads of each set: best by patching and by probe, and random ones."""
+    order, draw = np.argsort(-causal.ravel(), kind="stable"), np.random.default_rng(how.seed)
+    chosen: dict[str, np.ndarray] = {}
+    for k in how.sizes:
+        chosen[f"patching {k}"] = order[:k]
+        for label, table in ranked.items():
+            best = table.head(k)
+            chosen[f"{label} {k}"] = (best["layer"] * causal.shape[1] + best["head"]).to_numpy()
+        for i in range(how.random_sets):
+            chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
+    return chosen
+
+
+def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """What a scan kept in its ``folder`` of each of its P test pairs, in their order.
+
+    Returns:
+        Logit differences ``[P]``, and each head's effect ``[P, L, H]``, in logits: exchanged, or by
+        attribution patching where heads were not exchanged by themselves.
+
+    Raises:
+        RunFolderError: a file is not there, or damaged.
+    """
+    every = []
+    for file in facts["kept"]:
+        if (one := _read(folder, file)) is None:
+            raise RunFolderError(
+                f"{folder / file} is missing; delete {folder}.json and run `sally-anne patch "
+                f"{folder.parent}`: it goes on from the pairs that are there"
+            )
+        every.append(one)
+    joined = _joined(every)
+    return joined["logit_diff"], joined["effect" if facts["scan"]["exact"] else "attribution"]
+
+
+def _joined(every: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([one[name] for one in every]) for name in every[0]}
+
+
+def _file(key: Sequence[str]) -> str:
+    return f"{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:24]}.safetensors"
+
+
+def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
+    if folder is None or not (path := folder / file).exists():
+        return None
+    with reading(path, RunFolderError, "sally-anne patch"):
+        return load_file(path)
+
+
+def _write(
+    folder: Path | None, file: str, made: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        arrays = {name: np.ascontiguousarray(value) for name, value in made.items()}
+        write_atomic(folder / file, save(arrays))
+    return made
 
 
 def conclusion(
-    cause: PatchingResult, label: str, k: int, readable: Sequence[bool] | None, which: str
+    result: PatchingResult, label: str, k: int, readable: Sequence[bool] | None, which: str
 ) -> str:
     """Whether the heads that a label is read from best are those that are used, in words.
 
     Args:
-        cause: what was found.
+        result: of the scan.
         label: by which heads were ranked.
         k: size of the sets.
-        readable: of each row of ``cause.heads``, whether its probe is above its null. The best
+        readable: of each row of ``result.heads``, whether its probe is above its null. The best
             ``k`` by probe are if so many are, those by patching if half of them are. None where
             that was not tested.
         which: what pairs decide, e.g. "the belief question's answer".
     """
-    if not _told(cause.facts):
-        told = f"{cause.facts['pair_accuracy']:.0%}"
-        return f"The model tells {told} of the pairs apart: {which} shows nothing to be carried."
-    few = cause.facts["clusters_drawn"]
-    if few < 2:
-        return f"For {which}, all pairs are of one of the {cause.facts['clusters']}: no interval."
-    sets = cause.sets.set_index(["by", "k"])
-    probed, causal, drawn = (sets.loc[(by, k)] for by in (label, "patching", "random"))
-    order = cause.heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
-    found = None if readable is None else sum(bool(readable[i]) for i in order)
-    enough = None if readable is None else sum(readable) >= k
-    half = None if found is None else 2 * found >= k
-    counted = "" if found is None else f" ({found} of {k} are readable)"
+    facts = result.facts
+    if not result.answered:
+        share = f"{facts['pair_accuracy']:.0%}"
+        return f"The model tells {share} of the pairs apart: {which} shows nothing to be carried."
+    clusters = facts["clusters_drawn"]
+    if clusters < 2:
+        return f"For {which}, all pairs are of one of the {facts['clusters']}: no interval."
+    sets = result.sets.set_index(["by", "k"])
+    probed, causal, random = (sets.loc[(by, k)] for by in (label, "patching", "random"))
+    enough = half = None
+    counted = ""
+    if readable is not None:
+        order = result.heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
+        number = sum(bool(readable[i]) for i in order)
+        enough, half = sum(readable) >= k, 2 * number >= k
+        counted = f" ({number} of {k} are readable)"
     return (
         f"For {which}, the {k} heads from which {label} is read best carry {_range(probed)} of the "
-        f"difference; random sets of {k} carry {drawn['effect']:.2f}, and 97.5 % of them at most "
+        f"difference; random sets of {k} carry {random['effect']:.2f}, and 97.5 % of them at most "
         f"{causal['random_high']:.2f}: {in_words(enough, _is_used(probed))}. The {k} "
         f"that carry most on validation pairs carry {_range(causal)}: "
         f"{in_words(half, _is_used(causal))}{counted}."
-        + (f" Intervals are over {few} {cause.facts['clusters']}, too few." if few < FEW else "")
+        + (f" Intervals are over {clusters} {facts['clusters']}, too few." * (clusters < FEW))
     )
-
-
-def _told(facts: Mapping[str, Any]) -> bool:
-    """Whether the model tells most pairs apart, so that there is something to carry."""
-    return bool(facts["pair_accuracy"] >= 0.75 and facts["mean_logit_diff"] > 0)
 
 
 def _is_used(row: pd.Series) -> bool:
@@ -125,122 +316,41 @@ def _range(row: pd.Series) -> str:
     return f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
 
 
-def print_patching(console: Console, said: Mapping[str, Any], spoken: Mapping[str, str]) -> None:
+def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """What ``patching.json`` holds: for each kind of pairs the sets of heads, and the conclusion.
 
-    Args:
-        console: where it prints.
-        said: the contents.
-        spoken: how labels are written.
+    ``names`` says how labels are written.
     """
-    for kind, facts in said.items():
-        if kind in get_args(Kind):
-            _print_cause(console, kind, facts, spoken)
-            console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
-
-
-def _print_cause(
-    console: Console, kind: str, facts: Mapping[str, Any], spoken: Mapping[str, str]
-) -> None:
-    table = Table(
-        title=f"{kind}: normalised effect at {facts['place']}",
-        title_justify="left",
-    )
-    for name in ("heads", "K", "effect", "95 %", "random sets above"):
-        table.add_column(name, justify="right")
-    for row in facts["sets"]:
-        by = {"patching": "by patching", "random": "random"}.get(row["by"])
-        above = "" if row["by"] == "random" else f"{row['above']:.0%}"
-        ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
-        name = by or f"by {spoken.get(row['by'], row['by'])} probe"
-        table.add_row(name, str(row["k"]), f"{row['effect']:.2f}", ends, above)
-    console.print(table)
-    told = round(facts["pair_accuracy"] * facts["pairs"])
-    console.print(
-        f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of which "
-        f"the model tells {told} apart (mean difference {facts['mean_logit_diff']:.2f} logits)"
-    )
-    with_what = {"attribution": "attribution patching"} | {
-        label: f"validation accuracy of {name}" for label, name in spoken.items()
-    }
-    said = [
-        f"{facts[f'{name}_spearman']:.2f} with {words}"
-        for name, words in with_what.items()
-        if facts.get(f"{name}_spearman") is not None
-    ]
-    if said:
-        console.print(f"rank correlation of what heads carry: {', '.join(said)}")
-
-
-def explain(
-    loaded: LoadedModel,
-    pair_sets: Mapping[str, PairSet],
-    heads: pd.DataFrame,
-    how: ScanOptions,
-    folder: Path,
-    console: Console,
-    spoken: Mapping[str, str],
-    site: str = "head_out",
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Scan all kinds of pairs and say what is used.
-
-    Args:
-        loaded: the model.
-        pair_sets: by kind.
-        heads: the table of a run, with the columns of its nulls.
-        how: how much is exchanged.
-        folder: of the run; effects on each pair are kept in its folder ``patching``.
-        console: where it shows how far it is.
-        spoken: how labels are written.
-        site: where heads are exchanged, as their probes read them.
-
-    Returns:
-        The table with ``{kind}_effect`` and the other columns of :class:`PatchingResult`, and
-        ``{kind}_conclusion`` of each head; and what ``patching.json`` holds of each kind.
-    """
-    from sally_anne.probing.scan import scan
-
-    labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")]
-    ranked = {label: heads.sort_values([f"{label}_rank", "layer", "head"]) for label in labels}
-    null = heads.sort_values(["layer", "head"])[f"{labels[0]}_p_fwer"]
-    # None where labels do not vary within groups, so that there is nothing to permute.
-    readable = None if null.isna().any() else (null <= LEVEL).tolist()
-    said: dict[str, Any] = {}
-    for kind, found in pair_sets.items():
-        with Bars(console) as bar:
-            task = bar.add_task(f"exchanging heads ({kind})", total=None)
-            cause = scan(
-                loaded,
-                found,
-                ranked,
-                how,
-                folder / FOLDER,
-                lambda done, total, bar=bar, task=task: bar.update(  # type: ignore[misc]
-                    task, completed=done, total=total
-                ),
-                site,
-            )
-        which = f"the {kind} at {found.place}"
-        first = labels[0]
-        own = cause.heads.rename(columns={name: f"{kind}_{name}" for name in COLUMNS})
-        heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
-        heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
-        # Where nothing can be said of the pairs, nothing is said of heads.
-        asked = how.exact and _told(cause.facts) and cause.facts["clusters_drawn"] > 1
-        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if asked else ""
-        words = conclusion(cause, first, max(how.sizes), readable, which)
-        words = words.replace(first, spoken.get(first, first))
-        said[kind] = {
-            "scan": how.scan_options,
-            "pair_set": found.fingerprint,
-            **cause.facts,
-            "sets": [
-                {name: value for name, value in row.items() if value == value}
-                for row in cause.sets.to_dict("records")
-            ],
-            "conclusion": words,
+    for kind in KINDS:
+        if (facts := saved.get(kind)) is None:
+            continue
+        table = Table(title=f"{kind}: normalised effect at {facts['place']}", title_justify="left")
+        for name in ("heads", "K", "effect", "95 %", "random sets above"):
+            table.add_column(name, justify="right")
+        for row in facts["sets"]:
+            by = {"patching": "by patching", "random": "random"}.get(row["by"])
+            above = "" if row["by"] == "random" else f"{row['above']:.0%}"
+            ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
+            name = by or f"by {names.get(row['by'], row['by'])} probe"
+            table.add_row(name, str(row["k"]), f"{row['effect']:.2f}", ends, above)
+        console.print(table)
+        right = round(facts["pair_accuracy"] * facts["pairs"])
+        console.print(
+            f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of "
+            f"which the model tells {right} apart (mean difference {facts['mean_logit_diff']:.2f} "
+            "logits)"
+        )
+        rankings = {"attribution": "attribution patching"} | {
+            label: f"validation accuracy of {name}" for label, name in names.items()
         }
-    return heads, said
+        agreement = [
+            f"{facts[f'{name}_spearman']:.2f} with {ranking}"
+            for name, ranking in rankings.items()
+            if facts.get(f"{name}_spearman") is not None
+        ]
+        if agreement:
+            console.print(f"rank correlation of what heads carry: {', '.join(agreement)}")
+        console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
 
 
 def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
@@ -254,55 +364,42 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
         ProbingError: the samples have no pairs; or as :func:`scan`.
         OtherModelError: the model is not the one that was probed.
     """
-    from sally_anne.probing.sources import reopen
-
     console = console or Console()
     check_options(config)
     with claimed(config.run, "a probing run"):
         opened = reopen(config.run, config.device, config.device_map)
-        asked = {name: getattr(config, name) for name in opened.probing.scan_options}
-        given = {name: value for name, value in asked.items() if value is not None}
+        options = {name: getattr(config, name) for name in opened.probing.scan_options}
+        given = {name: value for name, value in options.items() if value is not None}
         permutations = opened.probing.permutations or ProbeConfig.permutations
         probing = replace(opened.probing, **given, permutations=permutations)
-        pair_sets = {
-            str(kind): opened.pair_sets[kind] for kind in config.kinds if kind in opened.pair_sets
-        }
+        pair_sets = {str(k): p for k, p in opened.pair_sets.items() if k in config.kinds}
         if not pair_sets:
             raise ProbingError(f"{config.run}: {NO_PAIRS}")
         loaded = opened.model()
-        spoken = {label: label.upper() for label in opened.data.meaning}
         add_null(probing, opened.data, console)
-        said = add_patching(probing, loaded, pair_sets, console, spoken)
-    print_patching(console, said, spoken)
+        names = display_names(opened.data)
+        saved = add_patching(probing, loaded, pair_sets, console, names)
+    print_patching(console, saved, names)
     folder = escape(shlex.quote(str(config.run)))
     again = f"sally-anne figures {folder} && sally-anne report {folder}"
     console.print(f"next, figures and page with it: {again}", soft_wrap=True)
     return Run.open(config.run).heads
 
 
-def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
-    """Add what permuted labels and control tasks say to the table of heads, unless it is there.
-
-    Returns:
-        Whether something was added.
-    """
-    from sally_anne.probing.probes import Activations
-
+def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
+    """Add what permuted labels and control tasks say to the table of heads, unless it is there."""
     saved = Run.open(config.folder)
-    wanted = {"permutations": config.permutations, "seed": config.seed}
+    null = {"permutations": config.permutations, "seed": config.seed}
     there = all(f"{label}_p_fwer" in saved.heads for label in saved.labels)
-    if not config.permutations or (there and saved.saved.get(NULLS) == wanted):
-        return False
+    if not config.permutations or (there and saved.saved.get(NULLS) == null):
+        return
     begun = time.monotonic()
     with stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
-        heads = null_columns(
-            x, saved.heads, config.c, config.max_iter, config.permutations, config.seed
-        )
+        heads = null_columns(x, saved.heads, config.c, config.max_iter, *null.values())
         heads = selectivity_columns(x, heads, data.types, config.c, config.seed)
-    _keep(saved, heads, {NULLS: wanted, "config": saved.config | wanted})
+    _keep(saved, heads, {NULLS: null, "config": saved.config | null})
     console.print(f"[dim]permutations: {time.monotonic() - begun:.0f} s[/dim]")
-    return True
 
 
 def add_patching(
@@ -310,46 +407,74 @@ def add_patching(
     loaded: LoadedModel,
     pair_sets: Mapping[str, PairSet],
     console: Console,
-    spoken: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Add the scan to a finished run with its null, unless it is there; what the file holds.
+    """Add the scan to a finished run with its null, unless it is there.
+
+    The table of heads gets ``{kind}_effect`` and the other :data:`COLUMNS` of each kind of pairs.
+
+    Returns:
+        What ``patching.json`` holds of each kind.
 
     Raises:
-        ProbingError, ModelError: as :func:`probing.scan.scan`.
+        ProbingError, ModelError: as :func:`scan`.
     """
     saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
-    kept = saved.patching
-    kept = kept if kept.get(NULLS) == null[NULLS] else {}
-    kinds = get_args(Kind)
-    done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_effect" in saved.heads}
+    kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
+    done = {kind: kept[kind] for kind in KINDS if kind in kept and f"{kind}_effect" in saved.heads}
     how = json.loads(json.dumps(config.scan_options))
     left = {
-        kind: found
-        for kind, found in pair_sets.items()
+        kind: pairs
+        for kind, pairs in pair_sets.items()
         if "kept" not in done.get(kind, {})
-        or (done[kind].get("scan"), done[kind].get("pair_set")) != (how, found.fingerprint)
+        or (done[kind].get("scan"), done[kind].get("pair_set")) != (how, pairs.fingerprint)
     }
-    if left:
-        begun = time.monotonic()
-        # What was said by another null does not stay beside this one.
-        stale = [f"{kind}_{name}" for kind in kinds if kind not in done for name in COLUMNS]
-        heads, said = explain(
-            loaded,
-            left,
-            saved.heads.drop(columns=stale, errors="ignore"),
-            config,
-            config.folder,
-            console,
-            spoken,
-            config.site,
-        )
-        # Stopped before it is written anew, it must not stand beside another table.
-        path.unlink(missing_ok=True)
-        _keep(saved, heads, {"config": saved.config | config.scan_options | {"patching": True}})
-        done |= said
-        write_json(path, null | done)
-        console.print(f"[dim]patching scan: {time.monotonic() - begun:.0f} s[/dim]")
+    if not left:
+        return {kind: done[kind] for kind in pair_sets}
+    begun = time.monotonic()
+    # What was concluded by another null does not stay next to this one.
+    stale = [f"{kind}_{name}" for kind in KINDS if kind not in done for name in COLUMNS]
+    heads = saved.heads.drop(columns=stale, errors="ignore")
+    ranked = {label: saved.ranked(label) for label in saved.labels}
+    first = saved.labels[0]
+    p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
+    # None where labels do not vary within groups, so that there is nothing to permute.
+    readable = None if p.isna().any() else (p <= LEVEL).tolist()
+    for kind, pairs in left.items():
+        with Bars(console) as bar:
+            task = bar.add_task(f"exchanging heads ({kind})", total=None)
+            result = scan(
+                loaded,
+                pairs,
+                ranked,
+                config,
+                config.folder / FOLDER,
+                lambda done, total, bar=bar, task=task: bar.update(  # type: ignore[misc]
+                    task, completed=done, total=total
+                ),
+                config.site,
+            )
+        own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
+        heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
+        heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
+        # Where nothing can be said of the pairs, nothing is said of heads.
+        enough = config.exact and result.answered and result.facts["clusters_drawn"] > 1
+        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if enough else ""
+        which = f"the {kind} at {pairs.place}"
+        words = conclusion(result, first, max(config.sizes), readable, which)
+        done[kind] = {
+            "scan": config.scan_options,
+            "pair_set": pairs.fingerprint,
+            **result.facts,
+            "sets": [row.dropna().to_dict() for _, row in result.sets.iterrows()],
+            "conclusion": words.replace(first, names.get(first, first)),
+        }
+    # Stopped before it is written anew, it must not stand next to another table.
+    path.unlink(missing_ok=True)
+    _keep(saved, heads, {"config": saved.config | config.scan_options | {"patching": True}})
+    write_json(path, null | done)
+    console.print(f"[dim]patching scan: {time.monotonic() - begun:.0f} s[/dim]")
     return {kind: done[kind] for kind in pair_sets}
 
 

@@ -1,10 +1,10 @@
-"""A probing run from config to table: samples, activations, probes, ranking."""
+"""A probing run from config to table: samples, activations, probes, ranking, figures."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,9 @@ from safetensors.numpy import save
 from sklearn.base import clone
 
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import (
-    ProbingError,
-    RunFolderError,
-    SallyAnneError,
-    StoreError,
-)
+from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError, StoreError
 from sally_anne.core.files import read_object, write_atomic, write_json
-from sally_anne.core.folder import RESULTS, claims, versions
+from sally_anne.core.folder import RESULTS, claims, require_own, versions
 from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import here
 from sally_anne.core.run import (
@@ -36,19 +31,24 @@ from sally_anne.core.run import (
     PROMPTS,
     Run,
 )
-from sally_anne.core.store import ActivationStore
+from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.hooks.geometry import find_geometry
+from sally_anne.data.tasks import open_pairs, open_task
+from sally_anne.figures.config import ReportConfig
+from sally_anne.hooks.backends import NATIVE
+from sally_anne.hooks.batch_size import AUTO
+from sally_anne.hooks.geometry import find_geometry, slice_width
 from sally_anne.hooks.identity import SEEN
+from sally_anne.models import estimate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
-from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
-from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.config import DEFAULT_BATCH, DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from sally_anne.probing.extraction import cut, fill_store, plan_batches, stored_size
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
-from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes, items_table
 from sally_anne.probing.reporting import (
     add_intervals,
     confound_report,
@@ -56,34 +56,38 @@ from sally_anne.probing.reporting import (
     print_summary,
     summarise,
 )
-from sally_anne.probing.sources import open_pairs, open_samples
+from sally_anne.probing.sources import display_names, samples_of
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
 # Those of results.json.
-FOUND = ("results", "confounds", "figures")
-# What else decides the results, beside the activations, and what runs had that do not say it.
+ENTRIES = ("results", "confounds", "figures")
+# What else decides the results, next to the activations, and what runs had that do not say it.
 SETTINGS = {"c": DEFAULT_C, "max_iter": DEFAULT_MAX_ITER, "solver": "sklearn"}
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
 
-Draw = Callable[[Path], list[Path]]
+
+def main(config: ProbeConfig) -> None:
+    """``sally-anne probe``: do a probing run, or show a finished one; or say what it would need."""
+    if config.dry_run:
+        dry_run(config)
+        return
+    run(config)
+    from sally_anne.figures.report import NAME
+
+    page = config.folder / NAME
+    if here().first and page.exists():
+        print(f"report: {page}")
 
 
 @claims("a probing run", ACTIVATIONS)
-def run(
-    config: ProbeConfig, console: Console | None = None, draw: Draw | None = None
-) -> pd.DataFrame:
+def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
     Started several times by a launcher, the processes share the extraction; then the first fits
     the probes, draws and prints, and the others wait for it.
-
-    Args:
-        config: the options.
-        console: where it prints.
-        draw: draws the figures of a finished run's folder, unless the options are against it.
 
     Returns:
         The table of heads.
@@ -103,10 +107,10 @@ def run(
         )
     if processes.first:
         require_same_probes(config)
-    data = open_samples(config)
+    data = open_task(config)
     pair_sets = open_pairs(config, data) if config.patching else {}
-    shown = any(sample.shows for sample in data.samples)
-    loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
+    shows = any(sample.shows for sample in data.samples)
+    loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)
     unknown = _check_inputs(loaded, data, console)
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
@@ -125,38 +129,108 @@ def run(
         processes.wait()
         return Run.open(folder).heads
     key = _key(config, folder)
-    saved, found = _finished(folder, key)
+    saved = _finished(folder, key)
     if saved:
         store.verify()
         _ = Run.open(folder).probes
         console.print("[dim]finished before; nothing was computed again[/dim]")
     else:
         about = {"unknown_words": asdict(unknown), FINISHED: key}
-        found = _probe(config, data, loaded, store, about, console)
-    spoken = {label: label.upper() for label in data.meaning}
+        saved = _probe(config, data, loaded, store, about, console)
     add_null(config, data, console)
-    said, why = _causes(config, loaded, pair_sets, console, spoken)
+    patching, why = _patch(config, loaded, data, pair_sets, console)
     if not (folder / PROMPTS).exists():
         _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
-    drawn = found["figures"] and all(
-        (folder / name).exists()
-        and (folder / name).stat().st_mtime_ns >= (folder / HEADS).stat().st_mtime_ns
-        for name in found["figures"]
-    )
-    if draw is not None and config.figures and not drawn:
+    if config.figures and not _drawn(folder, saved["figures"]):
         with stage(console, "drawing figures"):
-            paths = draw(folder)
-        figures = [path.relative_to(folder).as_posix() for path in paths]
-        write_json(folder / RESULTS, found | {"figures": figures})
-    print_summary(console, heads, found["results"], data.meaning, config.c)
-    print_confounds(console, found["confounds"], found["results"], data.meaning)
+            figures = [path.relative_to(folder).as_posix() for path in draw_run(folder)]
+        write_json(folder / RESULTS, saved | {"figures": figures})
+    print_summary(console, heads, saved["results"], data.meaning, config.c)
+    print_confounds(console, saved["confounds"], saved["results"], data.meaning)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     if why:
-        console.print(escape(why), soft_wrap=True)
-    print_patching(console, said, spoken)
+        console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)
+    print_patching(console, patching, display_names(data))
     processes.wait()
     return heads
+
+
+def draw_run(folder: Path) -> list[Path]:
+    """Draw all figures of a finished run and write its page; return the paths."""
+    from sally_anne.figures.draw import draw_all
+    from sally_anne.figures.report import write_report
+
+    return [*draw_all(folder), write_report(folder, reopen=samples_of)]
+
+
+def report(config: ReportConfig) -> None:
+    """Write the pages of finished runs of any kind and print the path of the one to open."""
+    from sally_anne.figures.report import report as write
+
+    write(config, samples_of)
+
+
+def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, estimate.Figure]:
+    """Say what the run would do and need: each figure by its name. Errors as of the run itself.
+
+    Of a published model of the catalogue neither weights nor a network are needed.
+    """
+    check_options(config)
+    require_own(config.folder, "a probing run")
+    require_same_probes(config)
+    data = open_task(config)
+    samples = data.samples
+    loaded = estimate.open_described(config, videos=any(sample.shows for sample in samples))
+    store = config.folder / ACTIVATIONS
+    size = config.batch_size
+    if size == AUTO:
+        size = stored_size(store) or DEFAULT_BATCH
+    batches = plan_batches(samples, size)
+    counter = estimate.Counter(loaded)
+    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
+    loads, tokens = [], []
+    for batch in batches:
+        parts = cut(loaded, [(samples[i], prompts[i]) for i in batch], config.backend == NATIVE)
+        rows = parts.rows or list(range(len(batch)))
+        ends = [counter.ending(ending) for ending in parts.endings] or [0] * len(batch)
+        shapes = [(*frames, 3) if (frames := s.shape()) else None for s in parts.firsts]
+        counted = map(counter.context, parts.beginnings, shapes)
+        contexts, patches = zip(*counted, strict=True)
+        loads.append(estimate.Load(contexts, tuple(ends), sum(patches)))
+        tokens += [contexts[row] + end for row, end in zip(rows, ends, strict=True)]
+    stored = 0
+    if (store / INDEX_NAME).exists():
+        if Index.read(store).batches != tuple(tuple(batch) for batch in batches):
+            raise mismatch(store, "it has other samples or batches")
+        stored = len(batches) - len(ActivationStore.open(store).pending())
+    geometry = find_geometry(loaded.skeleton)
+    shape = geometry.n_layers, geometry.n_heads
+    labels = samples[0].labels
+    kinds = len(labels) + has_both(labels, items_table(samples))
+    figures = [
+        estimate.exact(data.noun, data.groups, "of the three splits"),
+        estimate.exact("samples N", len(samples), f"of all {data.noun}"),
+        estimate.exact("batches", len(batches), f"of {size} samples at most"),
+        estimate.exact("stored", stored, f"batches in {store}; not computed again"),
+        counter.each("tokens a sample", tokens),
+        *estimate.needs(loaded, loads, config.quantization).values(),
+        estimate.disk(len(samples), *shape, slice_width(geometry, config.site), loaded.dtype),
+        estimate.exact("probes", kinds * shape[0] * shape[1], f"L x H x {kinds} labels"),
+    ]
+    if config.patching:
+        # A pair's context is read once a prompt; then each head, and each set, is a single token.
+        pair_sets = open_pairs(config, data).values()
+        ranked = sum(len(p.choose("validation", config.validation_pairs)) for p in pair_sets)
+        tested = sum(len(p.choose("test", config.pairs)) for p in pair_sets)
+        heads = shape[0] * shape[1] if config.exact else 0
+        sets = len(config.sizes) * (1 + len(labels) + config.random_sets)
+        contexts = (ranked + tested) * sum(tokens) / len(tokens)
+        read = round(2 * (contexts + ranked * heads + tested * (2 * heads + sets)))
+        how = f"{ranked} + {tested} pairs x 2 x (context + L x H if exact, twice on test; {sets})"
+        name = "tokens of the patching scan"
+        figures.append(estimate.Figure(name, read, f"{read:,}", how))
+    return estimate.show(console or Console(), loaded.name, figures)
 
 
 def _probe(
@@ -167,7 +241,7 @@ def _probe(
     about: Mapping[str, Any],
     console: Console,
 ) -> dict[str, Any]:
-    """Fit the probes, rank the heads and write all files of a run; what ``results.json`` says."""
+    """Fit the probes, rank the heads and write all files of a run; gives ``results.json``."""
     folder, labels = config.folder, tuple(data.samples[0].labels)
     geometry = find_geometry(loaded.skeleton)
     with stage(console, f"fitting {geometry.n_layers * geometry.n_heads} heads' probes"):
@@ -178,6 +252,11 @@ def _probe(
         heads = rank_heads(x, probes)
         save_probes(folder / PROBES, probes, heads)
         write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
+    summary = summarise(heads, x, probes)
+    with stage(console, "splitting anew"):
+        add_intervals(summary, x, probes, heads, data)
+    results = {"results": summary, "confounds": confound_report(x.items, data), "figures": []}
+    write_json(folder / RESULTS, results)
     model = {
         **loaded.identity.facts(),
         "class": loaded.family.class_name,
@@ -186,14 +265,6 @@ def _probe(
         "layers": geometry.n_layers,
         "heads": geometry.n_heads,
         "head_dim": geometry.head_dim,
-    }
-    results = summarise(heads, x, probes)
-    with stage(console, "splitting anew"):
-        add_intervals(results, x, probes, heads, data)
-    found = {
-        "results": results,
-        "confounds": confound_report(x.items, data),
-        "figures": [],
     }
     saved = {
         "config": asdict(config),
@@ -204,13 +275,12 @@ def _probe(
         "versions": versions(),
         **about,
     }
-    write_json(folder / RESULTS, found)
     write_json(folder / CONFIG, saved)
-    return found
+    return results
 
 
 def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
-    """Write what each sample says, for reports: ``item_id`` and ``text``, turns by their roles."""
+    """Write each sample's words, for reports: ``item_id`` and ``text``, turns by their roles."""
     texts = [
         turns[0]["content"]
         if len(turns := sample.turns) == 1
@@ -221,24 +291,31 @@ def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
     write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
 
 
-def _causes(
+def _patch(
     config: ProbeConfig,
     loaded: LoadedModel,
+    data: SampleSet,
     pair_sets: Mapping[str, PairSet],
     console: Console,
-    spoken: Mapping[str, str],
 ) -> tuple[Mapping[str, Any], str]:
-    """What the scan says, and why it says nothing: the probes are worth having without it."""
+    """What the scan found, and why it found nothing: the probes are worth having without it."""
     if not config.patching:
         return {}, ""
     if not pair_sets:
-        return {}, f"Which heads are used was not asked: {NO_PAIRS}"
+        return {}, NO_PAIRS
     try:
-        return add_patching(config, loaded, pair_sets, console, spoken), ""
+        return add_patching(config, loaded, pair_sets, console, display_names(data)), ""
     except (RunFolderError, StoreError):
         raise
     except SallyAnneError as error:
-        return {}, f"Which heads are used was not asked: {error}"
+        return {}, str(error)
+
+
+def _drawn(folder: Path, figures: Sequence[str]) -> bool:
+    """Whether these figures are there, and not older than the table of heads."""
+    paths = [folder / name for name in figures]
+    age = (folder / HEADS).stat().st_mtime_ns
+    return bool(paths) and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
 
 
 def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
@@ -247,14 +324,14 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     if not len(train):
         raise ProbingError("no train samples: give more samples, or other splits")
     blank = HeadProbes(config.c, config.max_iter, config.solver)
-    found = {label: clone(blank).fit(train, label=label) for label in x.labels}
+    probes = {label: clone(blank).fit(train, label=label) for label in x.labels}
     if has_both(x.labels, x.items):
-        found[BOTH] = blank.fit(train.x, four_way(train.items))
-    return found
+        probes[BOTH] = blank.fit(train.x, four_way(train.items))
+    return probes
 
 
 def has_both(labels: Iterable[str], items: pd.DataFrame) -> bool:
-    """Whether the labels are GridToM's two beliefs, true or false: not only named alike."""
+    """Whether the labels are two beliefs, true or false: not only named alike."""
     return set(PAIR) <= set(labels) and all(items[name].dtype == bool for name in PAIR)
 
 
@@ -299,28 +376,24 @@ def require_same_probes(config: ProbeConfig) -> None:
     if not isinstance(before, dict) or FINISHED not in saved:
         return
     for name, earlier in SETTINGS.items():
-        was, wanted = before.get(name, earlier), getattr(config, name)
-        if was != wanted:
+        was, now = before.get(name, earlier), getattr(config, name)
+        if was != now:
             raise ProbingError(
-                f"{config.folder} holds a finished run with {flag_name(name)} {was}, not {wanted}. "
+                f"{config.folder} holds a finished run with {flag_name(name)} {was}, not {now}. "
                 "Choose another --out; activations need not be read again if you copy its folder "
                 "activations there first"
             )
 
 
 def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unknown:
-    """Say what goes into the model; the longest samples fit its context.
-
-    Frames that are padded, and words that the model does not know, are told of.
-    """
+    """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
     shapes = [sample.shape() for sample in data.samples]
-    remedy = "take a model that reads more"
     for shape in dict.fromkeys(shapes):
         alike = [s for s, other in zip(data.samples, shapes, strict=True) if other == shape]
         longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
         prompt = open_prompt(loaded, longest.turns, longest.shows)
-        more = ", or --setting text" if longest.shows else ""
-        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy + more)
+        remedy = "take a model that reads more" + ", or --setting text" * longest.shows
+        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))
@@ -344,20 +417,16 @@ def _key(config: ProbeConfig, folder: Path) -> str:
     return hashlib.sha256((folder / MANIFEST).read_bytes() + settings.encode()).hexdigest()
 
 
-def _finished(folder: Path, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a finished run with this key saved: how it was made, what it found; or nothing."""
+def _finished(folder: Path, key: str) -> dict[str, Any]:
+    """``results.json`` of a finished run with this key, or nothing."""
     saved = _saved(folder / CONFIG)
     if saved.get(FINISHED) != key or not all((folder / n).exists() for n in (HEADS, PROBES)):
-        return {}, {}
+        return {}
     quoted = ("unconverged_heads", *saved.get("labels", PAIR))
-    found = _saved(folder / RESULTS, {"results": quoted})
-    whole = found.keys() >= set(FOUND)
-    return (saved, {name: found[name] for name in FOUND}) if whole else ({}, {})
+    results = _saved(folder / RESULTS, {"results": quoted})
+    return {name: results[name] for name in ENTRIES} if results.keys() >= set(ENTRIES) else {}
 
 
 def _saved(path: Path, parts: dict[str, tuple[str, ...]] | None = None) -> dict[str, Any]:
-    """What a finished run wrote to a JSON file, with these parts; empty if there is none."""
-    if not path.exists():
-        return {}
-    saved = read_object(path, RunFolderError, MADE_BY, parts)
-    return saved
+    """A JSON file of a finished run, with these parts; empty if there is none."""
+    return read_object(path, RunFolderError, MADE_BY, parts) if path.exists() else {}

@@ -31,6 +31,7 @@ SHOWN = {
 # So many of the best heads are followed through other splits.
 STABLE = 8
 LENGTH = "length of the text in words"
+CHANGES = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
 
 
 def summarise(
@@ -43,21 +44,30 @@ def summarise(
         "unconverged_heads": {name: probe.unconverged_ for name, probe in probes.items()},
         # Where the gradient at zero is within the solver's tolerance, it stops at once: such a
         # probe says the same of every sample.
-        "zero_weight_heads": {name: _zero_weights(probes[name]) for name in x.labels},
+        "zero_weight_heads": {name: _zero_weights(probes[name].coef_) for name in x.labels},
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
         first = heads[heads["layer"] == 0][f"{label}_test_accuracy"]
+        most = items.loc[items["split"] == "train", label].mode()[0]
         summary[label] = {
             "best_layer": int(best["layer"]),
             "best_head": int(best["head"]),
             "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
             "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
             "layer_0_median_test_accuracy": float(first.median()),
-            "chance_test_accuracy": _chance(items, label),
+            # Of always guessing the most frequent label of the training samples.
+            "chance_test_accuracy": float(
+                (items.loc[items["split"] == "test", label] == most).mean()
+            ),
         }
     return summary
+
+
+def _zero_weights(coef: np.ndarray) -> int:
+    """Heads without any weight, of ``[L, H, D]`` or ``[L, H, K, D]``."""
+    return int((~coef.any(axis=tuple(range(2, coef.ndim)))).sum())
 
 
 def add_intervals(
@@ -84,35 +94,13 @@ def add_intervals(
             continue
         best = quoted["best_layer"], quoted["best_head"]
         right = (probe.predict(test.x)[:, *best] == test.values(label)).astype(float)
-        found = estimate_mean(right, member, draw_groups(int(member.max()) + 1))
+        mean = estimate_mean(right, member, draw_groups(int(member.max()) + 1))
         quoted |= {
-            "best_test_low": found.low,
-            "best_test_high": found.high,
+            "best_test_low": mean.low,
+            "best_test_high": mean.high,
             "test_clusters": int(member.max()) + 1,
             "clusters": "maps" if data.clusters else data.noun,
         }
-
-
-def _stable(found: Mapping[str, Mapping[str, float]]) -> str:
-    """What :func:`probing.nulls.stability` says, in words."""
-    spoken = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
-    parts = [
-        f"{spoken[name].format(**part)}: Spearman {part['spearman']:.2f} (least "
-        f"{part['least']:.2f}), {part['stay']:.1f} of the first {part['top']:.0f} heads stay"
-        for name, part in found.items()
-    ]
-    return f"ranking over {'; over '.join(parts)}"
-
-
-def _zero_weights(probe: HeadProbes) -> int:
-    layers, heads = probe.coef_.shape[:2]
-    return int((~probe.coef_.reshape(layers * heads, -1).any(axis=-1)).sum())
-
-
-def _chance(items: pd.DataFrame, label: str) -> float:
-    """Test accuracy of always guessing the most frequent label of the training samples."""
-    train = items.loc[items["split"] == "train", label]
-    return float((items.loc[items["split"] == "test", label] == train.mode()[0]).mean())
 
 
 def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, object]]:
@@ -130,12 +118,11 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
     labels = list(data.samples[0].labels)
     length = [str(sum(len(turn["content"].split()) for turn in s.turns)) for s in data.samples]
     tags = dict.fromkeys(tag for sample in data.samples for tag in sample.tags)
-    values = {tag: [str(s.tags.get(tag)) for s in data.samples] for tag in tags}
-    values = {tag: values[tag] for tag in tags if tag != "condition"} | {LENGTH: length}
+    values = {t: [str(s.tags.get(t)) for s in data.samples] for t in tags if t != "condition"}
     conditions = items["condition"] if "condition" in items else pd.Series("all", items.index)
     rows: list[dict[str, object]] = []
-    for feature, found in values.items():
-        table = items[["split", *labels]].assign(value=found)
+    for feature, column in (values | {LENGTH: length}).items():
+        table = items[["split", *labels]].assign(value=column)
         whole = feature in data.content
         parts = [("all", table)] if whole else table.groupby(conditions, sort=False)
         rows += [
@@ -162,8 +149,8 @@ def _guessed(table: pd.DataFrame, label: str) -> float:
     chances = best.div(best.sum(axis=1), axis=0)
     unseen = pd.Series(1 / max(1, len(counts.columns)), counts.columns)
     right = [
-        (chances.loc[value] if value in chances.index else unseen).get(wanted, 0.0)
-        for value, wanted in zip(held_out["value"], held_out[label], strict=True)
+        (chances.loc[value] if value in chances.index else unseen).get(expected, 0.0)
+        for value, expected in zip(held_out["value"], held_out[label], strict=True)
     ]
     return float(pd.Series(right, dtype=float).mean())
 
@@ -180,52 +167,59 @@ def print_summary(
     Labels with a ``meaning``, which says what a probe of it tells, are written in capitals.
     """
     labels = [name.removesuffix("_rank") for name in heads if name.endswith("_rank")]
-    spoken = {label: label.upper() if label in meaning else label for label in labels}
-    for label in labels:
-        title = f"{spoken[label]}: {meaning[label]}" if label in meaning else label
-        table = Table(title=title)
-        shown = {name: f"{label}_{column}" for name, column in SHOWN.items()}
-        shown = {name: column for name, column in shown.items() if column in heads}
+    names = {label: label.upper() if label in meaning else label for label in labels}
+    for label, name in names.items():
+        table = Table(title=f"{name}: {meaning[label]}" if label in meaning else label)
+        shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
+        shown = {title: column for title, column in shown.items() if column in heads}
         for column in ("rank", "layer", "head", *shown):
             table.add_column(column, justify="right", overflow="fold")
         for _, row in heads.sort_values(f"{label}_rank").head(TOP).iterrows():
             table.add_row(
-                *(f"{row[name]:.0f}" for name in (f"{label}_rank", "layer", "head")),
+                *(f"{row[column]:.0f}" for column in (f"{label}_rank", "layer", "head")),
                 *(f"{row[column]:.3f}" for column in shown.values()),
             )
         console.print(table)
-        figures = results[label]
-        chance = figures.get("chance_test_accuracy", 0.5)
-        console.print(
-            f"{spoken[label]}: best head (by validation) "
-            f"{Head(figures['best_layer'], figures['best_head'])}, "
-            f"test accuracy {figures['best_test_accuracy']:.3f}"
-            + (
-                f" [{figures['best_test_low']:.3f}, {figures['best_test_high']:.3f}] over "
-                f"{figures['test_clusters']} {figures['clusters']}; "
-                if "best_test_low" in figures
-                else "; "
-            )
-            + f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}"
-            + (f"; chance {chance:.3f}" if chance != 0.5 else "")
-        )
-        if figures.get("stability"):
-            console.print(f"{spoken[label]}: {_stable(figures['stability'])}")
+        console.print(f"{name}: {_quoted(results[label])}")
+        if stable := results[label].get("stability"):
+            parts = [
+                f"{CHANGES[change].format(**part)}: Spearman {part['spearman']:.2f} (least "
+                f"{part['least']:.2f}), {part['stay']:.1f} of the first {part['top']:.0f} heads "
+                "stay"
+                for change, part in stable.items()
+            ]
+            console.print(f"{name}: ranking over {'; over '.join(parts)}")
         if f"{label}_p_fwer" in heads:
-            console.print(f"{spoken[label]}: {above(heads, label)}")
-    for name, count in results["unconverged_heads"].items():
+            console.print(f"{name}: {above(heads, label)}")
+    for probe, count in results["unconverged_heads"].items():
         if count:
             console.print(
-                f"[yellow]{name}: the solver stopped early at {count} heads[/yellow]; "
+                f"[yellow]{probe}: the solver stopped early at {count} heads[/yellow]; "
                 "raise --max-iter"
             )
-    for name, count in results.get("zero_weight_heads", {}).items():
+    for label, count in results.get("zero_weight_heads", {}).items():
         if count:
             whose = "1 head's probe" if count == 1 else f"{count} heads' probes"
             console.print(
-                f"[dim]{spoken[name]}: {whose} stayed at zero weights: nothing linear to find at "
+                f"[dim]{names[label]}: {whose} stayed at zero weights: nothing linear to find at "
                 f"this C ({c})[/dim]"
             )
+
+
+def _quoted(figures: Mapping[str, Any]) -> str:
+    """The best head and what it is compared with."""
+    head = Head(figures["best_layer"], figures["best_head"])
+    chance = figures.get("chance_test_accuracy", 0.5)
+    parts = [f"best head (by validation) {head}, test accuracy {figures['best_test_accuracy']:.3f}"]
+    if "best_test_low" in figures:
+        parts[0] += (
+            f" [{figures['best_test_low']:.3f}, {figures['best_test_high']:.3f}] over "
+            f"{figures['test_clusters']} {figures['clusters']}"
+        )
+    parts.append(f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}")
+    if chance != 0.5:
+        parts.append(f"chance {chance:.3f}")
+    return "; ".join(parts)
 
 
 def print_confounds(

@@ -36,7 +36,6 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, open_described, show
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.main import draw_run
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import ControlTask, RankBy, SweepConfig
 from sally_anne.steering.controls import (
@@ -361,7 +360,7 @@ def probing_run(
     """That of :func:`run_for`, of this very model, made now if it is not there."""
     if isinstance(run, ProbeConfig):
         console.print(f"first the probes: {escape(str(run.folder))}")
-        probe(run, console, draw_run)
+        probe(run, console)
         run = Run.open(run.folder)
     if not config.allow_mismatch:
         remedy = (

@@ -38,7 +38,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "probe": Command(
         "find the attention heads that tell belief from fact",
-        "sally_anne.probing.main:run",
+        "sally_anne.probing.pipeline:main",
         "sally_anne.probing.config:ProbeConfig",
         resumes=True,
         together=True,
@@ -51,12 +51,12 @@ COMMANDS: dict[str, Command] = {
     "patch": Command(
         "exchange heads within pairs: which are used",
         "sally_anne.probing.patching:run",
-        "sally_anne.probing.patching:PatchingConfig",
+        "sally_anne.probing.config:PatchingConfig",
     ),
     "audit": Command(
         "what else than a belief could explain a run's accuracy",
         "sally_anne.probing.audit:run",
-        "sally_anne.probing.audit:AuditConfig",
+        "sally_anne.probing.config:AuditConfig",
     ),
     "sweep": Command(
         "choose how many heads to steer, and how strongly",
@@ -143,7 +143,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "report": Command(
         "write a finished run as one page to look at and share",
-        "sally_anne.probing.main:report",
+        "sally_anne.probing.pipeline:report",
         "sally_anne.figures.config:ReportConfig",
         libraries=False,
     ),

@@ -70,7 +70,7 @@ FEW = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-
 
 
 def test_one_name_is_installed(python: Path) -> None:
-    code = "import sally_anne.probing.main, sally_anne.hooks.capture; import probing"
+    code = "import sally_anne.probing.pipeline, sally_anne.hooks.capture; import probing"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=python.parent)
     assert "No module named 'probing'" in done.stderr.splitlines()[-1]
 

@@ -210,8 +210,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     from sally_anne.core.console import Console
     from sally_anne.experiments.config import TransferConfig
     from sally_anne.experiments.transfer import run
-    from sally_anne.probing.config import ProbeConfig
-    from sally_anne.probing.patching import PatchingConfig
+    from sally_anne.probing.config import PatchingConfig, ProbeConfig
     from sally_anne.probing.patching import run as causal
     from sally_anne.probing.pipeline import run as probe
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import sally_anne.figures.draw
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as work
@@ -55,11 +54,7 @@ def carry(options: dict[str, Any]) -> Callable[..., str]:
     def run(out: Path, **changes: Any) -> str:
         printed = io.StringIO()
         config = ProbeConfig(**{**options, "out": out, **changes})
-        work(
-            config,
-            Console(file=printed, width=200),
-            lambda run: sally_anne.figures.draw.draw_all(run),
-        )
+        work(config, Console(file=printed, width=200))
         return printed.getvalue()
 
     return run

@@ -13,9 +13,9 @@ from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split, sample_set
 from sally_anne.models.loading import load_model
 from sally_anne.probing import baselines
-from sally_anne.probing.audit_table import ALL, lines_of
+from sally_anne.probing.audit import ALL, lines_of
+from sally_anne.probing.baselines import Baseline, ProbeRun, text_baselines
 from sally_anne.probing.probes import Activations, HeadProbes, items_table
-from sally_anne.probing.surface import Baseline, ProbeRun, text_baselines
 
 GROUPS: dict[Split, int] = {"train": 20, "validation": 6, "test": 10}
 # Neither a sum of words nor of pairs of them tells the middle two from the others.

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sally_anne.core.errors import OutOfMemoryError, StoreMismatchError
+from sally_anne.core.errors import StoreMismatchError
 from sally_anne.core.store import ActivationStore
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.samples import build
 from sally_anne.data.samples import Sample
 from sally_anne.models.loading import load_model
-from sally_anne.probing import extraction
-from sally_anne.probing.extraction import extract, plan_batches
+from sally_anne.probing.extraction import extract, fill_store, plan_batches
 
 FILMS = [np.zeros((length, 28, 28, 3), np.uint8) for length in (2, 4, 2, 4)]
+
 SAMPLES = [
     Sample(f"s{i}", "Where is she?", video=film, labels={"y": i < 2}, split="train")
     for i, film in enumerate(FILMS)
@@ -48,11 +50,23 @@ def test_a_store_of_another_resolution_is_not_taken(tmp_path: Path) -> None:
         extract(whole, words, tmp_path)
 
 
-def test_too_large_a_batch_in_memory_speaks_of_no_store(monkeypatch) -> None:
-    def full(*_):
-        raise MemoryError
+@pytest.mark.integration
+def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
+    loaded = load_model(str(model_folder))
+    chosen = [0, 1]
+    stories = open_stories(None, 2025)
+    samples = build((stories.story(i) for i in chosen), chosen, 1, "matched", "multimodal")
 
-    monkeypatch.setattr(extraction._Extraction, "plan", full)
-    with pytest.raises(OutOfMemoryError, match="smaller batch_size.*nothing was kept") as caught:
-        extract(None, SAMPLES)  # type: ignore[arg-type]
-    assert "store" not in str(caught.value)
+    def activations(name: str, folder: str) -> np.ndarray:
+        store = fill_store(loaded, samples, tmp_path / folder, "head_out", 4, {}, backend=name)
+        return np.asarray(store.read())
+
+    expected = activations("native", "native")
+    found = activations("nnsight", "nnsight")
+    assert expected.shape[0] == len(samples) == found.shape[0]
+    assert not np.array_equal(expected, 0 * expected)
+    # The native way reads what samples share once and goes on from its cache.
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
+    for other, folder in (("native", "nnsight"), ("nnsight", "native")):
+        with pytest.raises(StoreMismatchError, match="backend"):
+            activations(other, folder)

@@ -1,4 +1,4 @@
-"""``sally-anne nulls``: the table of null thresholds, p-values and intervals beside a run."""
+"""Nulls: permuted labels, resampled groups, other splits, control tasks; the command itself."""
 
 from __future__ import annotations
 
@@ -7,19 +7,307 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
+from sklearn.linear_model import LogisticRegression
 
-from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
-from sally_anne.core.folder import claimed
+from sally_anne.core.errors import ProbingError
+from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing import nulls
-from sally_anne.probing.config import NullsConfig
-from sally_anne.probing.nulls import run
+from sally_anne.probing.config import NullsConfig, ProbeConfig
+from sally_anne.probing.nulls import (
+    PermutationTest,
+    bootstrap,
+    control_accuracy,
+    group_weights,
+    null_columns,
+    permutation_test,
+    run,
+    selectivity_columns,
+    shuffled,
+    stability,
+)
+from sally_anne.probing.pipeline import fit_probes, rank_heads
+from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.reporting import add_intervals, print_summary, summarise
 
-pytestmark = pytest.mark.integration
+C = 0.05
 
 
+def parts_of(made, *held: str) -> tuple[Activations, Activations]:
+    """Training samples, and those of other splits."""
+    items = made.items.assign(op=2 * made.items["y_o"].astype(int) + made.items["y_p"].astype(int))
+    masks = made.rows("train"), np.any([made.rows(split) for split in held], axis=0)
+    train, other = (Activations(made.x[m], items[m], ("y_p", "y_o", "op")) for m in masks)
+    return train, other
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+    count=st.integers(1, 5),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_group_keeps_its_labels(sizes: list[int], seed: int, count: int) -> None:
+    draw = np.random.default_rng(seed)
+    groups = draw.permutation(np.repeat([f"s{i}" for i in range(len(sizes))], sizes))
+    labels = np.append(draw.integers(0, 3, size=len(groups)), [0, 1])
+    groups = np.append(groups, ["last", "last"])
+    found = shuffled(labels, groups, count, seed)
+    assert found.shape == (count, len(labels)) and found.dtype == labels.dtype
+    for row in found:
+        for group in set(groups):
+            assert sorted(row[groups == group]) == sorted(labels[groups == group])
+    np.testing.assert_array_equal(found, shuffled(labels, groups, count, seed))
+
+
+def test_all_orders_within_a_group_are_as_likely() -> None:
+    found = shuffled(np.array([0, 1, 2, 0]), np.array(["a", "a", "a", "b"]), 6000, 0)
+    orders, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(orders) == 6 and (orders[:, 3] == 0).all()
+    # Five standard deviations of a multinomial count.
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(6000 / 6 * 5 / 6)
+
+
+def test_labels_that_groups_decide_are_refused() -> None:
+    with pytest.raises(ProbingError, match="permuting within groups changes nothing"):
+        shuffled(np.array([0, 0, 1]), np.array(["a", "a", "b"]), 3)
+
+
+def test_accuracies_are_those_of_the_probes(made) -> None:
+    train, held = parts_of(made, "validation", "test")
+    found = permutation_test(train, held, "y_p", count=5, c=C, seed=3)
+    assert found.unconverged == 0 and found.null.shape == (5, *made.x.shape[1:3])
+    y = np.concatenate([train.values("y_p"), held.values("y_p")])
+    groups = np.concatenate([train.items["group"], held.items["group"]])
+    rows = np.concatenate([y[None], shuffled(y, groups, 5, 3)])
+    for labels, accuracy in zip(rows, [found.observed, *found.null], strict=True):
+        probes = HeadProbes(C, solver="batched").fit(train.x, labels[: len(train)])
+        own = probes.score(held.x, labels[len(train) :])
+        np.testing.assert_allclose(accuracy, own, atol=1e-12)
+
+
+def test_four_classes_have_a_null_as_well(made) -> None:
+    found = permutation_test(*parts_of(made, "validation", "test"), "op", count=30, c=C)
+    assert abs(found.null.mean() - 0.25) < 0.03
+    assert found.observed[-1, -1] > found.threshold(0.05)
+
+
+def test_heads_with_a_signal_stand_out(made) -> None:
+    found = permutation_test(*parts_of(made, "validation", "test"), "y_p", count=60, c=C)
+    assert found.p_values[-1, -1] == found.p_fwer[-1, -1] == 1 / 61
+    assert found.p_fwer[0, 0] > 0.05
+    assert (found.p_fwer >= found.p_values).all()
+    assert abs(found.null.mean() - 0.5) < 0.03
+
+
+@given(
+    null=st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), min_size=1, max_size=40),
+    observed=st.lists(st.integers(0, 10), min_size=3, max_size=3),
+    level=st.sampled_from([0.01, 0.05, 0.3]),
+)
+@settings(max_examples=60, deadline=None)
+def test_p_values_count_permutations(null, observed, level: float) -> None:
+    found = PermutationTest(np.array([observed]) / 10, np.array(null)[:, None] / 10, 0)
+    for h in range(3):
+        alone = sum(row[h] >= observed[h] for row in null)
+        best = sum(max(row) >= observed[h] for row in null)
+        assert found.p_values[0, h] == pytest.approx((1 + alone) / (1 + len(null)))
+        assert found.p_fwer[0, h] == pytest.approx((1 + best) / (1 + len(null)))
+        above = found.observed[0, h] > found.threshold(level)
+        assert above == (found.p_fwer[0, h] <= level + 1e-12)
+
+
+def test_the_best_of_all_heads_is_looked_for_in_all_layers() -> None:
+    """Two layers; the best null is in layer 0 twice, in layer 1 twice."""
+    null = np.array(
+        [
+            [[0.9, 0.5], [0.5, 0.5]],
+            [[0.5, 0.5], [0.5, 0.8]],
+            [[0.5, 0.6], [0.5, 0.5]],
+            [[0.3, 0.4], [0.5, 0.2]],
+        ]
+    )
+    found = PermutationTest(np.array([[0.95, 0.7], [0.85, 0.4]]), null, 0)
+    np.testing.assert_allclose(found.p_values, [[1 / 5, 1 / 5], [1 / 5, 4 / 5]])
+    np.testing.assert_allclose(found.p_fwer, [[1 / 5, 3 / 5], [2 / 5, 5 / 5]])
+    # Of the best nulls 0.9, 0.8, 0.6 and 0.5 one may reach what a head scores.
+    assert found.threshold(0.4) == 0.8
+
+
+def test_a_split_that_cuts_a_group_is_refused(made) -> None:
+    train, held = parts_of(made, "test")
+    for test in (permutation_test, bootstrap):
+        with pytest.raises(ProbingError, match="must not cut a group"):
+            test(train, train, "y_p", count=2)
+        with pytest.raises(ProbingError, match="no label 'y_q'"):
+            test(train, held, "y_q", count=2)
+        with pytest.raises(ProbingError, match="samples to train on"):
+            test(train, held.train, "y_p", count=2)
+
+
+def test_a_head_that_is_not_finite_is_named(made) -> None:
+    made.x[np.flatnonzero(made.rows("train"))[2], 1, 3, 0] = np.nan
+    with pytest.raises(ProbingError, match="L1H3: .* NaN"):
+        permutation_test(*parts_of(made, "test"), "y_p", count=2)
+
+
+@given(stories=st.integers(2, 8), each=st.integers(1, 4), seed=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_whole_stories_are_drawn(stories: int, each: int, seed: int) -> None:
+    groups = np.repeat(np.arange(stories), each)
+    weights = group_weights(groups, 6, np.random.default_rng(seed))
+    for row in weights:
+        for story in range(stories):
+            assert len(set(row[groups == story])) == 1
+        assert row.sum() == len(groups)
+    again = group_weights(groups, 6, np.random.default_rng(seed))
+    np.testing.assert_array_equal(weights, again)
+
+
+def test_a_draw_is_a_fit_with_weights(made) -> None:
+    train, held = parts_of(made, "test")
+    accuracy = bootstrap(train, held, "y_p", count=4, c=C, seed=5)
+    draw, y, truth = np.random.default_rng(5), train.values("y_p"), held.values("y_p")
+    drawn = [group_weights(part.items["group"].to_numpy(), 4, draw) for part in (train, held)]
+    for p, (fitted, scored) in enumerate(zip(*drawn, strict=True)):
+        for layer, head in ((0, 0), (1, 3)):
+            x, other = (part.x[:, layer, head].astype(float) for part in (train, held))
+            own = LogisticRegression(C=C, tol=1e-10, max_iter=1000)
+            own.fit(x, y, sample_weight=fitted)
+            assert accuracy[p, layer, head] == pytest.approx(own.score(other, truth, scored))
+
+
+def test_a_head_without_a_signal_is_at_chance_in_every_draw(made) -> None:
+    made.x[:, 0, 0] = 1.0
+    accuracy = bootstrap(*parts_of(made, "test"), "y_p", count=20, c=C)
+    assert (accuracy[:, 0, 0] == 0.5).all()
+    assert np.std(accuracy[:, 0, 1]) > np.std(accuracy[:, -1, -1])
+
+
+def meaningless(seed: int) -> Activations:
+    """Heads that know their stories, and nothing of the label."""
+    draw = np.random.default_rng(seed)
+    group = np.repeat(np.arange(14), 4)
+    stories = draw.normal(size=(14, 2, 3, 3))[group]
+    # Heads are correlated, too, and so are samples of one condition.
+    x = stories + 0.5 * draw.normal(size=(56, 1, 1, 3)) + 0.5 * draw.normal(size=(56, 2, 3, 3))
+    y = np.concatenate([draw.permutation([True, True, False, False]) for _ in range(14)])
+    split = np.where(group < 8, "train", "validation")
+    items = pd.DataFrame({"group": group.astype(str), "split": split, "y": y})
+    return Activations(x.astype(np.float32), items, ("y",))
+
+
+@pytest.mark.integration
+def test_labels_without_meaning_are_rarely_reported() -> None:
+    """Family-wise level 5 %: of 200 runs 10 are expected, above 17 are one in a hundred."""
+    reported = 0
+    for seed in range(200):
+        x = meaningless(seed)
+        test = permutation_test(x.train, x.validation, "y", 59, 1.0, seed)
+        reported += bool((test.p_fwer <= 0.05).any())
+    assert 0 < reported <= 17
+
+
+def order_of(heads: pd.DataFrame, label: str, count: int) -> list[int]:
+    return heads.sort_values(f"{label}_rank").index[:count].tolist()
+
+
+def test_a_ranking_that_is_true_stays(made) -> None:
+    config = ProbeConfig(c=0.05)
+    heads = rank_heads(made, fit_probes(made, config))
+    groups = made.items["group"].to_numpy()
+    accuracy = heads["y_p_validation_accuracy"].to_numpy()
+    found = stability(made, "y_p", groups, order_of(heads, "y_p", 3), accuracy, 0.05)
+    assert (found["resplits"]["count"], found["c"]["count"]) == (10, 2)
+    for part in found.values():
+        assert part["least"] <= part["spearman"] <= 1
+        assert part["top"] == 3 and 2 <= part["stay"] <= 3
+    # Strength grows with the head, so the ranking is known.
+    assert found["resplits"]["spearman"] > 0.8
+    # Test samples say nothing.
+    x = np.where((made.items["split"] == "test").to_numpy()[:, None, None, None], 9e9, made.x)
+    blind = Activations(x.astype(np.float32), made.items, ("y_p", "y_o"))
+    again = stability(blind, "y_p", groups, order_of(heads, "y_p", 3), accuracy, 0.05)
+    assert again == found
+    assert stability(made, "y_p", made.items["split"].to_numpy(), [0], accuracy) == {}
+
+
+def test_a_probe_of_the_words_alone_is_not_selective(made) -> None:
+    """Head 0 knows the statement's words, which decide every control task; the others do not."""
+    types = np.array([f"words {i % 4}" for i in range(len(made.items))])
+    x = np.zeros_like(made.x)
+    x[:, 0, 0, :4] = 20 * (types[:, None] == np.unique(types))
+    words = Activations(x, made.items, ("y_p", "y_o"))
+    kinds = [types[words.items["split"] == name] for name in ("train", "validation")]
+    control = control_accuracy(words.train, words.validation, (kinds[0], kinds[1]), 2, 1.0)
+    assert control[0, 0] == 1.0
+    np.testing.assert_array_equal(control.ravel()[1:], 0.5)
+    heads = rank_heads(words, fit_probes(words, ProbeConfig(c=1.0)))
+    names = dict(zip(made.items["item_id"], types, strict=True))
+    found = selectivity_columns(words, heads, names, 1.0)
+    own = heads["y_p_validation_accuracy"]
+    np.testing.assert_array_equal(found["y_p_selectivity"], own - control.ravel())
+    assert found["y_p_selectivity"].iloc[0] == 0.0
+    pd.testing.assert_frame_equal(selectivity_columns(words, heads, {}, 1.0), heads)
+
+
+@pytest.fixture
+def said(made) -> tuple[dict, str]:
+    """What is quoted and printed of the made run, whose stories are of two maps a split."""
+    samples = [
+        Sample(name, "words", group=g) for name, g in made.items[["item_id", "group"]].values
+    ]
+    clusters = {g: f"{g.split('-')[0]}-{int(g.split('-')[1]) % 2}" for g in made.items["group"]}
+    data = SampleSet(samples, "made", "", noun="stories", clusters=clusters)
+    probes = fit_probes(made, ProbeConfig(c=0.05))
+    heads = rank_heads(made, probes)
+    results = summarise(heads, made, probes)
+    add_intervals(results, made, probes, heads, data)
+    heads = null_columns(made, heads, 0.05, 400, 99)
+    console = Console(file=io.StringIO(), width=300)
+    print_summary(console, heads, results, {"y_p": "fits?"}, 0.05)
+    assert isinstance(console.file, io.StringIO)
+    return results | {"heads": heads}, console.file.getvalue()
+
+
+def test_intervals_are_over_clusters(made, said) -> None:
+    results, printed = said
+    quoted = results["y_o"]
+    probe = fit_probes(made, ProbeConfig(c=0.05))["y_o"]
+    test = made.test
+    right = probe.predict(test.x)[:, quoted["best_layer"], quoted["best_head"]] == test.values(
+        "y_o"
+    )
+    odd = test.items["group"].str[-1].astype(int).to_numpy() % 2
+    # Of two clusters a quarter of the draws are one alone: the ends are their means.
+    ends = sorted(float(right[odd == side].mean()) for side in (0, 1))
+    assert [quoted["best_test_low"], quoted["best_test_high"]] == ends
+    assert (quoted["test_clusters"], quoted["clusters"]) == (2, "maps")
+    accuracy = quoted["best_test_accuracy"]
+    assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] over 2 maps" in printed
+
+
+def test_what_stands_out_is_printed(said) -> None:
+    results, printed = said
+    heads = results["heads"]
+    count = int((heads["y_p_p_fwer"] <= 0.05).sum())
+    assert 0 < count < len(heads)
+    assert (
+        f"Y_P: {count} of {len(heads)} heads above {heads['y_p_threshold'].iloc[0]:.3f}" in printed
+    )
+    part = results["y_p"]["stability"]["resplits"]
+    assert f"10 other splits: Spearman {part['spearman']:.2f}" in printed
+    assert f"{part['stay']:.1f} of the first 8 heads stay" in printed
+    best = heads.sort_values("y_p_rank").iloc[0]
+    assert f"{best['y_p_p_fwer']:.3f}" in printed
+
+
+@pytest.mark.integration
 def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
@@ -40,12 +328,7 @@ def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) ->
     assert "heads above" in printed.getvalue() and "nulls-test.parquet" in printed.getvalue()
 
 
-def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingRunFileError, match="no run folder"):
-        run(NullsConfig(tmp_path / "nowhere"))
-    assert not (tmp_path / "nowhere").exists()
-
-
+@pytest.mark.integration
 def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, monkeypatch) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     steps, test = [], nulls.permutation_test
@@ -63,22 +346,3 @@ def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, mon
     )
     assert "inf" not in printed.getvalue()
     assert steps == [7, 7]
-
-
-def test_a_run_that_is_written_to_is_left_alone(finished: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    with (
-        claimed(folder, "a probing run"),
-        pytest.raises(FolderError, match="another run is writing"),
-    ):
-        run(NullsConfig(folder, permutations=3))
-
-
-@pytest.mark.parametrize("name", ["c", "max_iter"])
-def test_a_config_without_an_option_is_named(finished: Path, tmp_path: Path, name: str) -> None:
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    saved = {"config": {"c": 1.0, "max_iter": 7}}
-    del saved["config"][name]
-    (folder / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(RunFolderError, match=rf"config\.json: config\.{name} should be a number"):
-        run(NullsConfig(folder, permutations=3))

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.probing.prefetch import prefetch
+from sally_anne.probing.extraction import prefetch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a thread elsewhere")
 
@@ -107,7 +107,7 @@ def test_what_was_done_before_a_worker_was_killed_is_still_read() -> None:
 def test_workers_end_with_a_killed_parent() -> None:
     script = """
 import os, time
-from sally_anne.probing.prefetch import prefetch
+from sally_anne.probing.extraction import prefetch
 results = prefetch(lambda _: os.getpid(), [0])
 print(next(results), flush=True)
 time.sleep(60)

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
-from sally_anne.core.errors import ProbingError
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.pipeline import fit_probes, four_way, rank_heads
+from sally_anne.probing.pipeline import fit_probes, four_way, rank_heads, save_probes
 from sally_anne.probing.probes import HeadProbes
 
 LABELS = ("y_p", "y_o")
+
 CONFIG = ProbeConfig(c=0.05, max_iter=200)
 
 
@@ -121,16 +122,27 @@ def test_own_labels_named_like_beliefs_have_no_four_way_probe(made) -> None:
     assert set(probes) == {"y_p", "y_o"}
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_an_empty_split_is_named(made, split: str) -> None:
-    kept = ~made.rows(split)
-    smaller = replace(made, x=made.x[kept], items=made.items[kept].reset_index(drop=True))
-    with pytest.raises(ProbingError, match=f"no {split} samples.*give more samples"):
-        probed(smaller)
-
-
 def test_without_test_stories_their_columns_are_empty(made) -> None:
     kept = ~made.rows("test")
     _, heads = probed(replace(made, x=made.x[kept], items=made.items[kept].reset_index(drop=True)))
     assert heads.filter(like="_test_").isna().all(axis=None)
     assert heads.filter(like="_validation_").notna().all(axis=None)
+
+
+def test_probes_come_back(made, tmp_path) -> None:
+    probes = fit_probes(made, CONFIG)
+    heads = rank_heads(made, probes)
+    save_probes(tmp_path / "probes.safetensors", probes, heads)
+    tensors = load_file(tmp_path / "probes.safetensors")
+    own = {
+        f"{name}.{part}": getattr(probes[name], f"{part}_")
+        for name in ("y_p", "y_o", "op")
+        for part in ("coef", "intercept", "theta")
+    }
+    for name in ("y_p", "y_o"):
+        own[f"{name}.sigma"] = probes[name].sigma(made.x[made.rows("train")])
+    own["op.classes"] = np.arange(4)
+    assert tensors.keys() == own.keys()
+    for name, value in own.items():
+        np.testing.assert_array_equal(tensors[name], value)
+        assert tensors[name].shape == value.shape

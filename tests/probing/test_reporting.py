@@ -15,7 +15,9 @@ from rich.console import Console
 
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.run import CONFIG, HEADS, PROBES
-from sally_anne.data.gridtom.samples import MEANING
+from sally_anne.data.gridtom.samples import FEATURES, MEANING, build
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (
     FINISHED,
@@ -24,10 +26,11 @@ from sally_anne.probing.pipeline import (
     rank_heads,
     require_same_probes,
 )
-from sally_anne.probing.probes import Activations, HeadProbes
-from sally_anne.probing.reporting import print_confounds, print_summary, summarise
+from sally_anne.probing.probes import Activations, HeadProbes, items_table
+from sally_anne.probing.reporting import confound_report, print_summary, summarise
 
 C = 0.05
+
 LABELS = ("y_p", "y_o")
 
 
@@ -65,30 +68,14 @@ def test_probes_at_zero_weights_are_counted_and_said(summarised) -> None:
     ]
 
 
-def test_one_probe_at_zero_weights_reads_as_one(summarised) -> None:
-    lines = printed(*summarised((0, 1)))
-    assert any(line.startswith("Y_P: 1 head's probe stayed at zero weights") for line in lines)
-
-
-def test_without_such_probes_nothing_is_said(summarised) -> None:
-    heads, results = summarised()
-    assert results["zero_weight_heads"] == {"y_p": 0, "y_o": 0}
-    assert "zero weights" not in "\n".join(printed(heads, results))
-    assert {"samples", "stories", "unconverged_heads", "y_p", "y_o"} < results.keys()
-
-
-def test_a_run_of_an_older_version_is_still_printed(summarised) -> None:
-    heads, results = summarised()
-    del results["zero_weight_heads"]
-    assert printed(heads, results)
-
-
 # Twelve heads of four layers. What is at place i is told from all else by its last digits.
 PLACES = range(12)
+
 RANKS = {
     "y_p": [8, 3, 12, 5, 1, 9, 2, 11, 6, 10, 4, 7],
     "y_o": [6, 9, 2, 10, 4, 12, 7, 3, 11, 5, 8, 1],
 }
+
 BASE = {
     "train_accuracy": 0.9,
     "validation_accuracy": 0.8,
@@ -186,24 +173,6 @@ def test_every_printed_number_is_that_of_the_table(label: str) -> None:
         ]
 
 
-def test_confounds_are_named_with_their_own_numbers() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    rows = [
-        {"condition": "TB", "feature": "length", "label": "y_p", "accuracy": 0.71},
-        {"condition": "FB", "feature": "last room", "label": "y_o", "accuracy": 0.6},
-        {"condition": "all", "feature": "room order", "label": "y_o", "accuracy": 0.94},
-    ]
-    print_confounds(console, rows, {}, MEANING[1])
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
-        "confound (TB): the length alone gives Y_P with accuracy 0.71",
-        "confound (all): the room order alone gives Y_O with accuracy 0.94",
-    ]
-    own = Console(file=io.StringIO(), width=200)
-    print_confounds(own, rows[:1], {}, {})
-    assert "gives y_p with" in own.file.getvalue()  # type: ignore[attr-defined]
-
-
 @pytest.fixture
 def saved(summarised) -> dict[str, Any]:
     entries = {"results": summarised()[1], "confounds": [], "figures": ["a.png"]}
@@ -220,7 +189,7 @@ def write(folder: Path, saved: object) -> None:
 def test_what_is_not_there_is_found_anew(saved, tmp_path, entry) -> None:
     del saved[entry]
     write(tmp_path, saved)
-    assert _finished(tmp_path, "key") == ({}, {})
+    assert _finished(tmp_path, "key") == {}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", "[" * 100_000])
@@ -240,3 +209,58 @@ def test_a_run_that_does_not_say_its_solver_is_scikit_learns(tmp_path) -> None:
     with pytest.raises(ProbingError, match="--solver sklearn, not batched"):
         require_same_probes(ProbeConfig(out=tmp_path, c=C))
     require_same_probes(ProbeConfig(out=tmp_path, c=C, solver="sklearn"))
+
+
+SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}
+
+PERSPECTIVE, ROOM = FEATURES["perspective"], FEATURES["room"]
+
+LENGTH = "length of the text in words"
+
+
+def accuracies(samples) -> dict[tuple[str, str, str], float]:
+    data = SampleSet(samples, "test", "", features=FEATURES, content=("room",))
+    rows = confound_report(items_table(samples), data)
+    found = {(r["condition"], r["feature"], r["label"]): r["accuracy"] for r in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def seen_by(sample: Sample, perspective: str) -> Sample:
+    return replace(sample, tags={**sample.tags, "perspective": perspective})
+
+
+@pytest.fixture(scope="module")
+def stories():
+    return generated(stories=SPLITS)
+
+
+def test_the_papers_false_belief_pairs_are_flagged(stories) -> None:
+    found = accuracies(build(stories, SPLITS, 1, "paper", "multimodal"))
+    for feature in (PERSPECTIVE, LENGTH):
+        for label in ("y_p", "y_o"):
+            assert found["FB", feature, label] == 1.0
+            assert found["TB", feature, label] == 0.5
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_matched_pairs_cannot_be_told_apart_by_surface(stories, order) -> None:
+    found = accuracies(build(stories, SPLITS, order, "matched", "multimodal"))
+    surface = {k: v for k, v in found.items() if k[1] != ROOM}
+    assert len(surface) == (8 if order == 1 else 16)
+    assert set(surface.values()) == {0.5}
+
+
+def test_the_room_gives_away_reality_but_not_the_belief(stories) -> None:
+    found = accuracies(build(stories, SPLITS, 1, "matched", "multimodal"))
+    assert found["all", ROOM, "y_o"] == 1.0
+    assert found["all", ROOM, "y_p"] == 0.5
+
+
+def test_a_guess_is_learned_from_training_stories_alone(stories) -> None:
+    samples = build(stories, SPLITS, 1, "paper", "multimodal")
+    held_out_changed = [s if s.split == "train" else seen_by(s, "participant") for s in samples]
+    # A value that no training sample has is a coin toss.
+    assert accuracies(held_out_changed)["FB", PERSPECTIVE, "y_p"] == 0.5
+    train_changed = [s if s.split != "train" else seen_by(s, "omniscient") for s in samples]
+    assert accuracies(train_changed)["FB", PERSPECTIVE, "y_p"] == 0.5

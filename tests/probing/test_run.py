@@ -16,6 +16,7 @@ from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
+from sally_anne.data.tasks import open_task
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import weights_hash
@@ -23,7 +24,6 @@ from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt
 from sally_anne.probing.config import Contrast, ProbeConfig
 from sally_anne.probing.extraction import fill_store
-from sally_anne.probing.pipeline import open_samples
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +52,7 @@ NULL += [f"{label}_selectivity" for label in LABELS]
 
 
 def samples_of(config: ProbeConfig):
-    return open_samples(config).samples
+    return open_task(config).samples
 
 
 def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_activations_are_what_goes_into_w_o_at_the_last_token(finished: Path, op
 def test_figures_are_drawn_and_recorded(finished: Path) -> None:
     drawn = sorted(p.relative_to(finished).as_posix() for p in (finished / "figures").iterdir())
     saved = json.loads((finished / "results.json").read_text())
-    assert sorted(saved["figures"]) == drawn
+    assert sorted(saved["figures"]) == [*drawn, "report.html"]
     assert {Path(name).suffix for name in drawn} == {".png", ".pdf", ".parquet"}
 
 

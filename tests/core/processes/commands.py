@@ -41,7 +41,7 @@ def config_of(name: str, options: dict[str, Any]) -> Any:
 
 def run(name: str, config: Any) -> None:
     if name == "probe":
-        from sally_anne.probing.main import run
+        from sally_anne.probing.pipeline import main as run
     elif name == "evaluate":
         from sally_anne.harness.evaluate import run  # type: ignore[assignment]
     else:
