@@ -37,16 +37,15 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
-from sally_anne.steering.controls import (
-    CONTROL_LABELS,
-    NOT_SPECIFIC,
-    TASK_LABELS,
+from sally_anne.steering.points import (
+    BASELINE,
+    by_kind,
     made_worse,
-    ranges,
-    task_range,
+    paired_scores,
+    point_metrics,
+    task_gain,
 )
-from sally_anne.steering.points import BASELINE, paired_scores, point_metrics
-from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, TASK_LABELS, Sweep
 from sally_anne.steering.sweep import run as sweep
 
 # How the method of such rows begins.
@@ -136,14 +135,19 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
         rows[-1][task] = vars(gains["test"])
     rows[-1] |= {"control_rank": found.control_rank, "heads": found.left_out}
     rows[-1]["chosen"] = asdict(found.chosen)
-    tasks = {
-        task: task_range(tables["test"], found.random_controls, part.parser)
-        for task, tables in found.control_tasks.items()
+    randoms = found.random_controls
+    columns: dict[str, dict[str, Any]] = {
+        m: by_kind(randoms, lambda point, m=m: getattr(metrics[point.name], m).value)
+        for m in BELIEF
     }
-    kinds = ranges(lambda name, m: getattr(metrics[name], m).value, found.random_controls)
-    for kind, measures in kinds.items():
-        row = {**_common(part, found), "method": f"control: {kind}", "point": kind, **measures}
-        row |= {task: each[kind] for task, each in tasks.items()}
+    for task, tables in found.control_tasks.items():
+        columns[task] = by_kind(
+            randoms,
+            lambda point, table=tables["test"]: task_gain(table, point, part.parser).value,
+        )
+    for kind in dict.fromkeys(point.direction for point in randoms):
+        row = {**_common(part, found), "method": f"control: {kind}", "point": kind}
+        row |= {name: column[kind] for name, column in columns.items()}
         if found.control_rank is not None:
             row["worse"] = found.control_rank["worse"][kind]
         rows.append(row)

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.head import Head
+from sally_anne.core.hub import CARD
 from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import require_fitted
-from sally_anne.hooks.vector import CARD, RECORD, SteeringVector
+from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import forget, teach
 from sally_anne.steering.config import BakeConfig
@@ -59,10 +60,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     """
     check_free(out)
     if vector.gate is not None:
-        raise SteeringError(
-            "a vector with a gate cannot be baked: weights cannot decide where to act. Apply it "
-            "while the model runs, or bake one that `sally-anne steer` made without --gate"
-        )
+        raise SteeringError("a vector with a gate cannot be baked: weights cannot decide to act")
     strength = float(vector.alpha if alpha is None else alpha)
     where = carrier(loaded.skeleton, vector.site)
     vector.check(loaded.skeleton)
@@ -116,16 +114,11 @@ def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
     """Which bias of plain transformers' class can carry a vector; the weights are not looked at."""
     attention = _attention(model, find_geometry(model).o_proj_names[0])
     has_switch = getattr(_text_config(model), "attention_bias", None) is not None
-    o_bias = has_switch or attention.o_proj.bias is not None
-    v_bias = getattr(getattr(attention, "v_proj", None), "bias", None) is not None
-    if o_bias and site in (HEAD_OUT, ATTN_OUT):
+    if (has_switch or attention.o_proj.bias is not None) and site in (HEAD_OUT, ATTN_OUT):
         return "o_proj.bias"
-    if v_bias and site == HEAD_OUT:
+    if getattr(getattr(attention, "v_proj", None), "bias", None) is not None and site == HEAD_OUT:
         return "v_proj.bias"
-    raise SteeringError(
-        f"a vector at site {site!r} cannot be baked into {type(attention).__name__}: it has no "
-        "bias that adds there; apply it while the model runs"
-    )
+    raise SteeringError(f"{type(attention).__name__} has no bias that adds at site {site!r}")
 
 
 def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
@@ -142,10 +135,7 @@ def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
     where = carrier(model, site)
     shape = [geometry.n_layers, geometry.n_heads, slice_width(geometry, site)]
     if list(delta.shape) != shape or not bool(torch.isfinite(delta).all()):
-        raise SteeringError(
-            f"weights take one finite vector {shape} (layers, heads, width at {site}); got "
-            f"{list(delta.shape)}"
-        )
+        raise SteeringError(f"weights take one finite vector {shape}, not {list(delta.shape)}")
     # What is in the memo is shared, not copied.
     kept = {id(t): t for t in (*model.parameters(), *model.buffers())}
     baked = copy.deepcopy(model, kept)
@@ -161,10 +151,7 @@ def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
         plain = type(baked)(copy.deepcopy(baked.config))
     own, expected = ({n: t.shape for n, t in m.state_dict().items()} for m in (baked, plain))
     if differ := sorted(set(own.items()) ^ set(expected.items())):
-        raise SteeringError(
-            f"{type(baked).__name__} has no place for the vector: its weights and config do not "
-            f"fit at {differ[0][0]}; apply the vector while the model runs"
-        )
+        raise SteeringError(f"{type(baked).__name__} has no place for {differ[0][0]}")
     return baked
 
 
@@ -226,16 +213,12 @@ def _attention(model: nn.Module, o_proj_name: str) -> Any:
 def _linear(attention: nn.Module, part: str) -> Any:
     linear = getattr(attention, part, None)
     # A quantised layer is a subclass; an offloaded one is on meta.
-    if type(linear) is not nn.Linear or not linear.weight.is_floating_point():
-        why = f"is not a plain linear layer but {type(linear).__name__}"
-    elif linear.weight.is_meta:
-        why = "is not in memory (offloaded)"
-    else:
-        return linear
-    raise SteeringError(
-        f"{part} of {type(attention).__name__} {why}; bake into weights that are in memory and "
-        "not quantised"
-    )
+    plain = type(linear) is nn.Linear and linear.weight.is_floating_point()
+    if not plain or linear.weight.is_meta:
+        raise SteeringError(
+            f"{part} of {type(attention).__name__} is quantised, offloaded or no linear layer"
+        )
+    return linear
 
 
 def _text_config(model: Any) -> Any:
@@ -267,22 +250,18 @@ tags: [steering-vector, theory-of-mind, interpretability]
 It equals the model (revision {record["revision"]}) with the vector added by hooks at all positions,
 but for rounding in {record["dtype"]}. The vector is in {record["carried_by"]}: direction
 {vector["direction"]}, site {vector["site"]}, alpha {vector["alpha"]:g}; heads, best first: {heads}.
-
-`{RECORD}` holds all of this and what the vector was fitted on. Load model and processor by
-`AutoModelForImageTextToText.from_pretrained` and `AutoProcessor.from_pretrained`. The license is
-the base model's.
+`{RECORD}` holds all of this and what the vector was fitted on. The license is the base model's.
 """
 
 
 def describe(record: dict[str, Any]) -> str:
     """Where a baked vector acts, and a line more if the model takes more memory by it."""
     positions, alpha = record["vector"]["positions"], record["vector"]["alpha"]
-    own = "" if positions == "all" else f", not at {positions} alone, for which it was made"
-    acts = (
-        f"The steering vector (alpha {alpha:g}) acts at ALL positions, those of the prompt "
-        f"included{own}."
-    )
     before, after = record["n_kv_heads_before"], record["n_kv_heads"]
+    acts = (
+        f"The steering vector (alpha {alpha:g}) acts at ALL positions, those of the prompt included"
+    )
+    acts += "." if positions == "all" else f", not at {positions} alone, for which it was made."
     if before == after:
         return acts
     return (

@@ -1,6 +1,9 @@
-"""Steering vectors from a finished probing run (GridToM paper, sections 4.3 and 4.4).
+"""Steering vectors from a finished probing run (GridToM paper, sections 4.3 and 4.4), and gates.
 
 Heads by validation accuracy, directions and sigma from the training samples: no test sample enters.
+A gate is a probe that lets a vector act at questions of one condition only. It reads one head at
+a question's last token, not later than the first steered layer. The run's own probes read
+statements, so the gate is fitted on questions, both of each pair.
 """
 
 from __future__ import annotations
@@ -13,34 +16,50 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from rich.markup import escape
+from scipy.special import expit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from sally_anne.core.console import Console
+from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
+from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.head import Head
-from sally_anne.core.options import command_line
-from sally_anne.core.run import HEADS, PROBES, Run
-from sally_anne.data.samples import SEEN
+from sally_anne.core.options import spelled
+from sally_anne.core.run import HEADS, Run
+from sally_anne.data.pairs import PairSet
+from sally_anne.data.samples import SEEN, Split
+from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.identity import ALLOW_MISMATCH
+from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.options import ModelOptions
-from sally_anne.probing.probes import best_heads, towards_class, vector_on
-from sally_anne.steering.config import Direction, RankBy, SweepConfig, VectorConfig
-from sally_anne.steering.gate import gated
+from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from sally_anne.probing.interchange import read_pair
+from sally_anne.probing.probes import (
+    Activations,
+    HeadProbes,
+    best_heads,
+    towards_class,
+    vector_on,
+)
+from sally_anne.probing.sources import reopen
+from sally_anne.steering.config import Direction, RankBy, VectorConfig
 
 CONTROLS = ("random", "random_heads")
-# What a head carries of the belief question's answer between validation pairs.
+# A head's normalised effect on the belief question's answer, over validation pairs.
 PATCHED = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
+# At most so many test pairs measure a gate.
+TEST_PAIRS = 100
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
 _OPTIONS = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
 _MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint")
-_REQUIRED = ("revision", "dtype")
+_OPEN = "open"
 
 
 def fit_vector(
@@ -80,22 +99,25 @@ def fit_vector(
         ProbingError: K without so many usable heads.
         RunFolderError, StoreError: not a finished run, or its files are damaged.
     """
-    if direction not in DIRECTIONS:
-        raise SteeringError(
-            f"unknown direction {direction!r}: choose one of {', '.join(DIRECTIONS)}"
-        )
     run = run if isinstance(run, Run) else Run.open(run)
     label = label or next(iter(run.labels), "")
-    if label not in run.labels:
-        raise SteeringError(f"unknown label {label!r}: choose one of {', '.join(run.labels)}")
-    probes, samples = run.probes, run.samples
+    for name, value, known in (
+        ("direction", direction, DIRECTIONS),
+        ("label", label, run.labels),
+    ):
+        if value not in known:
+            raise SteeringError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
+    samples = run.samples
     train = ((samples["split"] == "train") & samples[label].notna()).to_numpy()
     values = samples[label].to_numpy()[train].tolist()
     place, target = _class(label, sorted(set(values)), towards)
-    inside = np.array([value == target for value in values])
-    coef = towards_class(_weights(run, label), place)
-    ranked = _ranked(run, label, rank_by)
-    chosen = best_heads(ranked, coef, k)
+    coef = towards_class(run.probes[f"{label}.coef"], place)
+    table = run.ranked(label)
+    if rank_by == "patching":
+        require_patching(run)
+        table = table.sort_values(PATCHED, ascending=False, kind="stable")
+    ranked = [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
+    heads = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)
     facts = _provenance(run, label) | ({} if rank_by == "probe_accuracy" else {"rank_by": rank_by})
     if towards is not None:
@@ -105,27 +127,29 @@ def fit_vector(
         norm_matched_to = norm_matched_to or fit_vector(
             run, k, alpha, "logistic", label, positions, towards=towards, rank_by=rank_by
         )
-        facts |= {"seed": seed, "norm_matched_to": norm_matched_to.direction}
+        kind = norm_matched_to.direction
+        facts |= {"seed": seed, "norm_matched_to": kind}
         if direction == "random":
             theta = torch.from_numpy(rng.standard_normal(tuple(norm_matched_to.theta.shape)))
             theta /= theta.norm(dim=1, keepdim=True)
             return replace(
                 norm_matched_to, theta=theta, alpha=alpha, direction=direction, fitted=facts
             )
-        kind = norm_matched_to.direction
-        chosen = _others(ranked, coef, norm_matched_to.heads, rng)
+        heads = _others(ranked, coef, norm_matched_to.heads, rng)
+    else:
+        norm_matched_to = None
     if name := _CLASS.fullmatch(kind):
         number = 2 * int(name[1]) + int(name[2])
-        at = np.flatnonzero(probes.get("op.classes", np.empty(0)) == number)
+        at = np.flatnonzero(run.probes.get("op.classes", np.empty(0)) == number)
         if not len(at):
             raise SteeringError(f"{kind}: training has no sample of that class")
-        coef = _weights(run, "op")[:, :, at[0]]
-    x = _activations(run, chosen, train)
-    found = [direction_of(kind, x[:, i], inside, coef[at]) for i, at in enumerate(chosen)]
+        coef = run.probes["op.coef"][:, :, at[0]]
+    x = _activations(run, heads, train)
+    inside = np.array([value == target for value in values])
     vector = vector_on(
-        chosen,
+        heads,
         x,
-        found,
+        [direction_of(kind, x[:, i], inside, coef[head]) for i, head in enumerate(heads)],
         coef.shape[:2],
         alpha=alpha,
         direction=direction,
@@ -133,44 +157,28 @@ def fit_vector(
         positions=positions,
         fitted=facts,
     )
-    if direction in CONTROLS:
-        assert norm_matched_to is not None
-        return replace(vector, sigma=norm_matched_to.sigma)
-    return vector
-
-
-def _ranked(run: Run, label: str, by: RankBy) -> list[Head]:
-    """All heads, best first."""
-    table = run.ranked(label)
-    if by == "patching":
-        require_patching(run)
-        table = table.sort_values(PATCHED, ascending=False, kind="stable")
-    return [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
+    return vector if norm_matched_to is None else replace(vector, sigma=norm_matched_to.sigma)
 
 
 def require_patching(run: Run) -> None:
-    """SteeringError, which says what to do, for a run that does not say what each head carries."""
+    """SteeringError for a run whose heads were not patched."""
     if PATCHED not in run.heads or run.heads[PATCHED].isna().any():
         raise SteeringError(
-            f"{run.folder / HEADS} does not say what each head carries (column {PATCHED}): run "
+            f"{run.folder / HEADS} has no patching effects (column {PATCHED}): run "
             f"`sally-anne patch {run.folder}` first, or rank heads by --rank-by probe_accuracy"
         )
 
 
 def _others(
-    ranked: Sequence[Head],
-    coef: np.ndarray,
-    steered: Sequence[Head],
-    rng: np.random.Generator,
+    ranked: Sequence[Head], coef: np.ndarray, steered: Sequence[Head], rng: np.random.Generator
 ) -> list[Head]:
     """As many heads that are not steered, so that none of those is its own control."""
     # Sorted: the same draw whatever the ranking of heads that are not steered.
     k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
     if k > len(others):
         raise SteeringError(
-            f"K = {k}: besides the best {k}, only {len(others)} of {len(ranked)} heads have a "
-            "probe with weights, too few for random heads; lower K, or leave this control out (in "
-            "a sweep with --no-controls)"
+            f"K = {k}: only {len(others)} of {len(ranked)} other heads have a probe with weights, "
+            "too few for random heads; lower K, or sweep with --no-controls"
         )
     return [others[i] for i in rng.permutation(len(others))[:k]]
 
@@ -178,8 +186,8 @@ def _others(
 def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Direction ``[D]`` of one head, of whose activations ``x [N, D]`` some are ``inside [N]``."""
     if kind == "lda":
-        found = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, inside)
-        return np.asarray(found.coef_[0])
+        lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, inside)
+        return np.asarray(lda.coef_[0])
     if kind not in ("mass_mean", "pca"):
         return weights
     between = x[inside].mean(axis=0) - x[~inside].mean(axis=0)
@@ -191,69 +199,45 @@ def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarr
 
 def _class(label: str, values: list[Any], towards: str | None) -> tuple[int, Any]:
     """Which of a label's values a vector leads to: its place among them, and the value."""
-    if towards is None:
-        if len(values) != 2:
-            raise SteeringError(
-                f"label {label!r} has {len(values)} values: say with --towards which one to steer "
-                f"towards: {', '.join(map(str, values))}"
-            )
+    if towards is None and len(values) == 2:
         return 1, values[1]
-    for place, value in enumerate(values):
-        if str(value) == towards:
-            return place, value
-    raise SteeringError(
-        f"label {label!r} has no value {towards!r}: choose one of {', '.join(map(str, values))}"
-    )
-
-
-def _weights(run: Run, label: str) -> np.ndarray:
-    """Weights ``[L, H, D]`` of a label's probes, or ``[L, H, C, D]`` of one with C > 2 values."""
-    name = f"{label}.coef"
-    if name not in run.probes:
-        raise SteeringError(f"{run.folder / PROBES} has no probes of {label!r}")
-    return run.probes[name]
+    names = list(map(str, values))
+    if towards not in names:
+        raise SteeringError(f"label {label!r}: give --towards one of {', '.join(names)}")
+    place = names.index(towards)
+    return place, values[place]
 
 
 def _activations(run: Run, heads: list[Head], rows: np.ndarray) -> np.ndarray:
     """Training activations of the chosen heads ``[N, K, D]``, a layer read at a time."""
-    out: list[np.ndarray] = [np.empty(0)] * len(heads)
+    columns: dict[Head, np.ndarray] = {}
     for layer in sorted({layer for layer, _ in heads}):
         block = run.activations([layer])[rows, 0].astype(np.float64)
-        for i, (at, head) in enumerate(heads):
-            if at == layer:
-                out[i] = block[:, head]
-    return np.stack(out, axis=1)
+        columns |= {head: block[:, head.head] for head in heads if head.layer == layer}
+    return np.stack([columns[head] for head in heads], axis=1)
 
 
 def _provenance(run: Run, label: str) -> dict[str, Any]:
     """What the vector was fitted on; enough to fit it again."""
-    try:
-        model, data = run.saved["model"], run.saved["data"]
-        facts: dict[str, Any] = {"model": model["source"]}
-        facts |= {name: model[name] for name in _MODEL if name in model or name in _REQUIRED}
-        facts |= {SEEN: run.saved[SEEN]} if SEEN in run.saved else {}
-        facts |= {
-            "data": data["source"],
-            "data_hash": data["fingerprint"],
-            "split": "heads by validation stories, directions and sigma from training stories",
-            "label": label,
-        }
-        facts |= {name: run.config[name] for name in _OPTIONS}
-    except KeyError as error:
-        raise SteeringError(
-            f"{run.folder}: config.json is damaged (no {error}); run `sally-anne probe` again"
-        ) from error
+    model, data = run.saved["model"], run.saved["data"]
     own = {name: run.config.get(name) for name in ("samples", "task")}
-    return facts | {name: value for name, value in own.items() if value not in (None, "gridtom")}
+    return {
+        "model": model["source"],
+        **{name: model[name] for name in _MODEL if name in model},
+        **({SEEN: run.saved[SEEN]} if SEEN in run.saved else {}),
+        "data": data["source"],
+        "data_hash": data["fingerprint"],
+        "split": "heads by validation stories, directions and sigma from training stories",
+        "label": label,
+        **{name: run.config[name] for name in _OPTIONS},
+        **{n: value for n, value in own.items() if value not in (None, getattr(ProbeConfig, n))},
+    }
 
 
 def run(config: VectorConfig) -> None:
     """Make and save a vector."""
-    if config.gate is not None and config.positions not in (None, "last_prompt"):
-        raise SteeringError(
-            "--gate reads a question's last token, so its vector acts there alone: leave out "
-            f"--positions {config.positions}, or the gate"
-        )
+    if config.gate is not None and config.positions not in (None, LAST_PROMPT):
+        raise SteeringError(f"--gate goes with --positions {LAST_PROMPT}, not {config.positions}")
     sweep = None if config.sweep is None else read_sweep(config.sweep)
     config = settled(config, sweep)
     require_own(config.folder, "a steering vector", "vector.safetensors")
@@ -286,13 +270,13 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     """The options with run, label, K and alpha, as far as they are left out, from a sweep."""
     if sweep is None:
-        if config.run is None:
-            raise SteeringError("give a finished sweep with --sweep, or a probing run with --run")
-        missing = [o for o, v in (("--K", config.k), ("--alpha", config.alpha)) if v is None]
-        if missing:
+        if None in (config.run, config.k, config.alpha):
             raise SteeringError(
-                f"{' and '.join(missing)}: no number fits every model; {_to_choose(config)}"
+                "give --run, --K and --alpha, or a finished sweep with --sweep: no K and alpha fit "
+                "every model. `sally-anne sweep --run RUN` chooses them; for samples of your own "
+                "compare several by `sally-anne evaluate --task FILE --steer VECTOR`"
             )
+        assert config.run is not None
         # The folder that is made by default bears the label's name; a given one is claimed first.
         if config.label is None and config.out is None:
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
@@ -303,10 +287,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     for option, value in swept.items():
         own = getattr(config, option)
         if None not in (own, value) and own != value:
-            raise SteeringError(
-                f"--sweep {config.sweep} chose --{option.replace('_', '-')} {value}, not {own}: "
-                "give it here too, or another sweep"
-            )
+            raise SteeringError(f"--sweep {config.sweep}: {spelled(option)} {value}, not {own}")
     return replace(
         config,
         run=Path(config.run or sweep["run"]),
@@ -318,31 +299,6 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     )
 
 
-def _to_choose(config: VectorConfig) -> str:
-    """How K and alpha are chosen for a run: the commands of a sweep and of its vector."""
-    assert config.run is not None
-    probing = Run.open(config.run).config
-    task = "FILE" if probing.get("samples") else probing.get("task", "gridtom")
-    if task != "gridtom":
-        return f"compare vectors of several by `sally-anne evaluate --task {task} --steer`"
-    names = (*ModelOptions.__dataclass_fields__, "setting", "data", "split_seed", "data_seed")
-    options = {name: probing[name] for name in names if name in probing}
-    if options.get("data") is not None:
-        options["data"] = Path(options["data"])
-    sweep = SweepConfig(
-        run=config.run,
-        order="2" if probing.get("order") == 2 else "1",
-        direction=config.direction,
-        label=config.label or SweepConfig.label,
-        towards=config.towards,
-        rank_by=(config.rank_by or "probe_accuracy",),
-        **options,
-    )
-    first = command_line("sally-anne sweep", sweep)
-    second = command_line("sally-anne steer", replace(config, sweep=sweep.folder, run=None))
-    return f"let a sweep choose. Run\n  {first}\n  {second}"
-
-
 def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]) -> None:
     """That the sweep steered by the same run; what only one of them knows is not compared."""
     # Random directions and heads may differ.
@@ -352,3 +308,128 @@ def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]
                 f"--sweep {config.sweep} was of another probing run than {config.run}: {name} is "
                 f"{swept[name]!r} there, {own[name]!r} here"
             )
+
+
+def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console) -> SteeringVector:
+    """The vector with a gate that is open at questions of one condition; it acts at their end.
+
+    The run's model reads its training and validation questions, and the test questions on which
+    the gate is measured. Accuracies are printed, and kept in ``fitted["gate"]``.
+
+    Args:
+        folder: of the finished probing run that the vector was fitted on.
+        opens_at: the condition, as TB or FB.
+
+    Raises:
+        SteeringError: the run's samples have no questions of that condition.
+        ProbingError: the samples are not those that the run read, no head is early enough, or none
+            has a probe with weights.
+        OtherModelError: the model is not the one that was probed.
+    """
+    opened = reopen(folder)
+    probing, pair_set = opened.probing, opened.pair_sets.get("question")
+    conditions = [] if pair_set is None else conditions_of(pair_set)
+    if pair_set is None or opens_at not in conditions:
+        known = ", ".join(sorted(set(filter(None, conditions)))) or "none"
+        raise SteeringError(
+            f"--gate {opens_at}: the questions of {folder} have the conditions {known} (your own "
+            "samples need a tag `condition`)"
+        )
+    x = read_questions(opened.model(), pair_set, console)
+    first = min(vector.heads)[0]
+    gate, validation, test = fit_gate(x, opens_at, first, probing.c, probing.max_iter)
+    facts = {
+        "opens_at": opens_at,
+        "validation_accuracy": validation,
+        "test_accuracy": test.value,
+        "test_interval": [test.low, test.high],
+        "test_questions": test.n,
+    }
+    console.print(
+        f"gate: {Head(gate.layer, gate.head)} tells at the last token whether a question is "
+        f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
+        f"questions of {x.test.items['cluster'].nunique()} {pair_set.clusters} (validation "
+        f"{validation:.3f})" + ("" if test.low > 0.5 else "; it is not above chance"),
+        soft_wrap=True,
+    )
+    fitted = {**vector.fitted, "gate": facts}
+    return replace(vector, gate=gate, positions=LAST_PROMPT, fitted=fitted)
+
+
+def conditions_of(pair_set: PairSet) -> list[str]:
+    """The condition of each sample of each pair, ``2 P``; empty where nothing says it."""
+    return [
+        sample.tags.get("condition", condition)
+        for pair in pair_set.pairs
+        for sample, condition in zip(pair.samples, pair_set.conditions, strict=True)
+    ]
+
+
+def read_questions(loaded: LoadedModel, pair_set: PairSet, console: Console) -> Activations:
+    """Head outputs at the last token of questions, ``[N, L, H, D]``, with their ``condition``.
+
+    All that train and validate are read, and of test pairs at most 100, from all clusters in turn.
+    """
+    every = len(pair_set.pairs)
+    parts: dict[Split, int] = {"train": every, "validation": every, "test": TEST_PAIRS}
+    pairs = [pair for split, most in parts.items() for pair in pair_set.choose(split, most)]
+    heads = []
+    with Bars(console) as bar:
+        for pair in bar.track(pairs, description="reading questions"):
+            sides = read_pair(loaded, pair, pair_set.reply)
+            heads += [side.heads.float().cpu().numpy() for side in sides]
+    items = pd.DataFrame(
+        {
+            "condition": conditions_of(replace(pair_set, pairs=pairs)),
+            "split": [pair.split for pair in pairs for _ in pair.samples],
+            "cluster": [pair.cluster for pair in pairs for _ in pair.samples],
+        }
+    )
+    return Activations(np.stack(heads), items, ("condition",))
+
+
+def fit_gate(
+    x: Activations,
+    opens_at: str,
+    last: int,
+    c: float = DEFAULT_C,
+    max_iter: int = DEFAULT_MAX_ITER,
+) -> tuple[Gate, float, Estimate]:
+    """The probe of the best head up to layer ``last``, with its validation and test accuracy.
+
+    Weights are of training questions. Validation questions choose the head, ties by log-loss, and
+    the threshold (:func:`best_threshold`); test questions only measure it. ``last`` is the first
+    layer that is steered; its heads are read before that.
+
+    Raises:
+        ProbingError: training questions of one condition alone, no validation questions, or no head
+            with weights.
+    """
+    is_open = x.items["condition"] == opens_at
+    x = replace(x, x=x.x[:, : last + 1], items=x.items.assign(**{_OPEN: is_open}), labels=(_OPEN,))
+    probes = HeadProbes(c=c, max_iter=max_iter).fit(x.train, label=_OPEN)
+    probes.rank(x.validation)
+    ((layer, head),) = best_heads(probes.ranked_, probes.coef_, 1)
+    weight, bias = probes.coef_[layer, head], float(probes.intercept_[layer, head])
+
+    def likely(part: Activations) -> np.ndarray:
+        return expit(part.x[:, layer, head].astype(np.float64) @ weight + bias)
+
+    validation, test = x.validation, x.test
+    threshold, accuracy = best_threshold(likely(validation), validation.values(_OPEN))
+    right = (likely(test) > threshold) == test.values(_OPEN)
+    cluster, names = pd.factorize(test.items["cluster"])
+    share = estimate_mean(right, cluster, draw_groups(len(names)))
+    return Gate(layer, head, torch.from_numpy(weight.copy()), bias, threshold), accuracy, share
+
+
+def best_threshold(likely: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Where probabilities ``[N]`` divide ``labels [N]`` best, and the accuracy there.
+
+    Of equals it is the middle of the widest gap between neighbours, 0 and 1 among them.
+    """
+    edges = np.unique([0.0, *likely, 1.0])
+    cuts = (edges[1:] + edges[:-1]) / 2
+    right = ((likely > cuts[:, None]) == labels).mean(axis=1)
+    best = np.lexsort((np.diff(edges), right))[-1]
+    return float(cuts[best]), float(right[best])

@@ -1,25 +1,30 @@
-"""The points of a sweep: which heads, direction, strength; answered at once, and chosen.
+"""The points of a sweep: heads, direction and strength; answered together, chosen, and controlled.
 
 Steering changes only the last prompt token onwards (unless positions are ``all``), so each prompt
-is prefilled once and every point is one row of the decode batch.
+is prefilled once and every point is one row of the decode batch. A random control changes one
+thing, the directions or the heads. Its i-th head's step is as long as that of the vector's i-th
+head, so that none is weak by its length alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import comb
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
-from sally_anne.core.bootstrap import Estimate
+from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal
+from sally_anne.core.head import Head
 from sally_anne.data.items import Question
+from sally_anne.data.pairs import in_turn
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.score import (
@@ -27,7 +32,9 @@ from sally_anne.harness.score import (
     Unit,
     accuracy,
     belief_metrics,
+    over,
     paired_accuracy,
+    paired_difference,
     score,
     scores,
 )
@@ -46,11 +53,15 @@ SMALL = 256
 MOST_STEERED = 8
 FINE = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
 WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
+# The largest p at which a vector beats its controls.
+LEVEL = 0.05
+# Shares of few questions are not exact in binary.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, order=True)
 class SweepPoint:
-    """One setting; ``k`` 0 is the model as it is.
+    """One setting; ``k`` 0 is the baseline.
 
     ``seed`` is of random directions and heads; ``rank_by`` by what the steered ones are ranked.
     """
@@ -66,17 +77,13 @@ class SweepPoint:
         """Unique, and the same in every run."""
         if not self.k:
             return "baseline"
-        kind = (
-            self.direction
-            if self.rank_by == "probe_accuracy"
-            else f"{self.direction}/{self.rank_by}"
-        )
+        by = "" if self.rank_by == "probe_accuracy" else f"/{self.rank_by}"
         seed = f"/seed{self.seed}" if self.direction in CONTROLS else ""
-        return f"{kind}{seed}/K{self.k}/alpha{self.strength}"
+        return f"{self.direction}{by}{seed}/K{self.k}/alpha{self.strength}"
 
     @property
     def strength(self) -> str:
-        """Alpha in words."""
+        """Alpha as text."""
         return repr(self.alpha).removesuffix(".0")
 
 
@@ -110,24 +117,21 @@ def grid_of(
     rank_by: Sequence[RankBy] = ("probe_accuracy",),
 ) -> list[SweepPoint]:
     """All combinations, and the baseline once, first."""
-    grid = {
-        SweepPoint(direction, k, float(alpha), seed if direction in CONTROLS else 0, by): None
-        for by in rank_by
-        for direction in directions
-        for k in ks
-        for alpha in alphas
+    points = (
+        SweepPoint(direction, k, float(alpha), seed if direction in CONTROLS else 0, by)
+        for by, direction, k, alpha in product(rank_by, directions, ks, alphas)
         if alpha
-    }
-    return [BASELINE, *grid]
+    )
+    return [BASELINE, *dict.fromkeys(points)]
 
 
 def vectors_of(
     points: Sequence[SweepPoint], fit: Callable[[str, int, int, RankBy], SteeringVector]
 ) -> dict[SweepPoint, SteeringVector | None]:
-    """The vector of each point; ``fit`` makes one of direction, K, seed and heads, asked once."""
-    keys = {c: (c.direction, c.k, c.seed, c.rank_by) for c in points if c.k}
+    """The vector of each point; ``fit`` is called once a direction, K, seed and ranking."""
+    keys = {p: (p.direction, p.k, p.seed, p.rank_by) for p in points if p.k}
     made = {key: fit(*key) for key in dict.fromkeys(keys.values())}
-    return {c: made[keys[c]].with_alpha(c.alpha) if c.k else None for c in points}
+    return {p: made[keys[p]].with_alpha(p.alpha) if p.k else None for p in points}
 
 
 @within_memory(
@@ -145,13 +149,13 @@ def answer_points(
 ) -> pd.DataFrame:
     """Every item in every point; what the open journal holds is not run again.
 
-    The journal's processes share the batches of items: ``batch_size`` prompts are read together,
-    and ``decode_batch_size`` answers (prompts x points) are given together, auto as many as fit.
-    ``on_progress`` gets the number of answers done and in all; of several processes, each
+    The journal's processes share the batches of items: ``batch_size`` prompts are prefilled
+    together, and ``decode_batch_size`` answers (prompts x points) decoded together, auto as many as
+    fit. ``on_progress`` gets the number of answers done and in all; of several processes, each
     counts what there was before and its own share.
 
     Returns:
-        Those of :func:`sally_anne.harness.results.score`, ``point, direction, k, alpha, seed,
+        Those of :func:`sally_anne.harness.score.score`, ``point, direction, k, alpha, seed,
         rank_by``.
 
     Raises:
@@ -196,8 +200,8 @@ def answer_points(
         with torch.inference_mode():
             state, endings = prefill_prompts(loaded, [prompt_of(item) for item in batch])
             for part in parts:
-                asked = [(point, n) for point, n in part if (point, batch[n].item_id) in missing]
-                if not asked:
+                new = [(point, n) for point, n in part if (point, batch[n].item_id) in missing]
+                if not new:
                     continue
                 numbers = [number for _, number in part]
                 edited: AbstractContextManager[Any] = nullcontext()
@@ -210,9 +214,9 @@ def answer_points(
                 replies = dict(zip(part, decode(loaded, tokens), strict=True))
                 journal.add(
                     {"item_id": keys[point, batch[n].item_id], "reply": replies[point, n]}
-                    for point, n in asked
+                    for point, n in new
                 )
-                done += len(asked)
+                done += len(new)
                 on_progress(done, total)
     journal.gather(keys.values())
     tables = [
@@ -225,32 +229,28 @@ def answer_points(
 
 
 def _of_one_shape(items: Sequence[Question], batch_size: int) -> list[list[Question]]:
-    """Batches of items whose clips are alike: initial beliefs are asked with fewer frames or more.
-
-    Clips of one batch are one tensor in LLaVA-NeXT-Video.
-    """
+    """Batches of items whose clips have one shape: one tensor in LLaVA-NeXT-Video."""
     groups: dict[tuple[int, int, int] | None, list[Question]] = {}
     for item in items:
         groups.setdefault(item.shape(True) if item.shape else None, []).append(item)
     return [list(batch) for group in groups.values() for batch in in_batches(group, batch_size)]
 
 
+def _common(vectors: Vectors) -> tuple[str, str]:
+    """The site and the positions of all vectors."""
+    places = {(v.site, v.positions) for v in vectors.values() if v is not None}
+    site, positions = next(iter(places), ("head_out", "last_prompt+generated"))
+    if len(places) > 1 or positions == ALL:
+        raise SteeringError(
+            "vectors of one sweep have one site, and positions other than 'all', as prompts are "
+            f"prefilled once; got {sorted(places)}"
+        )
+    return site, positions
+
+
 def chance(items: Sequence[Question]) -> float:
     """Share of items that guessing gets right: one option, or as many as are to be named."""
     return sum(1 / comb(len(i.options), len(i.key)) for i in items) / len(items)
-
-
-def _common(vectors: Vectors) -> tuple[str, str]:
-    found = {(v.site, v.positions) for v in vectors.values() if v is not None}
-    if len(found) > 1:
-        raise SteeringError(f"the vectors of a sweep differ in site or positions: {sorted(found)}")
-    site, positions = found.pop() if found else ("head_out", "last_prompt+generated")
-    if positions == ALL:
-        raise SteeringError(
-            "positions 'all' change the whole prompt, which a sweep reads only once; use "
-            "'last_prompt+generated', or evaluate such vectors one by one (--steer)"
-        )
-    return site, positions
 
 
 def point_metrics(
@@ -269,14 +269,10 @@ def rank_points(
     """Steered points by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
     _without_test(table)
     metrics = point_metrics(table, parser)
-    ranked = sorted(
-        (-metrics[point.name].Both.value, abs(point.alpha), point.k, point.name, point)
-        for point in candidates
-        if point.k
-    )
-    if not ranked:
+    steered = [point for point in candidates if point.k]
+    if not steered:
         raise SteeringError("there is no steered point to choose from")
-    return [row[-1] for row in ranked]
+    return sorted(steered, key=lambda p: (-metrics[p.name].Both.value, abs(p.alpha), p.k, p.name))
 
 
 def choose(
@@ -299,12 +295,10 @@ def choose(
         for task, most in max_drops.items():
             table = answers(point, task)
             _without_test(table)
-            if chances and only_guessed(table, chances[task], parser):
-                continue
-            excess.append(-task_gain(table, point, parser).value - most)
+            if not (chances and only_guessed(table, chances[task], parser)):
+                excess.append(-task_gain(table, point, parser).value - most)
         beyond.append(max(excess, default=0.0))
-        # Shares of few questions are not exact in binary.
-        if beyond[-1] <= 1e-9:
+        if beyond[-1] <= ROUNDING:
             return point
     return ranked[beyond.index(min(beyond))]
 
@@ -335,3 +329,118 @@ def paired_scores(
 def _without_test(table: pd.DataFrame) -> None:
     if (table["split"] == "test").any():
         raise SteeringError("K and alpha must not be chosen on test stories")
+
+
+def random_controls(chosen: SweepPoint, count: int, seed: int) -> list[SweepPoint]:
+    """Controls of a point: ``count`` of each kind, with seeds from ``seed`` on."""
+    seeds = [(seed + number) % 2**32 for number in range(count)]
+    return [replace(chosen, direction=kind, seed=each) for kind in CONTROLS for each in seeds]
+
+
+def without_a_head(chosen: SweepPoint, vector: SteeringVector, most: int) -> Vectors:
+    """The vector without each of its best ``most`` heads in turn; none of a single head."""
+    rests: dict[SweepPoint, SteeringVector | None] = {}
+    for number, head in enumerate(vector.heads[:most] if vector.k > 1 else ()):
+        rest = [i for i in range(vector.k) if i != number]
+        point = replace(chosen, direction=f"{chosen.direction} without {head}", k=chosen.k - 1)
+        rests[point] = replace(
+            vector,
+            heads=tuple(vector.heads[i] for i in rest),
+            theta=vector.theta[rest],
+            sigma=vector.sigma[rest],
+        )
+    return rests
+
+
+def spread(items: Sequence[Question], stories: int) -> list[Question]:
+    """The items of so many stories at most, of all maps in turn, always the same, in order."""
+    maps = {item.group: item.map for item in items}
+    kept = set(in_turn(maps, maps.__getitem__, str)[:stories])
+    return [item for item in items if item.group in kept]
+
+
+def control_rank(
+    table: pd.DataFrame, chosen: SweepPoint, randoms: Sequence[SweepPoint], parser: str
+) -> dict[str, Any]:
+    """Rank of a vector among its random controls, by Both on the stories that these were asked.
+
+    Args:
+        table: answers of baseline, chosen point and controls, which may be asked fewer stories.
+
+    Returns:
+        ``gain`` of the vector and of each control (``controls``, by name), as shares of pairs of TB
+        and FB above the baseline; ``kinds``: mean, lowest, highest and number of each kind's gains;
+        ``rank`` (1 is best; ties count against the vector) ``of`` so many; ``p``: the larger of the
+        two empirical p-values (random directions, random heads); ``beats_controls``: rank 1, p at
+        most 0.05 and a gain above the baseline; ``stories``; ``worse``: as ``kinds``, of the share
+        of stories made worse.
+    """
+    common = table[table["point"] == randoms[0].name]["item_id"]
+    table = table[table["item_id"].isin(common)]
+    both = {
+        point: belief_metrics(scores(table[table["point"] == point.name], parser), bootstrap=1).Both
+        for point in (BASELINE, chosen, *randoms)
+    }
+    gains = {point: each.value - both[BASELINE].value for point, each in both.items()}
+    as_good = [p.direction for p in randoms if gains[p] >= gains[chosen] - ROUNDING]
+    kinds, rank = by_kind(randoms, gains.__getitem__), 1 + len(as_good)
+    p = max((1 + as_good.count(kind)) / (1 + found["n"]) for kind, found in kinds.items())
+    return {
+        "gain": gains[chosen],
+        "controls": {point.name: gains[point] for point in randoms},
+        "kinds": kinds,
+        "rank": rank,
+        "of": 1 + len(randoms),
+        "p": p,
+        "beats_controls": p <= LEVEL and rank == 1 and gains[chosen] > ROUNDING,
+        "stories": int(table["story"].nunique()),
+        "worse": by_kind(
+            randoms, lambda point: made_worse(*paired_scores(table, point, parser), 1).value
+        ),
+    }
+
+
+def by_kind(
+    randoms: Sequence[SweepPoint], value: Callable[[SweepPoint], float]
+) -> dict[str, dict[str, Any]]:
+    """Mean (``value``), ``low``est, ``high``est and number ``n`` of each kind of random control."""
+    values: dict[str, list[float]] = {}
+    for point in randoms:
+        values.setdefault(point.direction, []).append(value(point))
+    return {
+        kind: {"value": float(np.mean(own)), "low": min(own), "high": max(own), "n": len(own)}
+        for kind, own in values.items()
+    }
+
+
+def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:
+    """Share of stories of which an answer was right before and is wrong after.
+
+    Both are scores of the same items; the interval is over maps, or over stories where there are
+    few maps.
+    """
+    unit = over(before)
+    both = before.merge(
+        after[["item_id", "correct", "invalid"]], on="item_id", suffixes=("", "_after")
+    )
+    lost = both["correct"] & ~both["invalid"] & ~(both["correct_after"] & ~both["invalid_after"])
+    stories = both.assign(lost=lost).groupby("story").agg({"lost": "any", unit: "first"})
+    group = pd.factorize(stories[unit], sort=True)[0]
+    times = draw_groups(int(group.max()) + 1, bootstrap)
+    return estimate_mean(stories["lost"].to_numpy(float), group, times)
+
+
+def left_out(
+    table: pd.DataFrame, chosen: SweepPoint, rests: Vectors, heads: Sequence[Head], parser: str
+) -> list[dict[str, Any]]:
+    """Loss of Both without each head: ``layer, head, value, low, high, n``, best first.
+
+    Intervals are over maps, of paired differences on the stories that were asked without the head.
+    """
+    losses = []
+    for (layer, head), point in zip(heads, rests, strict=False):
+        rest = table[table["point"] == point.name]
+        whole = table[(table["point"] == chosen.name) & table["item_id"].isin(rest["item_id"])]
+        loss = paired_difference(scores(rest, parser), scores(whole, parser))["Both"]
+        losses.append({"layer": layer, "head": head, **asdict(loss)})
+    return losses

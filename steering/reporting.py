@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,20 @@ from sally_anne.harness.score import accuracy, mcnemar_both, over, paired_differ
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import ControlTask, SweepConfig
-from sally_anne.steering.controls import (
-    CONTROL_LABELS,
-    TASK_LABELS,
-    describe_rank,
-    needed_heads,
-    ranges,
-)
 from sally_anne.steering.points import (
     BASELINE,
+    ROUNDING,
     SweepPoint,
+    by_kind,
     only_guessed,
     paired_scores,
     point_metrics,
     task_gain,
 )
 
+CONTROL_LABELS = {"random": "random directions", "random_heads": "random heads"}
+TASK_LABELS: dict[ControlTask, str] = {"initial": "initial belief", "reality": "reality"}
+NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 # Columns that describe a point, besides its name.
 FACTS = ["direction", "rank_by", "k", "alpha"]
@@ -53,7 +51,6 @@ class Sweep:
 
     Attributes:
         validation: answers of every point on validation stories.
-        test: answers of the baseline, the chosen point and its controls on test stories, or None.
         chosen: the best on validation stories that leaves the control tasks alone.
         controls: the same K and alpha with random directions or heads, as on validation stories.
         control_tasks: answers to control questions, by kind and split: on validation stories of the
@@ -63,14 +60,14 @@ class Sweep:
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
         chances: share of each kind of control questions that guessing gets right.
+        test: answers of the baseline, the chosen point and its controls on test stories, or None.
         random_controls: all of them on test stories.
-        control_rank: as of :func:`steering.controls.control_rank`, or None.
-        left_out: as of :func:`steering.controls.left_out`.
+        control_rank: as of :func:`steering.points.control_rank`, or None.
+        left_out: as of :func:`steering.points.left_out`.
         worse: share of test stories made worse, or None.
     """
 
     validation: pd.DataFrame
-    test: pd.DataFrame | None
     chosen: SweepPoint
     controls: tuple[SweepPoint, ...]
     control_tasks: dict[ControlTask, dict[str, pd.DataFrame]]
@@ -78,6 +75,7 @@ class Sweep:
     lineage: Lineage | None
     unseen: LeftOut
     chances: dict[ControlTask, float]
+    test: pd.DataFrame | None = None
     random_controls: tuple[SweepPoint, ...] = ()
     control_rank: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
@@ -85,14 +83,10 @@ class Sweep:
 
     def guessed(self, parser: str) -> dict[ControlTask, dict[str, float]]:
         """Accuracy and ``chance`` of the control tasks that the baseline can only guess."""
-        rights = {
-            task: only_guessed(tables["validation"], self.chances[task], parser)
-            for task, tables in self.control_tasks.items()
-        }
         return {
             task: {**asdict(right), "chance": self.chances[task]}
-            for task, right in rights.items()
-            if right is not None
+            for task, tables in self.control_tasks.items()
+            if (right := only_guessed(tables["validation"], self.chances[task], parser))
         }
 
     def gains(self, parser: str) -> dict[ControlTask, dict[str, Estimate]]:
@@ -109,28 +103,32 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
-def _task_metrics(table: pd.DataFrame, split: str, task: ControlTask, parser: str) -> pd.DataFrame:
-    """Accuracy on one kind of control questions, a row a point."""
-    rows = []
-    for name, part in table.groupby("point", sort=False):
-        about = {"split": split, "point": name, **part.iloc[0][FACTS].to_dict(), "measure": task}
-        rows.append(about | asdict(accuracy(scores(part, parser)).overall))
-    return pd.DataFrame(rows)
+def _metrics_table(
+    table: pd.DataFrame, split: str, parser: str, task: ControlTask | None = None
+) -> pd.DataFrame:
+    """A row a point and measure: TB, FB, Both and invalid, or accuracy on one control task.
 
-
-def _metrics_table(table: pd.DataFrame, split: str, parser: str) -> pd.DataFrame:
-    """A row a point and measure; where ``low`` to ``high`` is over maps, also over stories."""
-    over_stories = point_metrics(table, parser, "story") if over(table) == "map" else {}
+    Where ``low`` to ``high`` is over maps, belief measures also have intervals over stories.
+    """
     facts = table.drop_duplicates("point").set_index("point")[FACTS]
-    rows = []
-    for name, metrics in point_metrics(table, parser).items():
-        for measure in BELIEF:
-            row = {"split": split, "point": name, **facts.loc[name], "measure": measure}
-            row |= asdict(getattr(metrics, measure))
-            if over_stories:
-                story = getattr(over_stories[name], measure)
-                row |= {"story_low": story.low, "story_high": story.high}
-            rows.append(row)
+    measures: dict[str, dict[str, dict[str, Any]]]
+    if task is not None:
+        measures = {
+            str(name): {task: asdict(accuracy(scores(part, parser)).overall)}
+            for name, part in table.groupby("point", sort=False)
+        }
+    else:
+        measures = {n: asdict(metrics) for n, metrics in point_metrics(table, parser).items()}
+        if over(table) == "map":
+            for name, metrics in point_metrics(table, parser, "story").items():
+                for measure, story in asdict(metrics).items():
+                    ends = {"story_low": story["low"], "story_high": story["high"]}
+                    measures[name][measure] |= ends
+    rows = [
+        {"split": split, "point": name, **facts.loc[name], "measure": measure, **estimate}
+        for name, own in measures.items()
+        for measure, estimate in own.items()
+    ]
     return pd.DataFrame(rows)
 
 
@@ -165,7 +163,7 @@ def save(
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
     tables = [_metrics_table(answers, split, parser) for split, answers in parts.items()]
     tables += [
-        _task_metrics(answers, split, task, parser)
+        _metrics_table(answers, split, parser, task)
         for task, splits in sweep.control_tasks.items()
         for split, answers in splits.items()
     ]
@@ -188,121 +186,143 @@ def print_sweep(
     """Print the choice, its controls and the baseline, and the best of the ``listed`` settings."""
     if not console.is_terminal:
         console.width = max(console.width, WIDTH)
-    chosen = sweep.chosen
-    for split, answers in (("validation", sweep.validation), ("test", sweep.test)):
-        if answers is None:
-            continue
-        full = config.full and split == "validation"
-        points = [BASELINE, chosen]
-        if split == "validation":
-            best = listed if config.full else listed[:TOP]
-            points = [BASELINE, *best, chosen, *sweep.controls]
-        numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
-        group = (BASELINE.direction, BASELINE.rank_by)
-        rows: list[list[Any]] = []
-        for point in dict.fromkeys(points):
-            if full and point.k and (point.direction, point.rank_by) != group:
-                group = (point.direction, point.rank_by)
-                rows.append([f"{CONTROL_LABELS.get(group[0], group[0])}{_by(point)}:"])
-            label = _label(point) if full and point != chosen else _label(point, chosen)
-            rows.append([label, *(numbers.loc[point.name, m].to_dict() for m in BELIEF)])
-        notes = ["95 % intervals over maps"] if over(answers) == "map" else []
-        if split == "test" and sweep.random_controls:
-            rows += _control_rows(numbers["value"], sweep.random_controls, BELIEF)
-            notes.append("of random controls the lowest and the highest")
-        title = f"{config.model}, order {config.order}, {split} stories (%)"
-        print_table(console, title, ["setting", *BELIEF], rows, "; ".join(notes) or None, **TIGHT)
+    chosen, tasks = sweep.chosen, list(sweep.control_tasks)
+    title = f"{config.model}, order {config.order},"
+    best = [*(listed if config.full else listed[:TOP]), chosen, *sweep.controls]
+    for split in ("validation", "test") if sweep.test is not None else ("validation",):
+        points = best if split == "validation" else [chosen]
+        _print_points(console, f"{title} {split}", split, points, sweep, metrics, BELIEF)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
-    console.print(f"chosen on validation stories: {_label(chosen)}, {how}")
-    for line in describe_rank(sweep.control_rank) if sweep.control_rank else ():
-        console.print(line, soft_wrap=True)
+    lines = [f"chosen on validation stories: {_label(chosen)}, {how}"]
+    ranked = sweep.control_rank
+    lines += describe_rank(ranked) if ranked else []
     if sweep.test is not None:
         both = percent(saved["test"][chosen.name]["difference"]["Both"])
         difference = f"{_label(chosen)} minus {_label(BASELINE)}, Both: {both}"
-        console.print(f"{difference} points on test stories")
-    if sweep.worse is not None:
-        worse = f"{percent(asdict(sweep.worse))} % of test stories"
-        console.print(f"made worse (right before, wrong after): {worse}", soft_wrap=True)
-        shares: dict[str, Any] = sweep.control_rank["worse"] if sweep.control_rank else {}
-        if shares:
-            each = "; ".join(f"{CONTROL_LABELS[k]} {percent(share)}" for k, share in shares.items())
-            console.print(f"made worse by the random controls: {each} %", soft_wrap=True)
+        lines.append(f"{difference} points on test stories")
+        worse = f"{percent(saved['worse'])} % of test stories"
+        lines.append(f"made worse (right before, wrong after): {worse}")
+        if ranked:
+            shares = ranked["worse"].items()
+            each = "; ".join(f"{CONTROL_LABELS[kind]} {percent(share)}" for kind, share in shares)
+            lines.append(f"made worse by the random controls: {each} %")
+    _print_lines(console, lines)
     if sweep.left_out:
         heads = [[str(Head(row["layer"], row["head"])), row] for row in sweep.left_out]
         columns = ["head", "loss of Both (points)"]
         print_table(console, "one head left out", columns, heads, **TIGHT)
-        console.print(needed_heads(sweep.left_out, chosen.k), soft_wrap=True)
-    _print_tasks(console, config, sweep, metrics, saved)
+        _print_lines(console, [needed_heads(sweep.left_out, chosen.k)])
+    for split in dict.fromkeys(
+        split for tables in sweep.control_tasks.values() for split in tables
+    ):
+        randoms = split == "test" and sweep.random_controls
+        points = [chosen, *(() if randoms else sweep.controls)]
+        _print_points(console, f"side questions, {split}", split, points, sweep, metrics, tasks)
+    lines = [
+        f"{_label(chosen)}, {TASK_LABELS[task]}: {percent(gain)} points on {split} stories"
+        for task in tasks
+        for split, gain in saved[task].items()
+    ]
+    lines += [
+        f"{TASK_LABELS[task]}: at baseline, {percent(right)} % of the validation questions are "
+        f"answered rightly, no more than by guessing ({100 * right['chance']:.1f} %): they put "
+        "no condition on the choice, and do not say what steering costs"
+        for task, right in saved["guessed"].items()
+    ]
+    limits = {t: most for t, most in config.control_tasks.items() if t not in saved["guessed"]}
+    if any(-saved[t]["validation"]["value"] > most + ROUNDING for t, most in limits.items()):
+        lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
     if not config.full:
-        console.print("--full prints every setting")
+        lines.append("--full prints every setting")
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
-    for what, value in {
+    paths: dict[str, Any] = {
         "sweep folder": config.folder,
         "report": config.folder / NAME,
         "vector": sweep.vector,
         "next": command_line("sally-anne evaluate", steered),
-    }.items():
-        console.print(f"{what}: {escape(str(value))}", soft_wrap=True)
+    }
+    lines += [f"{what}: {escape(str(value))}" for what, value in paths.items()]
+    _print_lines(console, lines)
 
 
-def _print_tasks(
+def _print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _print_points(
     console: Console,
-    config: SweepConfig,
+    title: str,
+    split: str,
+    points: Sequence[SweepPoint],
     sweep: Sweep,
     metrics: pd.DataFrame,
-    saved: dict[str, Any],
+    measures: Sequence[str],
 ) -> None:
-    """Control tasks at the baseline, the chosen point and its controls."""
-    chosen, tasks = sweep.chosen, list(sweep.control_tasks)
-    table = metrics.set_index(["split", "point", "measure"])[["value", "low", "high", "n"]]
-    splits = [split for tables in sweep.control_tasks.values() for split in tables]
-    for split in dict.fromkeys(splits):
-        numbers, randoms = table.loc[split], sweep.random_controls if split == "test" else ()
-        rows: list[list[Any]] = [
-            [_label(point, chosen), *(numbers.loc[point.name, t].to_dict() for t in tasks)]
-            for point in (BASELINE, chosen, *(() if randoms else sweep.controls))
-        ]
-        rows += _control_rows(numbers["value"], randoms, tasks)
-        title, names = f"side questions, {split} stories (%)", [TASK_LABELS[task] for task in tasks]
-        note = "of random controls the lowest and the highest" if randoms else None
-        print_table(console, title, ["setting", *names], rows, note, **TIGHT)
-    for task in tasks:
-        for split, gain in saved[task].items():
-            change = f"{TASK_LABELS[task]}: {percent(gain)} points on {split} stories"
-            console.print(f"{_label(chosen)}, {change}")
-    for task, right in saved["guessed"].items():
-        console.print(
-            f"{TASK_LABELS[task]}: at baseline, {percent(right)} % of the validation questions are "
-            f"answered rightly, no more than by guessing ({100 * right['chance']:.1f} %): they put "
-            "no condition on the choice, and do not say what steering costs",
-            soft_wrap=True,
-        )
-    limits = {t: most for t, most in config.control_tasks.items() if t not in saved["guessed"]}
-    if any(-saved[t]["validation"]["value"] > most + 1e-9 for t, most in limits.items()):
-        console.print("no K and alpha leaves the side questions alone: this one is nearest to it")
-
-
-def _control_rows(
-    values: pd.Series, randoms: Sequence[SweepPoint], measures: Sequence[str]
-) -> list[list[Any]]:
-    """A row a kind of random control: mean, lowest and highest of each measure."""
-    found = ranges(lambda point, measure: values[point, measure], randoms, measures)
-    return [
-        [f"{each[measures[0]]['n']} {CONTROL_LABELS[kind]}", *(each[m] for m in measures)]
-        for kind, each in found.items()
+    """A table of the baseline, these points, and on test stories the random controls."""
+    numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
+    numbers = numbers[["value", "low", "high", "n"]]
+    rows: list[list[Any]] = [
+        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in measures)]
+        for point in dict.fromkeys((BASELINE, *points))
     ]
+    answers = sweep.test if split == "test" else sweep.validation
+    beliefs = list(measures) == list(BELIEF)
+    notes = ["95 % intervals over maps"] if beliefs and over(answers) == "map" else []
+    if split == "test" and sweep.random_controls:
+        ranges = [
+            by_kind(sweep.random_controls, lambda point, m=m: numbers["value"][point.name, m])
+            for m in measures
+        ]
+        rows += [
+            [f"{each['n']} {CONTROL_LABELS[kind]}", *(found[kind] for found in ranges)]
+            for kind, each in ranges[0].items()
+        ]
+        notes.append("of random controls the lowest and the highest")
+    names = [TASK_LABELS.get(measure, measure) for measure in measures]  # type: ignore[call-overload]
+    note = "; ".join(notes) or None
+    print_table(console, f"{title} stories (%)", ["setting", *names], rows, note, **TIGHT)
 
 
 def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
-    """Name of a row; ``chosen`` is marked, and controls are named by what they control."""
+    """Name of a row; ``chosen`` is marked, and random controls are named as such."""
     if point == BASELINE:
         return point.name
-    if chosen is not None and point.direction != chosen.direction:
-        return CONTROL_LABELS[point.direction]
-    return f"K {point.k}{_by(point)}, alpha {point.strength}{MARK if point == chosen else ''}"
+    by = "" if point.rank_by == "probe_accuracy" else f" by {point.rank_by}"
+    label = f"K {point.k}{by}, alpha {point.strength}"
+    if chosen is None or point.direction == chosen.direction:
+        return f"{label}{MARK if point == chosen else ''}"
+    control = CONTROL_LABELS[point.direction]
+    same = (point.k, point.alpha, point.rank_by) == (chosen.k, chosen.alpha, chosen.rank_by)
+    return control if same else f"{control}, {label}"
 
 
-def _by(point: SweepPoint) -> str:
-    """How heads are ranked, unless by probe accuracy."""
-    return "" if point.rank_by == "probe_accuracy" else f" by {point.rank_by}"
+def describe_rank(rank: Mapping[str, Any]) -> list[str]:
+    """Rank and conclusion, then the gains of the controls, as rich's markup."""
+    if rank["beats_controls"]:
+        conclusion = "above all its controls"
+    else:
+        if rank["rank"] > 1:
+            why = "random controls with steps of the same length do as well"
+        elif rank["gain"] <= ROUNDING:
+            why = "the baseline does as well"
+        else:
+            why = "too few random controls (--random-controls 20)"
+        conclusion = f"[bold]{NOT_SPECIFIC}[/bold]: {why}"
+    return [
+        f"rank {rank['rank']} of {rank['of']}, {conclusion}",
+        f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} points",
+        *(
+            f"{kind['n']} {CONTROL_LABELS[name]}: {percent(kind)}, mean and lowest to highest"
+            for name, kind in rank["kinds"].items()
+        ),
+    ]
+
+
+def needed_heads(losses: Sequence[Mapping[str, Any]], k: int) -> str:
+    """Which of the chosen heads are needed."""
+    needed = [str(Head(row["layer"], row["head"])) for row in losses if row["low"] > 0]
+    tried = "all" if len(losses) == k else f"the best {len(losses)}"
+    result = f"Both falls without {', '.join(needed)}" if needed else "no single one is needed"
+    return f"left out one at a time ({tried} of {k} heads), {result}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from rich.markup import escape
@@ -14,7 +14,7 @@ from rich.markup import escape
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal, claims, require_own, save_config
-from sally_anne.core.options import check_options
+from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import samples
@@ -38,31 +38,27 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import ControlTask, RankBy, SweepConfig
-from sally_anne.steering.controls import (
-    TASK_LABELS,
-    control_rank,
-    left_out,
-    made_worse,
-    random_controls,
-    spread,
-    without_a_head,
-)
 from sally_anne.steering.fit import CONTROLS, fit_vector, require_patching
 from sally_anne.steering.points import (
     BASELINE,
     SweepPoint,
-    Vectors,
     answer_points,
     chance,
     choose,
+    control_rank,
     default_alphas,
     default_ks,
     grid_of,
+    left_out,
+    made_worse,
     paired_scores,
+    random_controls,
     rank_points,
+    spread,
     vectors_of,
+    without_a_head,
 )
-from sally_anne.steering.reporting import Sweep, print_sweep, save, vector_name
+from sally_anne.steering.reporting import TASK_LABELS, Sweep, print_sweep, save, vector_name
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20
@@ -175,9 +171,7 @@ def run(
         config.parser,
         chances,
     )
-    controls = tuple(
-        replace(chosen, direction=kind, seed=config.seed) for kind in _controls(config)
-    )
+    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in _controls(config)]
     best = vectors[chosen]
     assert best is not None
     folder = config.folder / vector_name(config, best)
@@ -186,17 +180,22 @@ def run(
             # K and alpha were chosen on these stories, whichever the run's own are.
             best = replace(best, fitted={**best.fitted, SEEN: questions.lineage.facts()})
         best.save(folder)
-    test: pd.DataFrame | None = None
-    randoms: list[SweepPoint] = []
-    rests: Vectors = {}
+    randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
+    tested: dict[str, Any] = {}
     if config.test:
-        test = answer("test", (BASELINE, chosen))
-        randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
         rests = without_a_head(chosen, best, config.leave_out)
         vectors |= {**vectors_of(randoms, fit), **rests}
-        if randoms or rests:
-            further = answer("test", (*randoms, *rests), stories=config.control_stories)
+        test = answer("test", (BASELINE, chosen))
+        if more := (*randoms, *rests):
+            further = answer("test", more, stories=config.control_stories)
             test = pd.concat([test, further], ignore_index=True)
+        tested = {
+            "test": test,
+            "random_controls": tuple(randoms),
+            "control_rank": control_rank(test, chosen, randoms, config.parser) if randoms else None,
+            "left_out": left_out(test, chosen, rests, best.heads, config.parser),
+            "worse": made_worse(*paired_scores(test, chosen, config.parser)),
+        }
     tasks: dict[ControlTask, dict[str, pd.DataFrame]] = {}
     for task in config.control_tasks:
         tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
@@ -208,23 +207,15 @@ def run(
             tasks[task]["test"] = pd.concat(tables, ignore_index=True)
     sweep = Sweep(
         validation,
-        test,
         chosen,
-        controls,
+        tuple(controls),
         tasks,
         folder,
         questions.lineage,
         questions.unseen,
         chances,
+        **tested,
     )
-    if test is not None:
-        sweep = replace(
-            sweep,
-            random_controls=tuple(randoms),
-            control_rank=control_rank(test, chosen, randoms, config.parser) if randoms else None,
-            left_out=left_out(test, chosen, rests, best.heads, config.parser),
-            worse=made_worse(*paired_scores(test, chosen, config.parser)),
-        )
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         with stage(console, "drawing the sweep"):
@@ -238,11 +229,10 @@ def run(
 def check(config: SweepConfig) -> None:
     """SteeringError or OptionError if the options alone are wrong."""
     check_options(config)
-    for option, values in (("--K", config.k), ("--alpha", config.alpha)):
+    for name in ("k", "alpha", "rank_by"):
+        values = getattr(config, name)
         if values is not None and not any(values):
-            raise SteeringError(f"{option} holds nothing but 0: there is nothing to sweep")
-    if not config.rank_by:
-        raise SteeringError("--rank-by is empty: give probe_accuracy, patching, or both")
+            raise SteeringError(f"{spelled(name)} is empty or 0: there is nothing to sweep")
 
 
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[SweepPoint]]:
@@ -265,7 +255,7 @@ def _controls(config: SweepConfig) -> tuple[str, ...]:
 
 
 def unseen_stories(
-    asked: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
+    configs: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
 ) -> tuple[dict[Split, dict[int, str]], LeftOut, Lineage | None]:
     """Stories on which K and alpha are chosen, and those on which the choice is reported.
 
@@ -274,9 +264,9 @@ def unseen_stories(
     split; what was left out of the test stories; and the lineage with the validation stories.
     """
     before = lineage or Lineage()
-    validation, _ = choose_stories(asked["validation"], stories, before.train)
+    validation, _ = choose_stories(configs["validation"], stories, before.train)
     after = before.chosen_on(stories.identity(i).content for i in validation)
-    test, unseen = choose_stories(asked["test"], stories, after.seen)
+    test, unseen = choose_stories(configs["test"], stories, after.seen)
     members: dict[Split, dict[int, str]] = {"validation": validation, "test": test}
     if lineage is None:
         return members, replace(unseen, known=False), None
@@ -292,20 +282,22 @@ class Questions:
     def __init__(self, config: SweepConfig) -> None:
         names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
         options = config.model_options(*names, "batch_size", "max_new_tokens")
-        self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
-        check_evaluation(self._asked["test"])
-        self.drawn = sample_note(self._asked["test"])
+        self._configs = {split: EvalConfig(split=split, **options) for split in SPLITS}
+        check_evaluation(self._configs["test"])
+        self.drawn = sample_note(self._configs["test"])
         self.stories = open_stories(config.data, config.data_seed)
         self.leave_out(Lineage())
 
     def leave_out(self, lineage: Lineage | None) -> None:
-        self.members, self.unseen, self.lineage = unseen_stories(self._asked, self.stories, lineage)
+        """Ask about no story that a run of this lineage has seen."""
+        chosen = unseen_stories(self._configs, self.stories, lineage)
+        self.members, self.unseen, self.lineage = chosen
 
     def items(self, split: Split, task: ControlTask | None = None) -> list[Question]:
         """The belief questions of a split, or its control questions of one kind."""
-        asked = self._asked[split]
-        asked = replace(asked, order=task) if task else asked
-        return items_of(asked, self.stories, self.members[split])
+        config = self._configs[split]
+        config = replace(config, order=task) if task else config
+        return items_of(config, self.stories, self.members[split])
 
 
 def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
@@ -325,33 +317,29 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
 
 def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
     """Stories that a probing run, and what is baked into the model, has seen; None if unknown."""
-    found = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
-    if found is None and not config.allow_mismatch:
+    lineage = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
+    if lineage is None and not config.allow_mismatch:
         raise SteeringError(
             f"{run.folder} does not say which stories it was fitted on: make it again with "
             "`sally-anne probe` and another --out, or pass --allow-mismatch"
         )
-    return found
+    return lineage
 
 
 def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
     """The probing run that a sweep takes, or the one that has to be made first.
 
     Raises:
-        SteeringError: --run is not a finished run, or lacks the effects by which --rank-by ranks.
+        RunFolderError: --run is not a finished run.
+        SteeringError: it lacks the effects by which --rank-by ranks.
     """
     probing = probing_of(config, len(samples.assign(stories, config.split_seed)))
-    folder = config.run or probing.folder
-    if (folder / CONFIG).exists():
-        run = Run.open(folder)
-        if "patching" in config.rank_by:
-            require_patching(run)
-        return run
-    if config.run is not None:
-        raise SteeringError(
-            f"{folder} is not a finished probing run; leave out --run to have one made"
-        )
-    return probing
+    if config.run is None and not (probing.folder / CONFIG).exists():
+        return probing
+    run = Run.open(config.run or probing.folder)
+    if "patching" in config.rank_by:
+        require_patching(run)
+    return run
 
 
 def probing_run(
@@ -363,10 +351,7 @@ def probing_run(
         probe(run, console)
         run = Run.open(run.folder)
     if not config.allow_mismatch:
-        remedy = (
-            f"make a run of {config.model} with `sally-anne probe --out DIR` and give it with "
-            "--run DIR, or pass --allow-mismatch"
-        )
+        remedy = "make one with `sally-anne probe --out DIR` for --run, or pass --allow-mismatch"
         made_with = ModelIdentity.of_run(run.saved.get("model", {}))
         require_same(f"the probing run {run.folder}", made_with, loaded.identity, remedy)
     return run
@@ -388,28 +373,27 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)
     most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
-    # The baseline and the chosen point; its controls; its heads left out, on test stories.
-    parts: list[tuple[str, list[Question], int]] = [
-        ("validation", questions.items("validation"), len(grid))
-    ]
-    kinds = len(_controls(config))
-    if config.test:
-        items = questions.items("test")
-        parts.append(("test", items, 2))
-        k = max(config.k or ())
-        count = kinds * config.random_controls + (min(config.leave_out, k) if k > 1 else 0)
-        parts.append(("test, controls", spread(items, config.control_stories), count))
-    for split, task in product(SPLITS if config.test else SPLITS[:1], config.control_tasks):
-        items, name = questions.items(split, task), f"{split}, {TASK_LABELS[task]}"
-        parts.append((name, items, 2))
+    k, kinds = max(config.k or ()), len(_controls(config))
+    rests = min(config.leave_out, k) if k > 1 else 0
+    # Items and the points at which they are asked: the baseline and the chosen one; controls, and
+    # on test stories the vector without each head, on fewer stories.
+    parts: dict[str, tuple[list[Question], int]] = {
+        "validation": (questions.items("validation"), len(grid))
+    }
+    for split, task in product(SPLITS, (None, *config.control_tasks)):
+        if (split, task) == ("validation", None) or (split == "test" and not config.test):
+            continue
+        name = f"{split}, {TASK_LABELS[task]}" if task else split
+        items, count = questions.items(split, task), kinds
+        parts[name] = items, 2
         if split == "test":
             items = spread(items, config.control_stories)
-        count = kinds * (config.random_controls if split == "test" else 1)
-        parts.append((f"{name}, controls", items, count))
-    parts = [part for part in parts if part[2]]
+            count = kinds * config.random_controls + (0 if task else rests)
+        if count:
+            parts[f"{name}, controls"] = items, count
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     loads: list[Load] = []
-    for name, items, count in parts:
+    for name, (items, count) in parts.items():
         # Each batch is read once; its rows at all points go on from there, so many at once.
         together = max(1, most // min(config.batch_size, len(items)))
         for batch in in_batches(items, config.batch_size):

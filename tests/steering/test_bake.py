@@ -31,7 +31,6 @@ from sally_anne.steering.bake import bake, bake_model
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = (
     "The red agent is in the blue room.",
     "The video ends here. At first the white agent was in the corridor. Where is it now?",
@@ -180,16 +179,6 @@ def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None
     assert torch.equal(layers[1].self_attn.o_proj.bias, vector.delta()[1].flatten())
 
 
-def test_llama_has_biases_and_no_more_heads(llava: LoadedModel) -> None:
-    baked = bake_model(llava.model, make_vector().delta())
-    assert baked.config.text_config.attention_bias
-    assert find_geometry(baked).n_kv_heads == find_geometry(llava.model).n_kv_heads == 4
-    for number, layer in enumerate(baked.model.language_model.layers):
-        attention = layer.self_attn
-        assert not any(getattr(attention, f"{part}_proj").bias.any() for part in "qkv")
-        assert bool(attention.o_proj.bias.any()) == (number in {layer for layer, _ in HEADS})
-
-
 def test_keys_and_values_are_written_out_only_where_heads_of_a_group_differ(
     qwen: LoadedModel,
 ) -> None:
@@ -238,19 +227,6 @@ def test_a_vector_too_large_for_the_weights(loaded: LoadedModel) -> None:
     half = load_model(loaded.source, dtype="float16")
     with pytest.raises(SteeringError, match="too large for torch.float16"):
         bake_model(half.model, make_vector().delta(1e7))
-
-
-def mistral(**changes: Any) -> Any:
-    config = transformers.MistralConfig(
-        vocab_size=8,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        **changes,
-    )
-    return transformers.MistralForCausalLM(config)
 
 
 def test_the_command(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import sally_anne.steering.sweep
@@ -71,7 +69,7 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
 
 
 @pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question of a sweep has its right answer before it is asked."""
 
     def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
@@ -90,10 +88,9 @@ def content_of(stories: Iterable[str]) -> set[str]:
 
 
 def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
-    config: SweepConfig, probed: Path, answered: None, tmp_path: Path
+    config: SweepConfig, probed: Path, right: None, tmp_path: Path
 ) -> None:
-    printed = io.StringIO()
-    found = sweep(replace(config, split_seed=1), Console(file=printed, width=200))
+    found = sweep(replace(config, split_seed=1))
     run = Lineage.read(json.loads((probed / "config.json").read_text()), "")
     assert run is not None and found.lineage is not None and found.test is not None
     validated = content_of(found.validation["story"])
@@ -103,7 +100,6 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     # The stories with which the run trained are all tested by this seed.
     assert found.unseen.of == 500 and found.unseen.left_out >= 3
     assert found.test["story"].nunique() == 500 - found.unseen.left_out
-    assert f"{found.unseen.left_out} of 500 test stories left out" in printed.getvalue()
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["unseen"] == {"left_out": found.unseen.left_out, "of": 500, "known": True}
 
@@ -113,11 +109,10 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     for folder in (found.vector, made):
         fitted = SteeringVector.load(folder).fitted
         assert Lineage.read(fitted, "") == found.lineage
-    assert f"{len(found.lineage.train)} train and" in (made / "README.md").read_text()
 
 
 def test_an_evaluation_leaves_out_what_its_vector_has_seen(
-    model_folder: Path, vector_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model_folder: Path, vector_folder: Path, tmp_path: Path
 ) -> None:
     vector = SteeringVector.load(vector_folder)
     # The two test stories that a limit of 2 draws were seen, one of them under more numbers.
@@ -133,13 +128,11 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     assert len(others) == 2 and content_of(others).isdisjoint(first)
     saved = json.loads((tmp_path / "eval" / "results.json").read_text())
     assert saved["unseen"] == {"left_out": 4, "of": 500, "known": True} and saved["mismatch"] == ""
-    assert "4 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
 
     unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
     evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
     saved = json.loads((tmp_path / "blind" / "results.json").read_text())
     assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
-    assert "does not say which stories" in " ".join(capsys.readouterr().out.split())
 
     # A vector that is baked into the weights is remembered, too, beside another one.
     baked = tmp_path / "baked"
@@ -172,7 +165,7 @@ def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     vector_folder: Path,
     model_folder: Path,
     probed: Path,
-    answered: None,
+    right: None,
     tmp_path: Path,
 ) -> None:
     vector, baked = SteeringVector.load(vector_folder), tmp_path / "baked"
@@ -192,23 +185,17 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
     model_folder: Path,
     other_folder: Path,
     probed: Path,
-    answered: None,
+    right: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
     foreign = replace(config, model=str(other_folder), limit=2)
-    both = f"weights {own}, not {other}"
-    with pytest.raises(OtherModelError, match=f"probing run .*{both}.*--out DIR"):
-        sweep(foreign)
-    with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
-        sweep(replace(config, dtype="bfloat16"))
     # The folder that is made by default has the model's base name.
     monkeypatch.chdir(tmp_path)
-    default = ProbeConfig(model=str(other_folder), setting="text").folder
-    shutil.copytree(probed, default)
-    with pytest.raises(OtherModelError, match=both):
-        sweep(replace(foreign, run=None))
+    shutil.copytree(probed, ProbeConfig(model=str(other_folder), setting="text").folder)
+    for wrong in (foreign, replace(config, dtype="bfloat16"), replace(foreign, run=None)):
+        with pytest.raises(OtherModelError):
+            sweep(wrong)
     # The same weights elsewhere are the same model.
     moved = shutil.copytree(model_folder, tmp_path / "moved")
     assert sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test is not None
@@ -217,83 +204,60 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
 
 
 def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
-    config: SweepConfig, probed: Path, answered: None, tmp_path: Path
+    config: SweepConfig, probed: Path, right: None, tmp_path: Path
 ) -> None:
     old = Path(shutil.copytree(probed, tmp_path / "old"))
     saved = json.loads((old / "config.json").read_text())
     del saved["seen"]
     del saved["model"]["fingerprint"], saved["model"]["model_type"]
     (old / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(SteeringError, match="does not say which stories .* make it again"):
+    with pytest.raises(SteeringError):
         sweep(replace(config, run=old))
     found = sweep(replace(config, run=old, allow_mismatch=True, limit=2))
     assert found.lineage is None and not found.unseen.known
     assert "seen" not in SteeringVector.load(found.vector).fitted
 
 
-Use = Callable[[Path, str, str, Path, bool], Any]
-USES: dict[str, Use] = {
-    "load_vector": lambda vector, model, dtype, out, allow_mismatch: SteeringVector.load(
-        vector, load_model(model, dtype).model, allow_mismatch
-    ),
-    "sally_anne.harness.evaluate": lambda vector, model, dtype, out, allow_mismatch: evaluation(
-        EvalConfig(
-            model=model,
-            dtype=dtype,  # type: ignore[arg-type]
-            steer=vector,
-            setting="text",
-            limit=1,
-            max_new_tokens=1,
-            out=out,
-            allow_mismatch=allow_mismatch,
-        )
-    ),
-    "side_effects": lambda vector, model, dtype, out, allow_mismatch: measure(
-        SideEffectsConfig(
-            vector=vector,
-            model=model,
-            dtype=dtype,  # type: ignore[arg-type]
-            tasks=("gridtom:1",),
-            setting="text",
-            limit=1,
-            max_new_tokens=1,
-            out=out,
-            allow_mismatch=allow_mismatch,
-        )
-    ),
-    "bake": lambda vector, model, dtype, out, allow_mismatch: bake.run(
-        bake.BakeConfig(
-            vector=vector, out=out, model=model, dtype=dtype, allow_mismatch=allow_mismatch
-        )  # type: ignore[arg-type]
-    ),
-    "export": lambda vector, model, dtype, out, allow_mismatch: export.run(
-        export.ExportConfig(
-            vector=vector,
-            out=out.with_suffix(".pt"),
-            model=model,
-            all_positions=True,
-            dtype=dtype,  # type: ignore[arg-type]
-            allow_mismatch=allow_mismatch,
-        )
-    ),
+def use(name: str, vector: Path, model: str, dtype: str, out: Path, mismatch: bool) -> Any:
+    """Steer a model by a vector in one of the ways that there are."""
+    if name == "load":
+        return SteeringVector.load(vector, load_model(model, dtype).model, mismatch)
+    options: dict[str, Any] = {"model": model, "dtype": dtype, "allow_mismatch": mismatch}
+    if name == "bake":
+        return bake.run(bake.BakeConfig(vector=vector, out=out, **options))
+    if name == "export":
+        place = {"out": out.with_suffix(".pt"), "all_positions": True}
+        return export.run(export.ExportConfig(vector=vector, **place, **options))
+    options |= {"setting": "text", "limit": 1, "max_new_tokens": 1, "out": out}
+    if name == "evaluate":
+        return evaluation(EvalConfig(steer=vector, **options))
+    return measure(SideEffectsConfig(vector=vector, tasks=("gridtom:1",), **options))
+
+
+RECORDS = {
+    "load": "",
+    "export": "",
+    "bake": "steering.json",
+    "evaluate": "results.json",
+    "side-effects": "results.json",
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(("name", "record"), RECORDS.items())
 def test_a_vector_steers_its_own_model_alone(
-    use: str, model_folder: Path, other_folder: Path, vector_folder: Path, tmp_path: Path
+    name: str,
+    record: str,
+    model_folder: Path,
+    other_folder: Path,
+    vector_folder: Path,
+    tmp_path: Path,
 ) -> None:
     own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
     both = f"weights {own}, not {other}"
-    go = USES[use]
-    with pytest.raises(
-        OtherModelError, match=f"the vector was made with .*{both}.*--allow-mismatch"
-    ):
-        go(vector_folder, str(other_folder), "auto", tmp_path / "a", False)
+    with pytest.raises(OtherModelError, match=both):
+        use(name, vector_folder, str(other_folder), "auto", tmp_path / "a", False)
     with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
-        go(vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
-    go(vector_folder, str(other_folder), "auto", tmp_path / "c", True)
-    kept = {"sally_anne.harness.evaluate": "results.json", "side_effects": "results.json"}
-    kept["bake"] = "steering.json"
-    if use in kept:
-        assert json.loads((tmp_path / "c" / kept[use]).read_text())["mismatch"] == both
+        use(name, vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
+    use(name, vector_folder, str(other_folder), "auto", tmp_path / "c", True)
+    if record:
+        assert json.loads((tmp_path / "c" / record).read_text())["mismatch"] == both

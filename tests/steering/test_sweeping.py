@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
+from sally_anne.core.errors import OutOfMemoryError, SteeringError
 from sally_anne.core.folder import Journal
-from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question, Setting
 from sally_anne.harness.gridtom import Wording, items
@@ -30,17 +28,11 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.steering import points as module
 from sally_anne.steering.points import (
-    BASELINE,
     SweepPoint,
     answer_points,
-    chance,
-    choose,
     grid_of,
-    only_guessed,
-    rank_points,
     vectors_of,
 )
-from tests.made_stories import made_story
 
 pytestmark = pytest.mark.integration
 
@@ -176,28 +168,6 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     pd.testing.assert_frame_equal(resumed, whole)
 
 
-def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
-    from sally_anne.hooks.edit import Edit
-    from sally_anne.models.decoding import prefill, split_common_prefix
-    from sally_anne.models.prompts import encode, reply_prompt
-
-    item = questions("multimodal")[0]
-    assert item.clip is not None
-    prompt = reply_prompt(lively, item.text, True)
-    vectors = [vector("logistic", 4, 0).with_alpha(a) for a in (-5.0, 5.0, 20.0)]
-    delta = torch.stack([v.delta() for v in vectors])
-    cut = split_common_prefix(lively, [prompt])
-    with torch.inference_mode():
-        state = prefill(lively, encode(lively, [cut.beginning], [item.clip()]))
-        with Edit(lively.model, delta):
-            together = extend(lively, state, [0, 0, 0], list(cut.endings) * 3).logits
-        for row, each in zip(together, vectors, strict=True):
-            inputs = encode(lively, [prompt], [item.clip()])
-            with each.apply(lively.model):
-                alone = lively.model(**inputs, logits_to_keep=1).logits[0, -1]
-            assert (row - alone).abs().max() <= 1e-5 * alone.abs().max()
-
-
 def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
     asked = questions("text")
     path = tmp_path / "sweep.jsonl"
@@ -238,124 +208,3 @@ def test_vectors_for_all_positions_are_refused(lively: LoadedModel, tmp_path: Pa
             5,
             4,
         )
-
-
-def test_a_vector_for_another_model_is_refused(lively: LoadedModel, tmp_path: Path) -> None:
-    other = replace(vector("logistic", 2, 0), n_layers=9)
-    with (
-        Journal(tmp_path / "sweep.jsonl", {}) as journal,
-        pytest.raises(SteeringError, match="9 layers x 8 heads x 16.*6 x 8 x 16"),
-    ):
-        answer_points(
-            lively, questions("text"), {SweepPoint("logistic", 2, 1.0): other}, journal, 3, 5, 4
-        )
-
-
-def test_chosen_on_validation_alone() -> None:
-    best, weaker = SweepPoint("logistic", 2, 5.0), SweepPoint("logistic", 2, 10.0)
-    rows = [
-        {
-            "item_id": f"{story}/{condition}",
-            "story": story,
-            "split": "validation",
-            "condition": condition,
-            "first": condition,
-            "point": point.name,
-            "robust_correct": good,
-            "robust_invalid": False,
-        }
-        for point, good in ((BASELINE, False), (weaker, True), (best, True))
-        for story in ("a", "b")
-        for condition in ("TB", "FB")
-    ]
-    table = pd.DataFrame(rows)
-    assert rank_points(table, [BASELINE, weaker, best]) == [best, weaker]
-    with pytest.raises(SteeringError, match="test stories"):
-        rank_points(table.assign(split="test"), [best])
-    with pytest.raises(SteeringError, match="no steered point"):
-        rank_points(table, [BASELINE])
-    with pytest.raises(HarnessError):
-        rank_points(table.drop(columns="story").assign(story=None), [best])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "most", "expected", "asked"),
-    [
-        ((0, 0, 0), 0.0, 0, 1),  # the best leaves all answers as they are
-        ((3, 1, 0), 0.1, 1, 2),  # the second is the first that loses one of ten at most
-        ((3, 1, 0), 0.0, 2, 3),
-        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest drop
-    ],
-)
-def test_chosen_among_those_that_leave_the_initial_belief_alone(
-    wrong: tuple[int, ...], most: float, expected: int, asked: int
-) -> None:
-    ranked = [SweepPoint("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
-    calls: list[SweepPoint] = []
-
-    def initial(point: SweepPoint, task: str) -> pd.DataFrame:
-        assert task == "initial"
-        calls.append(point)
-        lost = dict(zip(ranked, wrong, strict=True))[point]
-        return pd.DataFrame(
-            {
-                "item_id": f"{story}/initial",
-                "story": str(story),
-                "split": "validation",
-                "condition": "",
-                "first": "",
-                "point": name,
-                "robust_correct": name == BASELINE.name or story >= lost,
-                "robust_invalid": False,
-            }
-            for name in (BASELINE.name, point.name)
-            for story in range(10)
-        )
-
-    assert choose(ranked, initial, {"initial": most}) == ranked[expected]
-    assert calls == ranked[:asked]
-    with pytest.raises(SteeringError, match="test stories"):
-        choose(ranked, lambda *asked: initial(*asked).assign(split="test"), {"initial": most})
-
-
-def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
-    """Baselines right on 2 and on 9 of 10, where guessing gets a third; the best falls to none."""
-    best, mild = SweepPoint("logistic", 2, 5.0), SweepPoint("logistic", 2, 1.0)
-
-    def initial(right: int) -> Callable[[SweepPoint, str], pd.DataFrame]:
-        def answers(point: SweepPoint, task: str) -> pd.DataFrame:
-            good = {BASELINE.name: right, best.name: 0, mild.name: right}
-            return pd.DataFrame(
-                {
-                    "item_id": f"{story}/initial",
-                    "story": str(story),
-                    "split": "validation",
-                    "condition": "",
-                    "first": "",
-                    "point": name,
-                    "robust_correct": story < good[name],
-                    "robust_invalid": False,
-                }
-                for name in (BASELINE.name, point.name)
-                for story in range(10)
-            )
-
-        return answers
-
-    ranked, chances = [best, mild], {"initial": 1 / 3}
-    assert choose(ranked, initial(2), {"initial": 0.01}, chances=chances) == best
-    assert choose(ranked, initial(9), {"initial": 0.01}, chances=chances) == mild
-    assert choose(ranked, initial(2), {"initial": 0.01}) == mild
-    guessed = only_guessed(initial(2)(best, "initial"), 1 / 3, "robust")
-    assert guessed is not None and guessed.value == 0.2
-    assert only_guessed(initial(9)(best, "initial"), 1 / 3, "robust") is None
-
-
-def test_guessing_is_right_as_often_as_options_allow() -> None:
-    """One room of three twice, and two colours of five, of which there are ten pairs."""
-    story = made_story(3)
-    one, pair = InitialQuestion("?", ("a",), ("a", "b", "c"), (0, 18)), story.initial[0]
-    asked = replace(story, initial=(pair, one, one))
-    assert chance(list(items([asked], {3: "test"}, "initial", Wording("text")))) == pytest.approx(
-        (1 / 10 + 1 / 3 + 1 / 3) / 3
-    )

@@ -1,0 +1,298 @@
+"""The points of a sweep: the grid, the choice among them, and the controls of the chosen one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import SteeringError
+from sally_anne.data.gridtom.narration import InitialQuestion
+from sally_anne.data.items import Question
+from sally_anne.harness.gridtom import Wording
+from sally_anne.harness.gridtom import items as items_of
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.points import (
+    BASELINE,
+    SweepPoint,
+    chance,
+    choose,
+    control_rank,
+    default_alphas,
+    default_ks,
+    grid_of,
+    left_out,
+    made_worse,
+    only_guessed,
+    random_controls,
+    rank_points,
+    spread,
+    vectors_of,
+    without_a_head,
+)
+from sally_anne.steering.reporting import describe_rank, needed_heads
+from tests.made_stories import made_story
+
+CHOSEN = SweepPoint("logistic", 3, -2.0)
+STORIES = 12
+BOTH_RANKINGS = ("probe_accuracy", "patching")
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=4),
+    st.lists(st.integers(-20, 20).map(lambda n: n / 2), min_size=1, max_size=5),
+    st.lists(st.sampled_from(["logistic", "pca", *CONTROLS]), min_size=1, max_size=4),
+    st.sampled_from([BOTH_RANKINGS[:1], BOTH_RANKINGS[1:], BOTH_RANKINGS]),
+)
+def test_each_point_once(ks, alphas, directions, rankings) -> None:
+    grid = grid_of(ks, alphas, directions, seed=1, rank_by=rankings)
+    assert grid[0] == BASELINE
+    strong = {alpha for alpha in alphas if alpha}
+    assert len(grid) == 1 + len(set(ks)) * len(strong) * len(set(directions)) * len(rankings)
+    assert len(set(grid)) == len({point.name for point in grid}) == len(grid)
+    assert all(point.k and point.alpha for point in grid[1:])
+    assert all(point.seed == (point.direction in CONTROLS) for point in grid[1:])
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "ks", "fine", "wide"),
+    [
+        (28, 28, (14, 28, 56), 1.0, 50.0),  # Qwen2-VL-7B, as in the paper
+        (32, 32, (16, 32, 64), 1.0, 50.0),  # LLaVA-NeXT-Video-7B, as in the paper
+        (28, 12, (7, 14, 28), 1.0, 50.0),  # Qwen2-VL-2B, where 56 are a sixth
+        (8, 8, (2, 4, 8), 0.5, 10.0),  # the shipped models
+        (1, 1, (1,), 0.5, 10.0),
+    ],
+)
+def test_the_default_grid_follows_from_layers_and_heads(layers, heads, ks, fine, wide) -> None:
+    assert default_ks(layers, heads) == ks
+    alphas = default_alphas(layers, heads)
+    assert min(alphas) == -wide and max(alphas) == wide
+    assert min(abs(alpha) for alpha in alphas if alpha) == fine
+    # No more points for a large model than for a small one: 109 with both controls.
+    assert len(grid_of(ks, alphas, ("logistic", *CONTROLS))) == 1 + 36 * len(ks)
+
+
+def test_vectors_are_fitted_once_and_given_each_strength() -> None:
+    calls: list[tuple[str, int, int, str]] = []
+
+    def fit(direction: str, k: int, seed: int, by: str) -> SteeringVector:
+        calls.append((direction, k, seed, by))
+        heads = tuple((0, head) for head in range(k))
+        return SteeringVector(heads, torch.eye(4)[:k], torch.ones(k), 3, 4, direction=direction)
+
+    grid = grid_of((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2, rank_by=BOTH_RANKINGS)
+    vectors = vectors_of(grid, fit)
+    assert list(vectors) == grid and vectors.pop(BASELINE) is None
+    each = [("logistic", 1, 0), ("logistic", 3, 0), ("random", 1, 2), ("random", 3, 2)]
+    assert calls == [(*key, by) for by in BOTH_RANKINGS for key in each]
+    for point, vector in vectors.items():
+        assert (vector.direction, vector.k, vector.alpha) == (point.direction, point.k, point.alpha)
+
+
+def answers(right: dict[SweepPoint, np.ndarray], split: str = "test") -> pd.DataFrame:
+    """A table of answers: ``right [stories, 2]`` says which of TB and FB is right in a point."""
+    return pd.DataFrame(
+        {
+            "item_id": f"{story:02d}/{condition}",
+            "story": f"{story:02d}",
+            "map": f"map-{story % 6}",
+            "split": split,
+            "condition": condition,
+            "first": condition,
+            "point": point.name,
+            "robust_correct": bool(each[story, number]),
+            "robust_invalid": False,
+        }
+        for point, each in right.items()
+        for story in range(len(each))
+        for number, condition in enumerate(("TB", "FB"))
+    )
+
+
+def first(count: int, stories: int = STORIES) -> np.ndarray:
+    """Both right in the first so many stories; elsewhere TB alone."""
+    right = np.ones((stories, 2), bool)
+    right[count:, 1] = False
+    return right
+
+
+def test_points_are_ranked_on_validation_stories_alone() -> None:
+    best, equal, weaker = (SweepPoint("logistic", 2, alpha) for alpha in (5.0, -10.0, 2.0))
+    plan = {BASELINE: first(0), weaker: first(3), equal: first(9), best: first(9)}
+    table = answers(plan, "validation")
+    assert rank_points(table, [BASELINE, weaker, equal, best]) == [best, equal, weaker]
+    with pytest.raises(SteeringError):
+        rank_points(table.assign(split="test"), [best])
+    with pytest.raises(SteeringError):
+        rank_points(table, [BASELINE])
+
+
+def control_answers(right: dict[SweepPoint, int]) -> Callable[[SweepPoint, str], pd.DataFrame]:
+    """Of ten control questions so many are right, at the baseline and at a point."""
+
+    def table(point: SweepPoint, task: str) -> pd.DataFrame:
+        assert task == "initial"
+        both = {each: np.arange(10)[:, None] < [right[each]] * 2 for each in (BASELINE, point)}
+        whole = answers(both, "validation").drop(columns="map")
+        return whole[whole["condition"] == "TB"].assign(condition="", first="")
+
+    return table
+
+
+@pytest.mark.parametrize(
+    ("wrong", "most", "expected", "tried"),
+    [
+        ((0, 0, 0), 0.0, 0, 1),  # the best leaves all answers as they are
+        ((3, 1, 0), 0.1, 1, 2),  # the second is the first that loses one of ten at most
+        ((3, 1, 0), 0.0, 2, 3),
+        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest drop
+    ],
+)
+def test_chosen_among_those_that_leave_the_initial_belief_alone(
+    wrong: tuple[int, ...], most: float, expected: int, tried: int
+) -> None:
+    ranked = [SweepPoint("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
+    table = control_answers(
+        {BASELINE: 10, **{p: 10 - lost for p, lost in zip(ranked, wrong, strict=True)}}
+    )
+    calls: list[SweepPoint] = []
+
+    def counted(point: SweepPoint, task: str) -> pd.DataFrame:
+        calls.append(point)
+        return table(point, task)
+
+    assert choose(ranked, counted, {"initial": most}) == ranked[expected]
+    assert calls == ranked[:tried]
+    with pytest.raises(SteeringError):
+        choose(ranked, lambda *each: table(*each).assign(split="test"), {"initial": most})
+
+
+def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
+    """Baselines right on 2 and on 9 of 10, where guessing gets a third; the best falls to none."""
+    best, mild = SweepPoint("logistic", 2, 5.0), SweepPoint("logistic", 2, 1.0)
+    for right, chosen in ((2, best), (9, mild)):
+        table = control_answers({BASELINE: right, best: 0, mild: right})
+        limits = {"initial": 0.01}
+        assert choose([best, mild], table, limits, chances={"initial": 1 / 3}) == chosen
+        assert choose([best, mild], table, limits) == mild
+        guessed = only_guessed(table(best, "initial"), 1 / 3, "robust")
+        assert (guessed and guessed.value) == (0.2 if right == 2 else None)
+
+
+def test_guessing_is_right_as_often_as_options_allow() -> None:
+    """One room of three twice, and two colours of five, of which there are ten pairs."""
+    story = made_story(3)
+    one, pair = InitialQuestion("?", ("a",), ("a", "b", "c"), (0, 18)), story.initial[0]
+    three = replace(story, initial=(pair, one, one))
+    assert chance(list(items_of([three], {3: "test"}, "initial", Wording("text")))) == (
+        pytest.approx((1 / 10 + 1 / 3 + 1 / 3) / 3)
+    )
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 12), st.integers(0, 12), st.lists(st.integers(0, 12), min_size=6, max_size=6))
+def test_the_rank_is_what_a_loop_finds(before: int, after: int, counts: list[int]) -> None:
+    randoms = random_controls(CHOSEN, 3, 2**32 - 2)
+    assert [point.seed for point in randoms] == 2 * [2**32 - 2, 2**32 - 1, 0]
+    plan = {BASELINE: first(before), CHOSEN: first(after)}
+    plan |= {point: first(count) for point, count in zip(randoms, counts, strict=True)}
+    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    rank = 1
+    for count in counts:
+        if count >= after:
+            rank += 1
+    worse = max(sum(count >= after for count in own) for own in (counts[:3], counts[3:]))
+    assert (found["rank"], found["of"], found["p"]) == (rank, 7, (1 + worse) / 4)
+    assert found["gain"] == pytest.approx((after - before) / STORIES)
+    gains = [(count - before) / STORIES for count in counts]
+    assert list(found["controls"].values()) == pytest.approx(gains)
+    for kind, own in (("random", gains[:3]), ("random_heads", gains[3:])):
+        expected = {"value": sum(own) / 3, "low": min(own), "high": max(own), "n": 3}
+        assert found["kinds"][kind] == pytest.approx(expected)
+    # Three controls of a kind are too few.
+    assert not found["beats_controls"]
+    assert f"rank {rank} of 7, [bold]not specific" in describe_rank(found)[0]
+
+
+def test_a_vector_above_enough_controls_is_specific() -> None:
+    randoms = random_controls(CHOSEN, 20, 0)
+    plan = {BASELINE: first(0), CHOSEN: first(6), **{point: first(2) for point in randoms}}
+    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    assert found["beats_controls"] and found["p"] == 1 / 21
+    # One of one kind does as well: among 20 of that kind it is one of two.
+    plan[randoms[0]] = first(6)
+    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    assert not found["beats_controls"] and found["p"] == 2 / 21
+    # Beyond the first six stories the vector is perfect, but no control was asked there.
+    late = first(1)
+    late[6:] = True
+    plan = {BASELINE: first(0), CHOSEN: late, **{point: first(2, 6) for point in randoms[:2]}}
+    found = control_rank(answers(plan), CHOSEN, randoms[:2], "robust")
+    assert (found["rank"], found["stories"], found["beats_controls"]) == (3, 6, False)
+    assert found["gain"] == pytest.approx(1 / 6)
+
+
+def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
+    """Six maps in turn: even steps through the list would take one of them alone."""
+    chosen = set()
+    for order in (range(48), np.random.default_rng(1).permutation(48)):
+        items = [
+            Question(f"{story}/{task}", "m", "test", str(story), "", map=f"m{story % 6}")
+            for story in order
+            for task in ("TB", "FB")
+        ]
+        found = spread(items, 8)
+        assert found == [item for item in items if item in found] and len(found) == 2 * 8
+        counts = Counter(item.map for item in found)
+        assert len(counts) == 6 and set(counts.values()) == {2, 4}
+        chosen.add(frozenset(item.group for item in found))
+        assert {item.group for item in spread(items, 6)} < {item.group for item in found}
+        assert spread(items, 48) == spread(items, 99) == items
+    assert len(chosen) == 1
+
+
+def test_stories_made_worse_are_counted_once() -> None:
+    before, after = np.ones((STORIES, 2), bool), np.ones((STORIES, 2), bool)
+    before[0] = False
+    after[0] = [True, False]  # never worse
+    after[1] = False  # both lost, one story
+    after[2, 1] = False
+    names = {"robust_correct": "correct", "robust_invalid": "invalid"}
+    tables = [answers({BASELINE: right}).rename(columns=names) for right in (before, after)]
+    # An answer that chooses nothing is not right.
+    tables[1].loc[tables[1]["item_id"] == "03/TB", "invalid"] = True
+    found = made_worse(*tables)
+    assert (found.value, found.n) == (3 / STORIES, STORIES)
+    # Six maps of two stories; none is lost in half of the maps or less.
+    assert 0 <= found.low < found.value < found.high <= 0.5
+    assert made_worse(tables[0], tables[0]).value == 0
+
+
+def test_without_each_head_in_turn() -> None:
+    heads = ((0, 1), (2, 3), (1, 0))
+    vector = SteeringVector(heads, torch.eye(4)[:3], torch.arange(1.0, 4.0), 3, 4, alpha=-2.0)
+    rests = without_a_head(CHOSEN, vector, 2)
+    names = [f"logistic without {head}/K2/alpha-2" for head in ("L0H1", "L2H3")]
+    assert [point.name for point in rests] == names
+    for (layer, head), rest in zip(heads, rests.values(), strict=False):
+        assert rest is not None
+        expected = vector.delta().clone()
+        expected[layer, head] = 0
+        assert torch.equal(rest.delta(), expected)
+    assert without_a_head(CHOSEN, vector.top(1), 8) == {}
+    plan = {BASELINE: first(0), CHOSEN: first(9)}
+    plan |= dict(zip(rests, (first(2), first(9)), strict=True))
+    found = left_out(answers(plan), CHOSEN, rests, heads, "robust")
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 1), (2, 3)]
+    assert [row["value"] for row in found] == pytest.approx([7 / STORIES, 0])
+    assert found[0]["low"] > 0 and found[1]["low"] == found[1]["high"] == 0
+    assert "Both falls without L0H1" in needed_heads(found, 3)
