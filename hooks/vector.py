@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from sally_anne.core.errors import PositionError, SteeringError
-from sally_anne.core.files import write_atomic
+from sally_anne.core.errors import SallyAnneError, SteeringError
+from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import require_own
 from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
@@ -22,7 +24,6 @@ from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN, ModelIdentity, require_fitted
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, check_spec
-from sally_anne.hooks.tensor_file import TensorFile
 
 FILE = "vector.safetensors"
 # In a checkpoint that a vector is baked into: the vector's facts.
@@ -30,13 +31,64 @@ RECORD = "steering.json"
 FORMAT = "sally-anne steering vector 3"
 # What a vector holds but for its tensors ``theta`` and ``sigma``.
 FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
-_FILE = TensorFile(
-    what="steering vector",
-    formats=(FORMAT,),
-    part="vector",
-    made_by="sally-anne steer",
-    error=SteeringError,
-)
+MADE_BY = "sally-anne steer"
+# The one entry of the file's metadata: with more, safetensors leaves their order to chance.
+_ENTRY = "sally-anne"
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """A kind of safetensors files: facts in JSON and tensors, sealed by their SHA-256.
+
+    The same facts and tensors give the same bytes.
+
+    Attributes:
+        what: what a file holds, e.g. ``steering vector``.
+        formats: what is read; the first is how messages call it.
+        part: what the facts are called in the file.
+        made_by: what writes it, for messages.
+        error: what is raised.
+    """
+
+    what: str
+    formats: tuple[str, ...]
+    part: str
+    made_by: str
+    error: type[SallyAnneError]
+
+    def write(
+        self, path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], form: str
+    ) -> None:
+        """Write a file in one of the formats."""
+        text = json.dumps(facts, default=dict)
+        entry = {"format": form, "sha256": _digest(text, tensors), self.part: text}
+        write_atomic(path, save(dict(tensors), {_ENTRY: json.dumps(entry)}))
+
+    def read(self, path: Path) -> tuple[str, dict[str, Tensor]]:
+        """Facts, as the JSON that was written, and tensors; an ``error`` names what is wrong."""
+        with reading(path, self.error, self.made_by), safe_open(path, "pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            entry = json.loads(stored.metadata()[_ENTRY])
+            form, digest, text = entry["format"], entry["sha256"], str(entry[self.part])
+        if form not in self.formats or digest != _digest(text, tensors):
+            raise self.error(
+                f"{path} is altered, or not a {self.what} of format {self.formats[0]!r}; write it "
+                f"again with `{self.made_by}`"
+            )
+        return text, tensors
+
+
+def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the facts and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+_FILE = TensorFile("steering vector", (FORMAT,), "vector", MADE_BY, SteeringError)
 
 
 class HoldsModel(Protocol):
@@ -83,33 +135,31 @@ class SteeringVector(Shared):
         """Raise SteeringError or PositionError, and name the part that does not fit."""
         object.__setattr__(self, "heads", tuple(Head(*head) for head in self.heads))
         k = len(self.heads)
-        if not k:
-            raise SteeringError("a steering vector needs at least one head")
+        if not k or len(set(self.heads)) != k:
+            raise SteeringError("a steering vector has at least one head, and none twice")
         if self.theta.ndim != 2 or len(self.theta) != k or tuple(self.sigma.shape) != (k,):
             raise SteeringError(
                 f"{k} heads need theta [{k}, D] and sigma [{k}], got {list(self.theta.shape)} and "
                 f"{list(self.sigma.shape)}"
             )
-        if len(set(self.heads)) != k:
-            raise SteeringError("a head is named twice")
         norms, widths = self.theta.norm(dim=1).tolist(), self.sigma.tolist()
-        for (layer, head), norm, sigma in zip(self.heads, norms, widths, strict=True):
-            name = Head(layer, head)
-            if not (0 <= layer < self.n_layers and 0 <= head < self.n_heads):
+        for head, norm, sigma in zip(self.heads, norms, widths, strict=True):
+            if not (0 <= head.layer < self.n_layers and 0 <= head.head < self.n_heads):
                 raise SteeringError(
-                    f"{name} is not among {self.n_layers} layers of {self.n_heads} heads"
+                    f"{head} is not among {self.n_layers} layers of {self.n_heads} heads"
                 )
             if not abs(norm - 1) <= 1e-3:
-                raise SteeringError(f"theta of {name} is not a unit vector (norm {norm:.4g})")
+                raise SteeringError(f"theta of {head} is not a unit vector (norm {norm:.4g})")
             if not (math.isfinite(sigma) and sigma >= 0):
-                raise SteeringError(f"sigma of {name} is {sigma}")
+                raise SteeringError(f"sigma of {head} is {sigma}")
         if self.site not in SITES:
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
         _finite(torch.as_tensor(self.alpha))
-        if self.gate is not None and self.gate.layer > min(self.heads)[0]:
+        first = min(self.heads).layer
+        if self.gate is not None and self.gate.layer > first:
             raise SteeringError(
-                f"the gate reads layer {self.gate.layer}, but layer {min(self.heads)[0]} is steered"
+                f"the gate reads layer {self.gate.layer}, but layer {first} is steered"
             )
 
     @property
@@ -203,14 +253,11 @@ class SteeringVector(Shared):
             The folder.
 
         Raises:
-            StoreError, FolderError, SteeringError: it cannot be written there.
+            StoreError, FolderError: it cannot be written there.
         """
         folder = Path(folder)
         require_own(folder, "a steering vector", FILE)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
+        folder.mkdir(parents=True, exist_ok=True)
         _FILE.write(folder / FILE, self._facts(), self._tensors(), FORMAT)
         write_atomic(folder / CARD, _card(self))
         return folder
@@ -238,17 +285,11 @@ class SteeringVector(Shared):
         place = at_hand(path, (FILE, CARD))
         file = place / FILE if place.is_dir() else place
         text, tensors = _FILE.read(file)
-        try:
+        with reading(file, SteeringError, MADE_BY):
             facts = json.loads(text)
-            parts = {name: facts[name] for name in FACTS}
-            parts["heads"] = tuple(Head(int(la), int(h)) for la, h in parts["heads"])
             if "gate" in facts:
-                parts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
-            vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **parts)
-        except (KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
-            raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
-        except (ValueError, PositionError) as error:
-            raise SteeringError(f"{file}: {error}") from error
+                facts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
+            vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **facts)
         if allow_mismatch:
             vector = replace(vector, fitted={**vector.fitted, ALLOW_MISMATCH: True})
         if model is not None:

@@ -30,8 +30,7 @@ from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
-from sally_anne.hooks.tensor_file import TensorFile
-from sally_anne.hooks.vector import SteeringVector
+from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from sally_anne.probing.solver import SKLEARN_TOLERANCE, fit_heads
 

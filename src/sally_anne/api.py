@@ -10,12 +10,11 @@ from typing import Self
 from sally_anne.core import run as saved_run
 from sally_anne.core.errors import RecordError
 from sally_anne.core.hub import at_hand, push
-from sally_anne.core.run import HEADS
+from sally_anne.core.run import HEADS, SHARED, copy_run
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
 from sally_anne.data.samples import Frames, Label, Sample, Split
-from sally_anne.hooks.given_run import NAMES, copy_run
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
 
@@ -101,7 +100,7 @@ class Run(saved_run.Run):
             HubError: there is no such folder, and no such repository can be had.
             RunFolderError: it is damaged.
         """
-        return super().open(at_hand(folder, NAMES))
+        return super().open(at_hand(folder, SHARED))
 
     def push_to_hub(
         self, repository: str, private: bool | None = None, activations: bool = False

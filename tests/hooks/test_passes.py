@@ -36,18 +36,6 @@ def test_prompt_lookup_is_refused(build, positions):
     assert every_hook(model) == 0
 
 
-@torch.no_grad()
-def test_an_assistant_is_refused_on_either_side(build):
-    model, assistant = build("llama"), build("llama")
-    inputs = batch_of([PROMPTS[0]])
-    options = {"max_new_tokens": 4, "do_sample": False, "assistant_model": assistant}
-    for one in (model, assistant):
-        with Edit(one, delta_for(one)), pytest.raises(PositionError, match="assisted decoding"):
-            model.generate(**inputs, **options)
-    with Edit(model, delta_for(model)):
-        generation(model)
-
-
 @pytest.mark.parametrize("size", [2, 4, 5])
 @torch.no_grad()
 def test_a_prompt_in_chunks_is_refused(build, size):
