@@ -130,17 +130,17 @@ class Edit(ModelHooks):
         """The values of a layer of the running pass, `[1 or R, 1 or T, W]`."""
         return self._here(self.values[:, :, layer]).flatten(2)
 
-    def _here(self, given: Tensor) -> Tensor:
+    def _here(self, tensor: Tensor) -> Tensor:
         """Of `[B, P, ...]` what belongs to the running pass, `[1 or R, 1 or T, ...]`."""
-        rows, own = len(self.mask), len(given)
+        rows, own = len(self.mask), len(tensor)
         if rows % own:
             raise EditError(f"there are values for {own} rows, but the model runs {rows} rows.")
         if own > 1:
-            given = given.repeat_interleave(rows // own, dim=0)
-        if given.shape[1] == 1:
-            return given
-        place = self._place.to(given.device)
-        return given[torch.arange(rows, device=given.device)[:, None] % len(given), place]
+            tensor = tensor.repeat_interleave(rows // own, dim=0)
+        if tensor.shape[1] == 1:
+            return tensor
+        place = self._place.to(tensor.device)
+        return tensor[torch.arange(rows, device=tensor.device)[:, None] % len(tensor), place]
 
     def _add_hooks(self) -> None:
         add = self._handles.append
@@ -239,16 +239,16 @@ class Edit(ModelHooks):
             )
 
 
-def _whole(name: str, given: Tensor, shape: tuple[int, ...], means: str) -> Tensor:
+def _whole(name: str, tensor: Tensor, shape: tuple[int, ...], means: str) -> Tensor:
     """`[B, P, *shape]`, of a tensor that may lack the first or both."""
-    extra = given.ndim - len(shape)
-    if extra not in (0, 1, 2) or tuple(given.shape[extra:]) != shape:
+    extra = tensor.ndim - len(shape)
+    if extra not in (0, 1, 2) or tuple(tensor.shape[extra:]) != shape:
         sizes = ", ".join(map(str, shape))
         raise EditError(
-            f"{name} has shape {list(given.shape)}; this model takes [{sizes}] or [B, {sizes}] or "
+            f"{name} has shape {list(tensor.shape)}; this model takes [{sizes}] or [B, {sizes}] or "
             f"[B, P, {sizes}] ({means})."
         )
-    return given.reshape(*([1, 1], [len(given), 1], given.shape[:2])[extra], *shape)
+    return tensor.reshape(*([1, 1], [len(tensor), 1], tensor.shape[:2])[extra], *shape)
 
 
 def _require_finite(values: Tensor) -> None:

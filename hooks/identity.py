@@ -95,8 +95,8 @@ class ModelIdentity:
 
 def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remedy: str) -> None:
     """Raise OtherModelError if ``what`` was made with another model than the one ``here``."""
-    if found := made_with.difference(here):
-        raise OtherModelError(f"{what} was made with another model ({found}); {remedy}")
+    if difference := made_with.difference(here):
+        raise OtherModelError(f"{what} was made with another model ({difference}); {remedy}")
 
 
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
@@ -122,8 +122,8 @@ def weights_hash(source: str | Path, commit: str | None = None) -> str:
             return ""
         from huggingface_hub import try_to_load_from_cache
 
-        found = (try_to_load_from_cache(str(source), n, revision=commit) for n in (SINGLE, INDEX))
-        folder = next((Path(path).parent for path in found if isinstance(path, str)), folder)
+        paths = (try_to_load_from_cache(str(source), n, revision=commit) for n in (SINGLE, INDEX))
+        folder = next((Path(path).parent for path in paths if isinstance(path, str)), folder)
     try:
         names = {SINGLE}
         if not (folder / SINGLE).is_file():

@@ -181,13 +181,13 @@ class PassTracker:
         Raises:
             PositionError: no input, a mask that does not fit, or tokens of an unknown kind.
         """
-        given = _named_arguments(model, args, kwargs)
-        ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
+        inputs = _named_arguments(model, args, kwargs)
+        ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
         tokens = ids if ids is not None else embeds
         if tokens is None:
             raise PositionError("the forward pass has neither input_ids nor inputs_embeds.")
         batch, n_query = tokens.shape[:2]
-        cache = cache_in(given)
+        cache = cache_in(inputs)
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
         caller = _generating()
         if "_assisted_decoding" in caller:
@@ -207,7 +207,7 @@ class PassTracker:
                     "use a new copy of the cache for each prompt, or positions 'all'."
                 )
         else:
-            self._ids = ids if given.get("use_cache") is False else None
+            self._ids = ids if inputs.get("use_cache") is False else None
             begins = "_prefill" in caller or not self._one_token_more(before)
             if begins:
                 self._n_prompt = n_query
@@ -219,7 +219,7 @@ class PassTracker:
                     "leave use_cache out or open a new block."
                 )
             n_prompt, n_seen = self._n_prompt, 0 if begins else n_query - 1
-        mask = given.get("attention_mask")
+        mask = inputs.get("attention_mask")
         real = real_columns(mask, n_query, n_cached, batch, tokens.device)
         self._n_total = n_cached + n_query
         self._cache = weakref.ref(cache) if cache is not None else lambda: None
@@ -249,10 +249,10 @@ def _generating() -> set[str]:
     return names
 
 
-def cache_in(given: Mapping[str, Any]) -> Any:
+def cache_in(inputs: Mapping[str, Any]) -> Any:
     """The cache among a pass's named arguments, if any; transformers renamed it in 5.24."""
-    cache = given.get("cache")
-    return given.get("past_key_values") if cache is None else cache
+    cache = inputs.get("cache")
+    return inputs.get("past_key_values") if cache is None else cache
 
 
 def _named_arguments(

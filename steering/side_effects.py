@@ -126,16 +126,16 @@ def divergences(
 
 
 def _answers(
-    config: SideEffectsConfig, asked: EvalConfig, vector: SteeringVector, loaded: LoadedModel
+    config: SideEffectsConfig, base: EvalConfig, vector: SteeringVector, loaded: LoadedModel
 ) -> dict[str, pd.DataFrame]:
     """Scores of one task by how it is answered: ``plain``, ``steered``, and each prompting."""
-    assert asked.out is not None
+    assert base.out is not None
     ways: dict[str, dict[str, Any]] = {"plain": {}, "steered": {"steer": config.vector}}
     ways["steered"] |= {"alpha": config.alpha, "allow_mismatch": config.allow_mismatch}
     ways |= {how: {"prompting": how} for how in config.prompting}
     tables = {}
     for name, changes in ways.items():
-        each = replace(asked, out=asked.out.with_name(f"{asked.out.name}-{name}"), **changes)
+        each = replace(base, out=base.out.with_name(f"{base.out.name}-{name}"), **changes)
         seen = None if each.steer else vector
         table = evaluate(each, loaded=loaded, same_stories_as=seen)
         tables[name] = scores(table[~table["hidden"]], "robust")

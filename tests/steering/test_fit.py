@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 
 from sally_anne.cli import main
 from sally_anne.core.errors import ProbingError, SteeringError
-from sally_anne.core.run import Run
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, VectorConfig, fit_vector
 from sally_anne.steering.fit import run as steer
@@ -61,69 +60,55 @@ def test_heads_are_the_best_by_validation_accuracy(made, label: str) -> None:
     assert len(set(scores.values())) > K
 
 
+def reference(kind: str, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The direction of one head, made in another way: of ``x [N, D]`` and labels ``[N]``."""
+    if kind == "logistic":
+        return LogisticRegression(C=0.05, max_iter=200).fit(x, y).coef_[0]
+    if kind.startswith("multinomial"):
+        number = 2 * int(kind[-3]) + int(kind[-1])
+        return LogisticRegression(C=0.05, max_iter=200).fit(x, classes).coef_[number]
+    between = x[y].mean(axis=0) - x[~y].mean(axis=0)
+    if kind == "mass_mean":
+        return between
+    if kind == "pca":
+        spread, axes = np.linalg.eigh(np.cov(x, rowvar=False))
+        first = axes[:, np.argmax(spread)]
+        return first * np.sign(between @ first)
+    # Each class' covariance shrunk after Ledoit and Wolf (2004, lemmata 3.2 to 3.4), averaged.
+    pooled = np.zeros(2 * x.shape[1:])
+    for value in (False, True):
+        own = x[y == value]
+        scale = own.std(axis=0)
+        z = (own - own.mean(axis=0)) / scale
+        cov = z.T @ z / len(z)
+        mu = np.trace(cov) / len(cov)
+        spread = ((cov - mu * np.eye(len(cov))) ** 2).sum()
+        error = sum(((np.outer(row, row) - cov) ** 2).sum() for row in z) / len(z) ** 2
+        shrink = min(error, spread) / spread
+        cov = (1 - shrink) * cov + shrink * mu * np.eye(len(cov))
+        pooled += (y == value).mean() * cov * np.outer(scale, scale)
+    return np.linalg.solve(pooled, between)
+
+
 @pytest.mark.parametrize("label", ["y_p", "y_o"])
-def test_logistic_is_the_probes_unit_weight(made, label: str) -> None:
-    vector = fit_vector(made.folder, K, label=label)
-    probes = Run.open(made.folder).probes
-    train, y = made.rows("train"), made.items[label].to_numpy(bool)
-    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
-        np.testing.assert_allclose(theta, unit(probes[f"{label}.coef"][layer, head]), rtol=1e-12)
-        np.testing.assert_allclose(theta, probes[f"{label}.theta"][layer, head], rtol=1e-12)
-        x = made.x[train, layer, head].astype(np.float64)
-        weight = LogisticRegression(C=0.05, max_iter=200).fit(x, y[train]).coef_[0]
-        np.testing.assert_allclose(theta, unit(weight), rtol=1e-9)
-        # It points towards the true class.
-        assert (x[y[train]] @ theta).mean() > (x[~y[train]] @ theta).mean()
-
-
-@pytest.mark.parametrize("direction", [d for d in DIRECTIONS if d not in CONTROLS])
-def test_sigma_is_the_deviation_of_training_activations(made, direction: str) -> None:
-    vector = fit_vector(made.folder, K, direction=direction)
-    rows = np.flatnonzero(made.rows("train"))
+@pytest.mark.parametrize("kind", [d for d in DIRECTIONS if d not in CONTROLS])
+def test_directions_and_widths_are_of_training_activations(made, kind: str, label: str) -> None:
+    vector = fit_vector(made.folder, K, direction=kind, label=label)
+    assert vector.heads == fit_vector(made.folder, K, label=label).heads
+    train = made.rows("train")
+    items = made.items[train]
+    y, classes = items[label].to_numpy(bool), 2 * items["y_o"].to_numpy(int) + items["y_p"]
     for (layer, head), theta, sigma in zip(
         vector.heads, vector.theta.numpy(), vector.sigma.tolist(), strict=True
     ):
-        assert math.isclose(np.linalg.norm(theta), 1.0, rel_tol=1e-12)
-        along = []
-        for row in rows:
-            along.append(sum(float(made.x[row, layer, head, d]) * theta[d] for d in range(5)))
-        mean = sum(along) / len(along)
-        expected = math.sqrt(sum((a - mean) ** 2 for a in along) / len(along))
-        assert sigma == pytest.approx(expected, rel=1e-9)
-
-
-def test_mass_mean_is_the_difference_of_class_means(made) -> None:
-    vector = fit_vector(made.folder, K, direction="mass_mean", label="y_o")
-    train, y = made.rows("train"), made.items["y_o"].to_numpy(bool)
-    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
-        x = made.x[:, layer, head].astype(np.float64)
-        expected = np.mean(x[train & y], axis=0) - np.mean(x[train & ~y], axis=0)
-        np.testing.assert_allclose(theta, unit(expected), rtol=1e-9)
-
-
-@pytest.mark.parametrize("label", ["y_p", "y_o"])
-def test_pca_is_the_first_component_turned_towards_the_true_class(made, label: str) -> None:
-    vector = fit_vector(made.folder, K, direction="pca", label=label)
-    train, y = made.rows("train"), made.items[label].to_numpy(bool)
-    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
-        x = made.x[:, layer, head].astype(np.float64)
-        spread, axes = np.linalg.eigh(np.cov(x[train], rowvar=False))
-        assert abs(theta @ axes[:, np.argmax(spread)]) == pytest.approx(1.0, abs=1e-9)
-        assert (x[train & y] @ theta).mean() > (x[train & ~y] @ theta).mean()
-
-
-@pytest.mark.parametrize(("name", "point"), [("o0p0", 0), ("o0p1", 1), ("o1p0", 2), ("o1p1", 3)])
-def test_multinomial_is_the_weight_of_its_class(made, name: str, point: int) -> None:
-    vector = fit_vector(made.folder, K, direction=f"multinomial:{name}")
-    assert vector.heads == fit_vector(made.folder, K).heads
-    train, items = made.rows("train"), made.items
-    classes = 2 * items["y_o"].to_numpy(int) + items["y_p"].to_numpy(int)
-    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
         x = made.x[train, layer, head].astype(np.float64)
-        probe = LogisticRegression(C=0.05, max_iter=200).fit(x, classes[train])
-        np.testing.assert_allclose(theta, unit(probe.coef_[point]), rtol=1e-6)
-        along = made.x[train, layer, head] @ theta
-        assert along[classes[train] == point].mean() > along[classes[train] != point].mean()
+        expected = unit(reference(kind, x, y, classes))
+        np.testing.assert_allclose(theta, expected, rtol=1e-6, atol=1e-8)
+        assert math.isclose(np.linalg.norm(theta), 1.0, rel_tol=1e-12)
+        along = [sum(float(value) * t for value, t in zip(row, theta, strict=True)) for row in x]
+        mean = sum(along) / len(along)
+        width = math.sqrt(sum((a - mean) ** 2 for a in along) / len(along))
+        assert sigma == pytest.approx(width, rel=1e-9)
 
 
 def test_random_directions_are_in_the_same_heads(made) -> None:
@@ -156,30 +141,6 @@ def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> 
             assert not set(drawn.heads) & set(vector.heads)
             for head, theta in zip(drawn.heads, drawn.theta, strict=True):
                 assert torch.equal(theta, everyone.theta[everyone.heads.index(head)])
-
-
-def test_lda_is_the_whitened_difference_of_means(made) -> None:
-    """Each class' covariance shrunk after Ledoit and Wolf (2004, lemmata 3.2 to 3.4), averaged."""
-    vector = fit_vector(made.folder, K, direction="lda")
-    train = made.rows("train")
-    y = made.items["y_p"].to_numpy(bool)[train]
-    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
-        x = made.x[train, layer, head].astype(np.float64)
-        pooled, means = 0.0, []
-        for task in (False, True):
-            own = x[y == task]
-            means.append(own.mean(axis=0))
-            scale = own.std(axis=0)
-            z = (own - means[-1]) / scale
-            cov = z.T @ z / len(z)
-            mu = np.trace(cov) / len(cov)
-            spread = ((cov - mu * np.eye(len(cov))) ** 2).sum()
-            error = sum(((np.outer(row, row) - cov) ** 2).sum() for row in z) / len(z) ** 2
-            shrink = min(error, spread) / spread
-            cov = (1 - shrink) * cov + shrink * mu * np.eye(len(cov))
-            pooled = pooled + (y == task).mean() * cov * np.outer(scale, scale)
-        expected = unit(np.linalg.solve(pooled, means[1] - means[0]))
-        np.testing.assert_allclose(theta, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_heads_by_patching(made, copy) -> None:
