@@ -156,11 +156,6 @@ class SteeringVector(Shared):
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
         _finite(torch.as_tensor(self.alpha))
-        first = min(self.heads).layer
-        if self.gate is not None and self.gate.layer > first:
-            raise SteeringError(
-                f"the gate reads layer {self.gate.layer}, but layer {first} is steered"
-            )
 
     @property
     def k(self) -> int:
