@@ -127,7 +127,7 @@ def test_an_altered_file_is_refused(hub: Hub, vector: sa.SteeringVector) -> None
     data = bytearray(hub.files("me/vector")[FILE])
     data[-1] ^= 1
     hub.add("me/vector", {FILE: bytes(data)})
-    with pytest.raises(SteeringError, match="is altered: its checksum does not fit"):
+    with pytest.raises(SteeringError, match="is altered"):
         sa.SteeringVector.load("me/vector")
 
 
