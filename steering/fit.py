@@ -28,7 +28,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.head import Head
-from sally_anne.core.options import spelled
+from sally_anne.core.options import flag_name
 from sally_anne.core.run import HEADS, Run
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SEEN, Split
@@ -287,7 +287,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     for option, value in swept.items():
         own = getattr(config, option)
         if None not in (own, value) and own != value:
-            raise SteeringError(f"--sweep {config.sweep}: {spelled(option)} {value}, not {own}")
+            raise SteeringError(f"--sweep {config.sweep}: {flag_name(option)} {value}, not {own}")
     return replace(
         config,
         run=Path(config.run or sweep["run"]),

@@ -14,7 +14,7 @@ from rich.markup import escape
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal, claims, require_own, save_config
-from sally_anne.core.options import check_options, spelled
+from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import here
 from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import samples
@@ -232,7 +232,7 @@ def check(config: SweepConfig) -> None:
     for name in ("k", "alpha", "rank_by"):
         values = getattr(config, name)
         if values is not None and not any(values):
-            raise SteeringError(f"{spelled(name)} is empty or 0: there is nothing to sweep")
+            raise SteeringError(f"{flag_name(name)} is empty or 0: there is nothing to sweep")
 
 
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[SweepPoint]]:
