@@ -175,10 +175,10 @@ def test_columns_and_verdict_of_a_run(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("options", [{"random_sets": 0}, {"sizes": (4, 0)}, {"seed": -1}])
-def test_wrong_options_in_a_notebook(finished: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"random_sets": 0}, {"sizes": (4, 0)}, {"seed": -1}])
+def test_wrong_options_in_a_notebook(finished: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        sa.patch(finished, **options)
+        sa.patch(finished, **wrong)
 
 
 @pytest.mark.integration
