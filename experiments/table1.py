@@ -137,13 +137,13 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     rows[-1]["chosen"] = asdict(found.chosen)
     randoms = found.random_controls
     columns: dict[str, dict[str, Any]] = {
-        m: by_kind(randoms, lambda point, m=m: getattr(metrics[point.name], m).value)
+        m: by_kind(randoms, [getattr(metrics[point.name], m).value for point in randoms])
         for m in BELIEF
     }
     for task, tables in found.control_tasks.items():
         columns[task] = by_kind(
             randoms,
-            lambda point, table=tables["test"]: task_gain(table, point, part.parser).value,
+            [task_gain(tables["test"], point, part.parser).value for point in randoms],
         )
     for kind in dict.fromkeys(point.direction for point in randoms):
         row = {**_common(part, found), "method": f"control: {kind}", "point": kind}

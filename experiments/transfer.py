@@ -75,7 +75,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         ProbingError: fewer than two parts, or one that cannot be fitted or tested; names it.
         RunFolderError: a folder is not that of a finished run.
-        OtherModelError: a model is not the one that was probed.
+        ModelError: a model is not the one that was probed.
     """
     console = console or Console()
     if len(config.runs) < 2 and not config.by:

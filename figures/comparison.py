@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 from sally_anne.data.mimeqa import CATEGORIES
 from sally_anne.figures import style
 
@@ -191,7 +191,7 @@ def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> p
     rows = pd.DataFrame({**columns, "right": right.astype(float)}).explode("category")
     rows = rows[rows["category"].str.strip() != ""]
     if rows.empty:
-        raise ChoiceError(f"no answer with a key has a {tag}")
+        raise FigureError(f"no answer with a key has a {tag}")
     wide = rows.pivot_table(index="group", columns="category", values="right", aggfunc="mean")
     known = [name for name in CATEGORIES if name in wide.columns]
     return wide[known + sorted(set(wide.columns) - set(known))]
@@ -219,7 +219,7 @@ def category_correlations(
     wide = group_accuracy(table, parser, tag)
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
-        raise ChoiceError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
+        raise FigureError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
     times = draw_groups(len(wide), method="multinomial").astype(int)
     taken = [wide.iloc[np.repeat(np.arange(len(wide)), one)] for one in times]
     whole, *resampled = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.head import SPLITS, Head, extremes, row_of, select
 from sally_anne.core.head import best as best_head
 from sally_anne.core.run import HEADS, Run, read_table, saved_results
@@ -27,11 +27,11 @@ Drawing = tuple[Any, tuple[str | None, ...], pd.DataFrame]
 
 
 def table_name(folder: Path) -> str:
-    """The file of a run folder that says of what kind it is; MissingRunFileError without one."""
+    """The file of a run folder that says of what kind it is; RunFolderError without one."""
     for name in TABLES:
         if (folder / name).exists():
             return name
-    raise MissingRunFileError(f"{folder} holds no table of a finished run: {', '.join(TABLES)}")
+    raise RunFolderError(f"{folder} holds no table of a finished run: {', '.join(TABLES)}")
 
 
 def table_in(folder: Path, name: str) -> pd.DataFrame:
@@ -67,15 +67,15 @@ def draw(config: FiguresConfig) -> list[Path]:
     """Draw and save figures of a finished run; return the paths written.
 
     Raises:
-        ChoiceError: the run has no such figure, label, head or split.
+        FigureError: the run has no such figure, label, head or split.
         RunFolderError: its folder is damaged.
     """
     if (config.layer is None) != (config.head is None):
-        raise ChoiceError("give --layer and --head together, or neither for the best head")
+        raise FigureError("give --layer and --head together, or neither for the best head")
     name = table_name(config.run)
     source: Any = Run.open(config.run) if name == HEADS else config.run
     if name == HEADS and config.label not in (None, *source.labels):
-        raise ChoiceError(f"{config.run} ranks no heads by {config.label}: {source.labels}")
+        raise FigureError(f"{config.run} ranks no heads by {config.label}: {source.labels}")
     kinds = DRAWN.get(name, {})
     paths: list[Path] = []
     with style.look():
@@ -85,7 +85,7 @@ def draw(config: FiguresConfig) -> list[Path]:
                 stem = "_".join(filter(None, (kind, *parts)))
                 paths += style.save(figure, config.out or config.run / "figures", stem, table)
             if config.kind and len(paths) == before:
-                raise ChoiceError(f"{config.run} has no figure of kind {kind}")
+                raise FigureError(f"{config.run} has no figure of kind {kind}")
     return paths
 
 
@@ -189,7 +189,7 @@ def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     parser = config.parser or comparison.first_parser(there)
     if parser not in there or f"tag_{config.tag}" not in answers:
         tags = [str(c).removeprefix("tag_") for c in answers if str(c).startswith("tag_")]
-        raise ChoiceError(f"{folder} has parsers {there} and tags {tags}; choose of these")
+        raise FigureError(f"{folder} has parsers {there} and tags {tags}; choose of these")
     table = comparison.category_correlations(answers, parser, config.tag)
     title = [*title_of(results_in(folder)), f"answers parsed by {parser}"]
     figure = comparison.correlations_figure(table, title, config.tag)
@@ -239,11 +239,11 @@ def table_of(folder: Path) -> pd.DataFrame:
 
 
 def print_table(config: TableConfig) -> None:
-    """Print rows and columns of a run's table; a ChoiceError names a column that is not there."""
+    """Print rows and columns of a run's table; a FigureError names a column that is not there."""
     table = table_of(config.run)
     if missing := [name for name in config.columns if name not in table]:
         there = ", ".join(map(str, table))
-        raise ChoiceError(f"{config.run} has no column {missing[0]!r}; it has {there}")
+        raise FigureError(f"{config.run} has no column {missing[0]!r}; it has {there}")
     table = table[list(config.columns) or list(table)].head(config.rows or len(table))
     form = f".{config.digits}f"
     if config.format == "csv":

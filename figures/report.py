@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.express as px
 
-from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
 from sally_anne.core.run import HEADS, Run
 from sally_anne.figures import heatmap, page, style, sweep
@@ -51,7 +51,7 @@ def _no_samples(run: Run) -> None:
 def report(config: ReportConfig, reopen: Reopen = _no_samples) -> None:
     """Write the pages and print the path of the one to open."""
     if not config.runs:
-        raise ChoiceError("give the folder of a run, as `sally-anne probe` leaves it")
+        raise FigureError("give the folder of a run, as `sally-anne probe` leaves it")
     if len(config.runs) == 1:
         print(write_report(config.runs[0], config.out, reopen))
     else:
@@ -78,7 +78,7 @@ def write_index(
     pages = {folder / NAME: page_of(folder, reopen) for folder in dict.fromkeys(folders)}
     path = out or Path(os.path.commonpath([f.resolve().parent for f in folders])) / NAME
     if path.resolve() in {one.resolve() for one in pages}:
-        raise ChoiceError(f"{path} is the page of one of these runs; give --out FILE")
+        raise FigureError(f"{path} is the page of one of these runs; give --out FILE")
     for where, one in pages.items():
         one.write(where)
     return index_page(pages, path.parent).write(path)
@@ -91,7 +91,7 @@ def page_of(folder: Path, reopen: Reopen = _no_samples) -> page.Page:
         return probing_page(run, reopen(run))
     kind = COMMANDS.get(kind_of(folder) or "") if folder.is_dir() else None
     if kind is None or not (results := results_in(folder)):
-        raise MissingRunFileError(f"{folder} holds no finished run; `sally-anne probe` makes one")
+        raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
     parts = make(folder, results)
     config = results.get("config", {})

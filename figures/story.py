@@ -23,7 +23,7 @@ from matplotlib.patches import Rectangle
 from minigrid.core.constants import COLORS
 from PIL import Image, ImageDraw, ImageFont
 
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Perspective
 from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, FolderVideo, open_stories
@@ -53,7 +53,7 @@ def draw(config: StoryConfig) -> list[Path]:
     """Draw and save the strip, and the film if it is asked for; return the paths written.
 
     Raises:
-        ChoiceError: there is no story of this number; says which there are.
+        FigureError: there is no story of this number; says which there are.
         BenchmarkError: the folder is damaged, or has no questions of this order.
     """
     if config.data is None:
@@ -64,7 +64,7 @@ def draw(config: StoryConfig) -> list[Path]:
         return _draw_maps(stories, config.out)
     if config.index not in stories.indices:
         low, high = min(stories.indices), max(stories.indices)
-        raise ChoiceError(
+        raise FigureError(
             f"--index {config.index}: {stories.source} has {len(stories)} stories, numbers {low} "
             f"to {high}"
         )

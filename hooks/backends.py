@@ -16,7 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import BackendError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, site_module
@@ -51,7 +51,7 @@ class Backend:
     ) -> Tensor:
         """The activations `[B, P, L, H, D]`, on the CPU, as `hooks.capture.Capture` takes them.
 
-        Errors are those of `Capture`, or a BackendError.
+        Errors are those of `Capture`, or a HookError.
         """
         capture = Capture(model, site, positions, layers)
         self._read(capture, dict(inputs))
@@ -67,7 +67,7 @@ class Backend:
     ) -> Tensor:
         """The logits `[B, T, V]` with `delta`, `[L, H, D]` or `[B, L, H, D]`, added.
 
-        Errors are those of `hooks.edit.Edit`, or a BackendError.
+        Errors are those of `hooks.edit.Edit`, or a HookError.
         """
         return self._add(Edit(model, delta, site, positions), dict(inputs))
 
@@ -115,7 +115,7 @@ class SharingBackend(Backend):
         for name, module in model.named_modules():
             for hook in chain(module._forward_hooks.values(), module._forward_pre_hooks.values()):
                 if not (getattr(hook, "__module__", None) or "").startswith(_OWN):
-                    raise BackendError(
+                    raise HookError(
                         f"{name or type(model).__name__} has a forward hook, which backend "
                         f"{self.name!r} would not run. Close every open Capture and Edit first, or "
                         f"use backend {NATIVE!r}."
@@ -209,7 +209,7 @@ class NnsightBackend(SharingBackend):
         config: Any = model.config
         name, commit = config.name_or_path, getattr(config, "_commit_hash", None)
         if name.count("/") != 1 or name[0] in "./~":
-            raise BackendError(
+            raise HookError(
                 f"remote tracing needs a checkpoint of the hub; this {type(model).__name__} comes "
                 f"from {name or 'nowhere'!r}."
             )
@@ -231,12 +231,12 @@ def backend(name: str = NATIVE, **options: Any) -> Backend:
     """The backend of that name, one of BACKENDS; `nnsight` has the option `remote`.
 
     Raises:
-        BackendError: an unknown name or option, or a package that is not installed.
+        HookError: an unknown name or option, or a package that is not installed.
     """
     if name not in BACKENDS:
-        raise BackendError(f"unknown backend {name!r}: choose one of {', '.join(BACKENDS)}.")
+        raise HookError(f"unknown backend {name!r}: choose one of {', '.join(BACKENDS)}.")
     if name != NATIVE and find_spec(name) is None:
-        raise BackendError(
+        raise HookError(
             f"backend {name!r} needs the package {name!r}, a dependency that is missing here: "
             f"pip install {name.replace('_', '-')}, or use backend {NATIVE!r}."
         )
@@ -246,4 +246,4 @@ def backend(name: str = NATIVE, **options: Any) -> Backend:
     try:
         return made(**options)
     except TypeError as error:
-        raise BackendError(f"backend {name!r} does not take these options: {error}") from error
+        raise HookError(f"backend {name!r} does not take these options: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError
+from sally_anne.core.errors import HookError, NonFiniteError
 from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks
 from sally_anne.hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, Pass, fresh_index
@@ -45,13 +45,13 @@ class Capture(ModelHooks):
         valid: `[B, P]` bool of the last `take`, False where a row was filled with zeros.
 
     Raises:
-        GeometryError: the heads are not found, a layer is out of range, or H does not divide the
+        HookError: the heads are not found, a layer is out of range, or H does not divide the
             hidden size at a site cut in slices.
-        CaptureError: unknown site.
+        HookError: unknown site.
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
-    error = CaptureError
+    error = HookError
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Capture(ModelHooks):
         there = range(self.geometry.n_layers)
         self.layers = tuple(there if layers is None else layers)
         if not self.layers or len(set(self.layers) & set(there)) < len(self.layers):
-            raise GeometryError(
+            raise HookError(
                 f"layers {list(self.layers)}: name each layer once, from 0 to {there[-1]}."
             )
         slice_width(self.geometry, site)
@@ -85,15 +85,15 @@ class Capture(ModelHooks):
             positions follow in the order they were made.
 
         Raises:
-            CaptureError: there is nothing to take, or there are not as many items as rows.
+            HookError: there is nothing to take, or there are not as many items as rows.
             NonFiniteError: an activation is NaN or infinite; names the item and the layer.
         """
         done, ran, aborted = self._done, self._n_passes, self._pass is not None
         self._reset()
         if aborted:
-            raise CaptureError("nothing captured: the last forward pass ended with an error.")
+            raise HookError("nothing captured: the last forward pass ended with an error.")
         if not done:
-            raise CaptureError(
+            raise HookError(
                 f"nothing captured: {ran} forward passes ran since the capture was opened or last "
                 f"taken, none with a position {self.positions!r}."
             )
@@ -102,7 +102,7 @@ class Capture(ModelHooks):
             activations, valid = _close_gaps(activations, valid)
         rows = activations.shape[0]
         if items is not None and len(items) != rows:
-            raise CaptureError(
+            raise HookError(
                 f"{len(items)} items, but the model ran {rows} rows (beams and "
                 "num_return_sequences multiply rows)."
             )
@@ -131,7 +131,7 @@ class Capture(ModelHooks):
 
     def _begin(self, at: Pass, cache: Any) -> None:
         if at.new_sequence and self._n_passes:
-            raise CaptureError(
+            raise HookError(
                 "a new batch began before the last one was taken: call take() after each batch. "
                 "(Beam search without a cache looks like this, too.)"
             )
@@ -158,7 +158,7 @@ class Capture(ModelHooks):
 
         def guarded(beam_idx: Tensor) -> None:
             if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
-                raise CaptureError(
+                raise HookError(
                     "beam search reordered the rows while generated positions are captured; they "
                     "would mix beams. Use num_beams=1, or positions 'last_prompt'."
                 )

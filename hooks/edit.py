@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import EditError
+from sally_anne.core.errors import HookError
 from sally_anne.core.head import Head
 from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks, attach
@@ -76,14 +76,14 @@ class Edit(ModelHooks):
         target: of `steer_to`, `[L, H]` or with rows and positions as heads.
 
     Raises:
-        EditError: a shape does not fit the model, a value is not finite, a direction is zero, an
+        HookError: a shape does not fit the model, a value is not finite, a direction is zero, an
             unknown site or way, or a gate behind the edit; during a forward, rows that do not fit
             `B`, more positions than `P`, a layer that did not run, or a result that is not finite.
-        GeometryError: the heads are not found.
+        HookError: the heads are not found.
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
-    error = EditError
+    error = HookError
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Edit(ModelHooks):
     ) -> None:
         super().__init__(model, site, positions, rows_may_move=True)
         if how not in get_args(How):
-            raise EditError(f"unknown way {how!r}: choose one of {', '.join(get_args(How))}.")
+            raise HookError(f"unknown way {how!r}: choose one of {', '.join(get_args(How))}.")
         if (target is not None) != (how == "steer_to"):
-            raise EditError(f"a target is what steer_to needs, and no other way; this is {how!r}.")
+            raise HookError(f"a target is what steer_to needs, and no other way; this is {how!r}.")
         self.gate, self.how = gate, how
         shape = self.geometry.n_layers, self.geometry.n_heads, slice_width(self.geometry, site)
         self.values = _whole("values", values, shape, f"layers, heads, width at {site}")
@@ -119,7 +119,7 @@ class Edit(ModelHooks):
         if how in ("steer_to", "project_out"):
             size = self.values.float().norm(dim=-1)
             if bool((size.eq(0) & self.heads).any()):
-                raise EditError(f"{how}: the direction of a chosen head is zero.")
+                raise HookError(f"{how}: the direction of a chosen head is zero.")
             self.values = self.values.float() / size.clamp(min=1e-30)[..., None]
         self._places = max(t.shape[1] for t in (self.values, self.heads, self.target))
         self.layers = tuple(self.heads.any(-1).flatten(0, 1).any(0).nonzero()[:, 0].tolist())
@@ -134,7 +134,7 @@ class Edit(ModelHooks):
         """Of `[B, P, ...]` what belongs to the running pass, `[1 or R, 1 or T, ...]`."""
         rows, own = len(self.mask), len(tensor)
         if rows % own:
-            raise EditError(f"there are values for {own} rows, but the model runs {rows} rows.")
+            raise HookError(f"there are values for {own} rows, but the model runs {rows} rows.")
         if own > 1:
             tensor = tensor.repeat_interleave(rows // own, dim=0)
         if tensor.shape[1] == 1:
@@ -172,7 +172,7 @@ class Edit(ModelHooks):
         count = self.mask.cumsum(1) + before
         self._passed = count[:, -1:]
         if self.mask.device.type != "meta" and int(self._passed.max()) > self._places:
-            raise EditError(
+            raise HookError(
                 f"values are for {self._places} positions {self.positions!r}; this pass reaches "
                 f"the {int(self._passed.max())}th."
             )
@@ -184,7 +184,7 @@ class Edit(ModelHooks):
         heads = torch.stack([self._broken[layer].to(first) for layer in self.layers])
         if not heads.is_meta and bool(heads.any()):
             row, head = heads.nonzero()[0].tolist()
-            raise EditError(
+            raise HookError(
                 f"{Head(self.layers[row], head)} is not finite any more once it is edited: "
                 "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
             )
@@ -201,7 +201,7 @@ class Edit(ModelHooks):
         mask = self.mask.to(device)
         if self.gate is not None:
             if self._open_gate is None:
-                raise EditError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
+                raise HookError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
             mask = mask & self._open_gate.to(device)
         z = activation.unflatten(-1, (n_heads, -1))
         v = self.vectors(layer).to(device).unflatten(-1, (n_heads, -1))
@@ -224,17 +224,17 @@ class Edit(ModelHooks):
         if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads) or (
             shape != (geometry.head_dim,)
         ):
-            raise EditError(
+            raise HookError(
                 f"the gate reads {Head(gate.layer, gate.head)} by a weight {list(shape)}; the "
                 f"model has {geometry.n_layers} layers of {geometry.n_heads} heads of width "
                 f"{geometry.head_dim}."
             )
         if not bool(gate.weight.isfinite().all()) or not math.isfinite(gate.bias):
-            raise EditError("the gate's weight or bias is not finite.")
+            raise HookError("the gate's weight or bias is not finite.")
         if not 0 <= gate.threshold <= 1:
-            raise EditError(f"the gate's threshold is {gate.threshold}, not a probability.")
+            raise HookError(f"the gate's threshold is {gate.threshold}, not a probability.")
         if self.layers and gate.layer > self.layers[0]:
-            raise EditError(
+            raise HookError(
                 f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before."
             )
 
@@ -244,7 +244,7 @@ def _whole(name: str, tensor: Tensor, shape: tuple[int, ...], means: str) -> Ten
     extra = tensor.ndim - len(shape)
     if extra not in (0, 1, 2) or tuple(tensor.shape[extra:]) != shape:
         sizes = ", ".join(map(str, shape))
-        raise EditError(
+        raise HookError(
             f"{name} has shape {list(tensor.shape)}; this model takes [{sizes}] or [B, {sizes}] or "
             f"[B, P, {sizes}] ({means})."
         )
@@ -256,7 +256,7 @@ def _require_finite(values: Tensor) -> None:
     if not bool(torch.isfinite(values).all()):
         *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
         kind = str(values.dtype).removeprefix("torch.")
-        raise EditError(
+        raise HookError(
             f"values are not finite at {Head(layer, head)} in {kind} (at most "
             f"{torch.finfo(values.dtype).max:.4g}). Lower alpha, or load the model in a wider "
             "dtype."

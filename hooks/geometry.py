@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sally_anne.core.errors import GeometryError
+from sally_anne.core.errors import HookError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ def find_geometry(model: nn.Module) -> Geometry:
     audio tower is never matched.
 
     Raises:
-        GeometryError: no text config, no list of layers that fits it, a layer without exactly one
+        HookError: no text config, no list of layers that fits it, a layer without exactly one
             `o_proj`, or an `o_proj` whose widths disagree with the config.
     """
     config = _text_config(model)
@@ -60,7 +60,7 @@ def find_geometry(model: nn.Module) -> Geometry:
     expected = (n_heads * head_dim, hidden_size)
     for name in o_proj_names:
         if (widths := _widths(model, name)) != expected:
-            raise GeometryError(
+            raise HookError(
                 f"{name} maps {widths[0]} -> {widths[1]} features; the text config "
                 f"({type(config).__name__}: {n_heads} heads of width {head_dim}, hidden size "
                 f"{hidden_size}) calls for {expected[0]} -> {expected[1]}."
@@ -74,7 +74,7 @@ def slice_width(geometry: Geometry, site: str) -> int:
     if site == HEAD_OUT:
         return geometry.head_dim
     if geometry.hidden_size % geometry.n_heads:
-        raise GeometryError(
+        raise HookError(
             f"site {site!r} cuts the hidden size {geometry.hidden_size} in {geometry.n_heads} "
             f"equal slices, which it does not divide into. Use site {HEAD_OUT!r}."
         )
@@ -92,28 +92,28 @@ def o_projs(model: nn.Module) -> list[nn.Module]:
 
 
 def final_norm(model: nn.Module) -> nn.Module:
-    """The norm before the unembedding: ``norm`` next to the list of layers, or GeometryError."""
+    """The norm before the unembedding: ``norm`` next to the list of layers, or HookError."""
     parent = find_geometry(model).layer_names[0].rpartition(".")[0].rpartition(".")[0]
     norm = getattr(model.get_submodule(parent), "norm", None)
     if norm is None:
-        raise GeometryError(f"{type(model).__name__} has no module `norm` below `{parent}`.")
+        raise HookError(f"{type(model).__name__} has no module `norm` below `{parent}`.")
     return norm
 
 
 def _text_config(model: nn.Module) -> Any:
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "get_text_config"):
-        raise GeometryError(f"{type(model).__name__} has no `config` of a Hugging Face decoder.")
+        raise HookError(f"{type(model).__name__} has no `config` of a Hugging Face decoder.")
     try:
         return config.get_text_config(decoder=True)
     except ValueError as error:
-        raise GeometryError(f"{type(config).__name__}: which text config? {error}") from error
+        raise HookError(f"{type(config).__name__}: which text config? {error}") from error
 
 
 def _required(config: Any, field: str) -> int:
     value = getattr(config, field, None)
     if not isinstance(value, int):
-        raise GeometryError(f"`{field}` of the text config {type(config).__name__} is {value!r}.")
+        raise HookError(f"`{field}` of the text config {type(config).__name__} is {value!r}.")
     return value
 
 
@@ -135,7 +135,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     ]
     if len(fitting) != 1:
         there = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
-        raise GeometryError(
+        raise HookError(
             f"{type(model).__name__}: looked in its {type(root).__name__} for one list of "
             f"{n_layers} layers (num_hidden_layers) whose attention has an `o_proj`; "
             f"fitting: {', '.join(fitting) or 'none'}; lists found: {there}."
@@ -152,7 +152,7 @@ def _find_o_proj(model: nn.Module, layer_name: str) -> str:
     names = _o_proj_children(layer)
     if len(names) != 1:
         children = ", ".join(name for name, _ in layer.named_children())
-        raise GeometryError(
+        raise HookError(
             f"{layer_name}: looked for one `o_proj`, found {names or 'none'} "
             f"(its children: {children})."
         )
@@ -163,5 +163,5 @@ def _widths(model: nn.Module, name: str) -> tuple[int, int]:
     # Features, not the weight's shape: a quantised weight is packed and shaped otherwise.
     module: Any = model.get_submodule(name)
     if not (hasattr(module, "in_features") and hasattr(module, "out_features")):
-        raise GeometryError(f"{name} is a {type(module).__name__}; looked for a linear layer.")
+        raise HookError(f"{name} is a {type(module).__name__}; looked for a linear layer.")
     return module.in_features, module.out_features

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sally_anne.core.errors import OtherModelError
+from sally_anne.core.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,13 +94,13 @@ class ModelIdentity:
 
 
 def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remedy: str) -> None:
-    """Raise OtherModelError if ``what`` was made with another model than the one ``here``."""
+    """Raise ModelError if ``what`` was made with another model than the one ``here``."""
     if difference := made_with.difference(here):
-        raise OtherModelError(f"{what} was made with another model ({difference}); {remedy}")
+        raise ModelError(f"{what} was made with another model ({difference}); {remedy}")
 
 
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
-    """Raise OtherModelError if a vector was fitted on another model than the one ``here``.
+    """Raise ModelError if a vector was fitted on another model than the one ``here``.
 
     Returns:
         The difference, if the vector was opened with ``allow_mismatch``; else empty.

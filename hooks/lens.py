@@ -33,7 +33,7 @@ from transformer_lens.model_bridge.supported_architectures.qwen2_5_vl import (
 )
 from transformer_lens.utilities.architectures import MULTIMODAL_ARCHITECTURES
 
-from sally_anne.core.errors import BackendError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.backends import SharingBackend
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
@@ -118,7 +118,7 @@ class TransformerLensBackend(SharingBackend):
         try:
             bridge = build_bridge_from_module(model, architecture, hf_config=model.config)
         except ValueError as error:
-            raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error
+            raise HookError(f"TransformerLens cannot take a {architecture}: {error}") from error
         for module in bridge.modules():
             # Its subclasses compute attention themselves; it hands all on to transformers.
             if isinstance(module, AttentionBridge) and type(module) is not AttentionBridge:

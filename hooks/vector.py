@@ -227,7 +227,7 @@ class SteeringVector(Shared):
             gate: steer only where this probe says so, on the same pass; its own by default.
 
         Raises:
-            SteeringError, EditError: vector or gate do not fit, or alpha is not finite.
+            SteeringError, HookError: vector or gate do not fit, or alpha is not finite.
         """
         module = _module(model)
         self.check(module)
@@ -273,7 +273,7 @@ class SteeringVector(Shared):
             allow_mismatch: take a vector that was fitted on another model, and note that.
 
         Raises:
-            OtherModelError: it was fitted on other weights or in another dtype; both are named.
+            ModelError: it was fitted on other weights or in another dtype; both are named.
             HubError: there is no such folder, and no such repository can be read.
             SteeringError: the file is missing, damaged or of another kind, or does not fit.
         """

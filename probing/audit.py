@@ -17,7 +17,7 @@ from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, stage
-from sally_anne.core.errors import GeometryError, NonFiniteError, OutOfMemoryError, ProbingError
+from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.head import Head
@@ -47,7 +47,7 @@ EMPTY: dict[str, Any] = dict.fromkeys(NUMBERS, np.nan) | {
     "samples": 0, "clusters": 0, "reaches": False, "why": ""
 }  # fmt: skip
 # What may happen to one row while the others can be measured.
-LEFT_OUT = (GeometryError, NonFiniteError, OutOfMemoryError, ProbingError)
+LEFT_OUT = (HookError, NonFiniteError, OutOfMemoryError, ProbingError)
 NO_MEMORY = "this row needs more than the run", "all other rows are asked"
 
 
@@ -66,7 +66,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
         ProbingError: too few stories, or the samples are not those of the run.
-        OtherModelError: the model is not the one that was probed.
+        ModelError: the model is not the one that was probed.
     """
     console = console or Console()
     if config.stories < sum(PARTS.values()):

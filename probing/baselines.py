@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.core.errors import HookError, ProbingError
 from sally_anne.core.head import Head
 from sally_anne.data.pairs import VERDICT, ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
@@ -287,10 +287,10 @@ def direct_rows(
         The rows, and the directions ``[L, H, D]``.
 
     Raises:
-        GeometryError: as :func:`probing.interchange.logit_directions`, or another site.
+        HookError: as :func:`probing.interchange.logit_directions`, or another site.
     """
     if run.x.site != HEAD_OUT:
-        raise GeometryError(f"direct-logit directions are of head_out, not {run.x.site}")
+        raise HookError(f"direct-logit directions are of head_out, not {run.x.site}")
     directions = logit_directions(loaded.model, words).float().numpy()
     score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
     validation, test = run.at("validation"), run.at("test")

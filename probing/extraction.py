@@ -227,11 +227,11 @@ def extract(
 
     Raises:
         RecordError: too few groups for three splits, or a picture or film cannot be read.
-        StoreMismatchError: the folder holds the store of another run.
+        StoreError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
         OutOfMemoryError: a batch does not fit.
         ProbingError: there are no samples, or a worker was killed.
-        BackendError: the backend is not installed, or does not know the model.
+        HookError: the backend is not installed, or does not know the model.
     """
     if not samples:
         raise ProbingError("there are no samples")

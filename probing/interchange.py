@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.core.errors import HookError, ProbingError
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
@@ -102,11 +102,11 @@ class Prompt:
         unembedding.
 
         Raises:
-            GeometryError: the site is not ``head_out``, the last norm is not found or scales
+            HookError: the site is not ``head_out``, the last norm is not found or scales
                 otherwise than an RMSNorm does, or there are norms between W_o and the stream.
         """
         if self.site != HEAD_OUT:
-            raise GeometryError(f"direct logit attribution is of head_out, not {self.site}")
+            raise HookError(f"direct logit attribution is of head_out, not {self.site}")
         model, geometry = self.loaded.model, find_geometry(self.loaded.model)
         norm, last = final_norm(model), geometry.n_layers - 1
         with torch.no_grad(), Capture(model, RESID, ALL, layers=[last]) as capture:
@@ -119,7 +119,7 @@ class Prompt:
             if hasattr(layer, "post_feedforward_layernorm") or not torch.allclose(
                 scale * scaled, normed, rtol=2e-2, atol=2e-2 * float(normed.abs().max())
             ):
-                raise GeometryError(
+                raise HookError(
                     f"{type(model).__name__}: direct logit attribution is defined where heads are "
                     "added to the residual stream as they are and the last norm is an RMSNorm"
                 )
@@ -134,11 +134,11 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
     unembedding.
 
     Raises:
-        GeometryError: the last norm is not found, or is no RMSNorm.
+        HookError: the last norm is not found, or is no RMSNorm.
     """
     geometry, norm = find_geometry(model), final_norm(model)
     if getattr(norm, "bias", None) is not None:
-        raise GeometryError(f"{type(norm).__name__}: the last norm must be an RMSNorm")
+        raise HookError(f"{type(norm).__name__}: the last norm must be an RMSNorm")
     out = model.get_output_embeddings().weight
     with torch.no_grad():
         weight = norm(torch.ones_like(out[0])).float()
@@ -156,7 +156,7 @@ def read_pair(
 
     Raises:
         ProbingError: both answers begin with the same token.
-        ModelError, ContextError, ClipError: a prompt cannot be made.
+        ModelError, ContextError, MediaError: a prompt cannot be made.
     """
     layout = reply_prompt if reply else open_prompt
     samples = pair.samples
@@ -248,7 +248,7 @@ def effects_of(
         effect, carried = carried[: len(each)].reshape(shape), carried[len(each) :]
     if exact and mean is not None:
         ablate = (logit_diff - (a.replaced(mean, each) - b.replaced(mean, each))).reshape(shape)
-    with suppress(GeometryError):
+    with suppress(HookError):
         dla = (a.dla() - b.dla()).double().numpy()
     slope = (a.gradient() + b.gradient()) / 2
     attribution = (slope * (a.heads - b.heads).float()).sum(-1).double().numpy()

@@ -362,7 +362,7 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
         ProbingError: the samples have no pairs; or as :func:`scan`.
-        OtherModelError: the model is not the one that was probed.
+        ModelError: the model is not the one that was probed.
     """
     console = console or Console()
     check_options(config)

@@ -52,7 +52,7 @@ class Reopened:
         """The model that was probed.
 
         Raises:
-            OtherModelError: its name means another one now.
+            ModelError: its name means another one now.
             ModelError: it cannot be loaded.
         """
         shows = any(sample.shows for sample in self.data.samples)

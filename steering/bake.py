@@ -55,7 +55,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         alpha: strength; the vector's own if None.
 
     Raises:
-        OtherModelError: the vector was fitted on another model.
+        ModelError: the vector was fitted on another model.
         SteeringError: it does not fit or cannot be baked, or ``out`` is not empty or not writable.
     """
     check_free(out)
@@ -213,8 +213,8 @@ def _attention(model: nn.Module, o_proj_name: str) -> Any:
 def _linear(attention: nn.Module, part: str) -> Any:
     linear = getattr(attention, part, None)
     # A quantised layer is a subclass; an offloaded one is on meta.
-    plain = type(linear) is nn.Linear and linear.weight.is_floating_point()
-    if not plain or linear.weight.is_meta:
+    weight = linear.weight if type(linear) is nn.Linear else None
+    if weight is None or not weight.is_floating_point() or weight.is_meta:
         raise SteeringError(
             f"{part} of {type(attention).__name__} is quantised, offloaded or no linear layer"
         )

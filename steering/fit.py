@@ -138,8 +138,8 @@ def fit_vector(
         heads = _others(ranked, coef, norm_matched_to.heads, rng)
     else:
         norm_matched_to = None
-    if name := _CLASS.fullmatch(kind):
-        number = 2 * int(name[1]) + int(name[2])
+    if match := _CLASS.fullmatch(kind):
+        number = 2 * int(match[1]) + int(match[2])
         at = np.flatnonzero(run.probes.get("op.classes", np.empty(0)) == number)
         if not len(at):
             raise SteeringError(f"{kind}: training has no sample of that class")
@@ -324,7 +324,7 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
         SteeringError: the run's samples have no questions of that condition.
         ProbingError: the samples are not those that the run read, no head is early enough, or none
             has a probe with weights.
-        OtherModelError: the model is not the one that was probed.
+        ModelError: the model is not the one that was probed.
     """
     opened = reopen(folder)
     probing, pair_set = opened.probing, opened.pair_sets.get("question")

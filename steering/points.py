@@ -383,7 +383,7 @@ def control_rank(
     }
     gains = {point: each.value - both[BASELINE].value for point, each in both.items()}
     as_good = [p.direction for p in randoms if gains[p] >= gains[chosen] - ROUNDING]
-    kinds, rank = by_kind(randoms, gains.__getitem__), 1 + len(as_good)
+    kinds, rank = by_kind(randoms, [gains[point] for point in randoms]), 1 + len(as_good)
     p = max((1 + as_good.count(kind)) / (1 + found["n"]) for kind, found in kinds.items())
     return {
         "gain": gains[chosen],
@@ -395,18 +395,17 @@ def control_rank(
         "beats_controls": p <= LEVEL and rank == 1 and gains[chosen] > ROUNDING,
         "stories": int(table["story"].nunique()),
         "worse": by_kind(
-            randoms, lambda point: made_worse(*paired_scores(table, point, parser), 1).value
+            randoms,
+            [made_worse(*paired_scores(table, point, parser), 1).value for point in randoms],
         ),
     }
 
 
-def by_kind(
-    randoms: Sequence[SweepPoint], value: Callable[[SweepPoint], float]
-) -> dict[str, dict[str, Any]]:
+def by_kind(randoms: Sequence[SweepPoint], numbers: Sequence[float]) -> dict[str, dict[str, Any]]:
     """Mean (``value``), ``low``est, ``high``est and number ``n`` of each kind of random control."""
     values: dict[str, list[float]] = {}
-    for point in randoms:
-        values.setdefault(point.direction, []).append(value(point))
+    for point, number in zip(randoms, numbers, strict=True):
+        values.setdefault(point.direction, []).append(number)
     return {
         kind: {"value": float(np.mean(own)), "low": min(own), "high": max(own), "n": len(own)}
         for kind, own in values.items()

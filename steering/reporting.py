@@ -272,7 +272,10 @@ def _print_points(
     notes = ["95 % intervals over maps"] if beliefs and over(answers) == "map" else []
     if split == "test" and sweep.random_controls:
         ranges = [
-            by_kind(sweep.random_controls, lambda point, m=m: numbers["value"][point.name, m])
+            by_kind(
+                sweep.random_controls,
+                [numbers["value"][point.name, m] for point in sweep.random_controls],
+            )
             for m in measures
         ]
         rows += [

@@ -21,6 +21,7 @@ from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.protocols import Prompting
 from sally_anne.harness.report import print_table
 from sally_anne.harness.score import accuracy, paired_accuracy, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task, short_name
@@ -43,7 +44,8 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     """
     evaluations = {task: evaluation(config, task) for task in config.tasks}
     for task, each in evaluations.items():
-        for how in ("direct", *config.prompting):
+        ways: tuple[Prompting, ...] = ("direct", *config.prompting)
+        for how in ways:
             check(replace(each, prompting=how))
         if not any(item.options and not item.hidden for item in load_items(each).items):
             raise SteeringError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from sally_anne.core.console import plain_errors
-from sally_anne.core.errors import EditError, OptionError
+from sally_anne.core.errors import HookError, OptionError
 from sally_anne.core.options import Natural, Positive, Seed, check_options, flag_name, read_options
 
 
@@ -86,7 +86,7 @@ def test_numbers_in_range_pass() -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (EditError("this and that"), "error: this and that"),
+        (HookError("this and that"), "error: this and that"),
         (
             PermissionError(errno.EACCES, "Not allowed", "a/b"),
             "error: a/b: Not allowed",

@@ -10,12 +10,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from sally_anne.core.errors import (
-    ChoiceError,
-    MissingRunFileError,
-    RunFolderError,
-    StoreDamagedError,
-)
+from sally_anne.core.errors import FigureError, RunFolderError, StoreDamagedError
 from sally_anne.core.head import select
 from sally_anne.core.run import Run
 
@@ -68,14 +63,14 @@ def test_a_word_missing_from_the_config_comes_from_the_store_or_is_said(make_run
 def test_a_missing_file_is_named_with_the_command_that_makes_it(run, name, use) -> None:
     path = run.folder / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(MissingRunFileError) as caught:
+    with pytest.raises(RunFolderError) as caught:
         use(run.folder)
     assert str(path) in str(caught.value)
     assert "sally-anne probe" in str(caught.value)
 
 
 def test_a_missing_folder_is_named(tmp_path) -> None:
-    with pytest.raises(MissingRunFileError, match="no run folder at .*nowhere.*sally-anne probe"):
+    with pytest.raises(RunFolderError, match="no run folder at .*nowhere.*sally-anne probe"):
         Run.open(tmp_path / "nowhere")
 
 
@@ -146,5 +141,5 @@ def test_select_keeps_the_splits_shown(run) -> None:
 
 def test_an_empty_split_is_refused(run) -> None:
     only_train = run.items[run.items["split"] == "train"]
-    with pytest.raises(ChoiceError, match="no sample in split test"):
+    with pytest.raises(FigureError, match="no sample in split test"):
         select(only_train, "test")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image
 
-from sally_anne.core.errors import ClipError
+from sally_anne.core.errors import MediaError
 from sally_anne.data.gridtom.release import FolderVideo
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import (
@@ -106,7 +106,7 @@ def test_a_window_is_clamped_to_the_film(plain: Path) -> None:
 
 @pytest.mark.parametrize("start", [6.0, 100.0])
 def test_a_window_beyond_the_film_is_refused(plain: Path, start: float) -> None:
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         cut(plain, Sampling(count=2), start, start + 1)
 
 
@@ -114,11 +114,11 @@ def test_the_focused_window(plain: Path) -> None:
     media = Media(path=plain, start=0.0, focus=2.0, end=4.0)
     assert seen(read_clip(media, "focused", Sampling(count=3)).frames) == [20, 30, 40]
     assert window_of(media, "full") == (0.0, 4.0)
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         read_clip(Media(path=plain), "focused", Sampling(count=3))
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         window_of(Media(path=plain, start=2, end=1), "full")
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         window_of(Media(path=plain, end=float("nan")), "full")
 
 
@@ -132,9 +132,9 @@ def test_frame_numbers_restrict_the_choice(plain: Path) -> None:
     assert seen(cut(plain, Sampling(count=3), frames=few).frames) == [3, 11, 50]
     assert seen(cut(plain, Sampling(count=1), frames=few).frames) == [11]
     assert seen(cut(plain, Sampling(rate=10, most=2), frames=few).frames) == [3, 50]
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         cut(plain, Sampling(count=2), frames=(3, 60))
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         cut(plain, Sampling(count=2), 1.5, 2.5, frames=few)
 
 
@@ -217,7 +217,7 @@ def test_files_that_are_no_films(tmp_path: Path) -> None:
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "folder.mp4").mkdir()
     for name in ("text.mp4", "empty.mp4", "folder.mp4", "none.mp4"):
-        with pytest.raises(ClipError):
+        with pytest.raises(MediaError):
             cut(tmp_path / name, Sampling(count=2))
 
 
@@ -238,7 +238,7 @@ def test_a_truncated_film(tmp_path: Path, name: str) -> None:
         container.mux(stream.encode())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         cut(path, Sampling(count=8))
     if name == "end.mp4":  # its index is lost
         return
@@ -260,7 +260,7 @@ def test_damage_in_the_middle_never_ends_in_a_bare_error(plain: Path, tmp_path: 
             clip = cut(path, Sampling(count=5))
             outcomes.add("read")
             assert 1 <= len(clip.frames) <= 5 and len(clip.times) == len(clip.frames)
-        except ClipError as error:
+        except MediaError as error:
             outcomes.add("refused")
             assert path.name in str(error)
     assert "refused" in outcomes
@@ -285,7 +285,7 @@ def test_a_folder_of_pictures(pictures: Path) -> None:
     assert seen(clip.frames) == [4, 10, 16]
     assert clip.times == (4.0, 10.0, 16.0)
     assert seen(cut(pictures, Sampling(count=9), kind="frames", frames=(4, 8)).frames) == [4, 8]
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         cut(pictures, Sampling(count=9), kind="frames", frames=(3,))
 
 
@@ -364,9 +364,9 @@ def test_a_picture_is_read_by_no_other_program(
     Image.new("RGB", (20, 10)).save(tmp_path / "0.eps")
     (tmp_path / "0.eps").rename(tmp_path / f"0{suffix}")
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: pytest.fail("started gs"))
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 from sally_anne.figures import style
 from sally_anne.figures.comparison import (
     category_correlations,
@@ -122,5 +122,5 @@ def test_drawn_from_a_run_with_a_tag(tmp_path: Path) -> None:
     (numbers,) = [p for p in draw(FiguresConfig(tmp_path)) if p.suffix == ".parquet"]
     pd.testing.assert_frame_equal(pd.read_parquet(numbers), category_correlations(sheet(), "judge"))
     for wrong in ({"tag": "cue"}, {"parser": "robust"}):
-        with pytest.raises(ChoiceError):
+        with pytest.raises(FigureError):
             draw(FiguresConfig(tmp_path, **wrong))

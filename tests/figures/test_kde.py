@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 from sally_anne.core.store import ActivationStore
 from sally_anne.figures import kde
 from sally_anne.figures.config import FiguresConfig
@@ -160,7 +160,7 @@ def test_head_label_and_directions_can_be_chosen(run, saved) -> None:
         np.abs(table[["x", "y"]]), np.abs((z[test] - center) @ parts.T), atol=1e-6
     )
     for wrong in ({"layer": 1}, {"layer": 9, "head": 0}, {"label": "other"}):
-        with pytest.raises(ChoiceError):
+        with pytest.raises(FigureError):
             draw(FiguresConfig(run.folder, kind=("kde",), **wrong))
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.data.gridtom.samples import sample_set
@@ -278,5 +278,5 @@ def test_an_index_compares_runs_and_links_their_pages(make_run, tmp_path: Path) 
     figures = plots_in(text)
     first, second, difference = (values(traces[0]["z"]) for traces, _ in figures[-3:])
     np.testing.assert_allclose(second - first, difference)
-    with pytest.raises(ChoiceError):
+    with pytest.raises(FigureError):
         write_index(folders, out=folders[0] / "report.html")

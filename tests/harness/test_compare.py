@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.console import Console
-from sally_anne.core.errors import HarnessError, MissingRunFileError, RunFolderError
+from sally_anne.core.errors import HarnessError, RunFolderError
 from sally_anne.core.files import read_object, write_json
 from sally_anne.harness.compare import Finished, Shared, compare, compare_runs, differences
 from sally_anne.harness.config import CompareConfig
@@ -201,7 +201,7 @@ def test_runs_of_other_questions_are_refused(tmp_path: Path, there: Any, problem
 
 def test_folders_that_hold_no_finished_evaluation_are_refused(tmp_path: Path) -> None:
     for name in ("gone", "begun"):
-        with pytest.raises(MissingRunFileError, match=name):
+        with pytest.raises(RunFolderError, match=name):
             Finished.open(tmp_path / name)
         (tmp_path / "begun").mkdir(exist_ok=True)
     other = evaluation(tmp_path / "limp", answers(RIGHT))

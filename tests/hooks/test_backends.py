@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sally_anne.core.errors import (
-    BackendError,
-)
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
@@ -83,7 +81,7 @@ def test_the_remote_way_of_nnsight(loaded):
     delta = delta_for(loaded.model, "head_out", rows=2)
     expected = native.logits(loaded.model, inputs, delta)
     assert torch.equal(other.logits(loaded.model, inputs, delta), expected)
-    with pytest.raises(BackendError, match="checkpoint of the hub"):
+    with pytest.raises(HookError, match="checkpoint of the hub"):
         backend("nnsight", remote=True).read(loaded.model, inputs)
 
 
@@ -128,7 +126,7 @@ def test_hooks_around_shared_weights_are_refused(build):
     delta = delta_for(model, "head_out")
     other = backend("nnsight")
     for opened in (Capture(model), Edit(model, delta)):
-        with opened, pytest.raises(BackendError, match="has a forward hook"):
+        with opened, pytest.raises(HookError, match="has a forward hook"):
             other.read(model, inputs)
     with Edit(model, delta):
         expected = model(**inputs).logits

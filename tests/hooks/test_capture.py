@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 
-from sally_anne.core.errors import CaptureError, NonFiniteError
+from sally_anne.core.errors import HookError, NonFiniteError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from tests.hooks.tiny_inputs import PROMPTS, batch_of
@@ -149,7 +149,7 @@ def test_no_guard_is_left_on_a_cache(build, leave):
     with contextlib.suppress(KeyError), Capture(model, positions="last_prompt+generated"):
         model(**inputs, past_key_values=cache)
         assert "reorder_cache" in vars(cache)
-        with pytest.raises(CaptureError, match="num_beams=1"):
+        with pytest.raises(HookError, match="num_beams=1"):
             cache.reorder_cache(swapped)
         if leave == "by an exception":
             raise KeyError
@@ -208,7 +208,7 @@ def test_a_broken_forward_can_be_tried_again(build):
     with Capture(model) as capture, torch.no_grad():
         with pytest.raises(RuntimeError):
             model(**inputs)
-        with pytest.raises(CaptureError, match="ended with an error"):
+        with pytest.raises(HookError, match="ended with an error"):
             capture.take()
         with pytest.raises(RuntimeError):
             model(**inputs)
@@ -233,11 +233,11 @@ def test_batches_must_be_taken_one_by_one(build):
     model = build("llama")
     with Capture(model) as capture, torch.no_grad():
         model(**single(PROMPTS[0]))
-        with pytest.raises(CaptureError, match="take"):
+        with pytest.raises(HookError, match="take"):
             model(**single(PROMPTS[1]))
-        with pytest.raises(CaptureError, match="2 items, but the model ran 1 rows"):
+        with pytest.raises(HookError, match="2 items, but the model ran 1 rows"):
             capture.take(items=["a", "b"])
-        with pytest.raises(CaptureError, match="0 forward passes"):
+        with pytest.raises(HookError, match="0 forward passes"):
             capture.take()
-    with pytest.raises(CaptureError, match="1 forward passes .*'generated'"):
+    with pytest.raises(HookError, match="1 forward passes .*'generated'"):
         captured(model, single(PROMPTS[0]), positions="generated")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import CompileConfig
 
-from sally_anne.core.errors import CaptureError, EditError, PositionError
+from sally_anne.core.errors import HookError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry
@@ -117,14 +117,14 @@ def test_a_layer_that_did_not_run_is_named(build, variant):
         with (
             Edit(model, delta, gate=gated),
             torch.compiler.set_stance("default"),
-            pytest.raises(EditError, match=r"(layers \[0.*\]|gate's layer 0) did not run"),
+            pytest.raises(HookError, match=r"(layers \[0.*\]|gate's layer 0) did not run"),
         ):
             model(**inputs)
     for positions in ("last_prompt", "generated"):
         with (
             Capture(model, positions=positions),
             torch.compiler.set_stance("default"),
-            pytest.raises(CaptureError, match=r"layers \[0.*\] did not run"),
+            pytest.raises(HookError, match=r"layers \[0.*\] did not run"),
         ):
             model(**inputs)
     assert stance() == "default"

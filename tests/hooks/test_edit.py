@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import EditError, PositionError
+from sally_anne.core.errors import HookError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
@@ -146,7 +146,7 @@ def test_opens_again_but_not_twice(model):
     for _ in range(2):
         with edit, torch.no_grad():
             found.append(model(**inputs).logits)
-            with pytest.raises(EditError, match="already open"):
+            with pytest.raises(HookError, match="already open"):
                 edit.__enter__()
             assert torch.equal(model(**inputs).logits, found[0])
     assert torch.equal(*found)
@@ -175,11 +175,11 @@ def test_nothing_of_a_broken_pass_is_left_for_the_next(build, error):
                 model(**inputs, use_cache=False)
             fuse[0] = False
             if error is RuntimeError:
-                with pytest.raises(EditError, match="outside a forward pass"):
+                with pytest.raises(HookError, match="outside a forward pass"):
                     model.model(**inputs)
             # Its ids are not taken for the beginning of these.
             assert torch.equal(model(**more, use_cache=False).logits, expected)
-            with pytest.raises(EditError, match="outside a forward pass"):
+            with pytest.raises(HookError, match="outside a forward pass"):
                 model.model(**more)
     handle.remove()
 
@@ -316,7 +316,7 @@ def test_gate_may_read_any_layer_up_to_the_first_edited(build):
         everywhere = edited(model, batch_of(PROMPTS), delta)
         assert [torch.equal(*pair) for pair in zip(found, everywhere, strict=True)] == fires
     delta[1, 0] = 1.0
-    with pytest.raises(EditError, match="reads layer 2, but layer 1 is edited"):
+    with pytest.raises(HookError, match="reads layer 2, but layer 1 is edited"):
         Edit(model, delta, gate=gate)
 
 
@@ -373,7 +373,7 @@ def test_replacing_a_generation_by_itself_keeps_every_token(model, site, cached)
     with (
         torch.no_grad(),
         Edit(model, short, site, how="replace"),
-        pytest.raises(EditError, match="2 positions 'last_prompt.generated'; this pass .* 3th"),
+        pytest.raises(HookError, match="2 positions 'last_prompt.generated'; this pass .* 3th"),
     ):
         model.generate(**inputs, **options)
 

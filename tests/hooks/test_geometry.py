@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from sally_anne.core.errors import GeometryError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 
@@ -165,7 +165,7 @@ def test_full_size_on_meta(name):
 def test_what_is_wrong_is_named(build, name, change, match):
     model = build(name)
     change(model)
-    with pytest.raises(GeometryError, match=match):
+    with pytest.raises(HookError, match=match):
         find_geometry(model)
-    with pytest.raises(GeometryError, match="Linear has no `config`"):
+    with pytest.raises(HookError, match="Linear has no `config`"):
         find_geometry(nn.Linear(2, 2))

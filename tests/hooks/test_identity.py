@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from sally_anne.core.errors import OtherModelError
+from sally_anne.core.errors import ModelError
 from sally_anne.hooks import identity
 from sally_anne.hooks.identity import (
     ALLOW_MISMATCH,
@@ -46,7 +46,7 @@ def test_what_differs_is_named_with_both_values(change: dict[str, str], differen
     other = replace(MODEL, **change)
     assert MODEL.difference(other) == difference
     if difference:
-        with pytest.raises(OtherModelError, match="the run .* use another"):
+        with pytest.raises(ModelError, match="the run .* use another"):
             require_same("the run R", MODEL, other, "use another")
     else:
         require_same("the run R", MODEL, other, "use another")
@@ -54,7 +54,7 @@ def test_what_differs_is_named_with_both_values(change: dict[str, str], differen
 
 def test_a_vector_is_for_its_model_unless_a_mismatch_is_allowed() -> None:
     fitted = {"model": "m", "revision": "aa", "dtype": "float32", "fingerprint": "beef"}
-    with pytest.raises(OtherModelError, match="weights beef, not f00d.*--allow-mismatch"):
+    with pytest.raises(ModelError, match="weights beef, not f00d.*--allow-mismatch"):
         require_fitted(SimpleNamespace(fitted=fitted), MODEL)
     allowed = SimpleNamespace(fitted=fitted | {ALLOW_MISMATCH: True})
     assert require_fitted(allowed, MODEL) == "weights beef, not f00d"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from sally_anne.core.errors import EditError, PositionError
+from sally_anne.core.errors import HookError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import POSITIONS
@@ -115,7 +115,7 @@ def test_too_much_for_float16(build, positions):
     for value in (70_000.0, -1e9):
         delta = torch.zeros_like(delta_for(model))
         delta[1, 2, 3] = value
-        with pytest.raises(EditError, match="L1H2 in float16 .*6.55e"):
+        with pytest.raises(HookError, match="L1H2 in float16 .*6.55e"):
             Edit(model, delta, positions=positions)
     # Each is a float16 alone; their sum is not.
     delta = torch.zeros_like(delta_for(model))
@@ -124,7 +124,7 @@ def test_too_much_for_float16(build, positions):
         assert bool(model(**inputs).logits.isfinite().any())
         with (
             Edit(model, delta, positions=positions),
-            pytest.raises(EditError, match="L1H2 is not finite any more"),
+            pytest.raises(HookError, match="L1H2 is not finite any more"),
         ):
             model(**inputs)
     assert every_hook(model) == 0

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import EditError, SteeringError
+from sally_anne.core.errors import HookError, SteeringError
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.vector import FACTS, FILE, SteeringVector
 
@@ -98,7 +98,7 @@ def test_its_own_gate_or_another_is_applied(make, skeleton) -> None:
     assert vector.apply(skeleton()).gate is own
     assert vector.apply(skeleton(), gate=other).gate is other
     assert vector.top(1).with_alpha(0.5).gate is own
-    with pytest.raises(EditError, match="reads layer 1, but layer 0 is edited"):
+    with pytest.raises(HookError, match="reads layer 1, but layer 0 is edited"):
         make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
 
 

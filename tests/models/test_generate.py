@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from sally_anne.core.errors import ClipError
+from sally_anne.core.errors import MediaError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -109,5 +109,5 @@ def test_what_is_no_clip_is_refused(clip: np.ndarray, tmp_path: Path) -> None:
         (None, clip[0], "a clip is uint8"),
         (None, clip / 255, "a clip is uint8"),
     ):
-        with pytest.raises(ClipError, match=message):
+        with pytest.raises(MediaError, match=message):
             frames_of(images, video)

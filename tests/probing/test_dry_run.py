@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
+from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreError
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.tasks import open_task
 from sally_anne.models.estimate import Figure
@@ -99,7 +99,7 @@ def test_a_run_reads_and_stores_what_was_said(
     assert figures["probes"].value == 3 * len(heads)
     # What is there is not computed again.
     assert planned(config)[0]["stored"].value == len(batches)
-    with pytest.raises(StoreMismatchError, match="other samples or batches"):
+    with pytest.raises(StoreError, match="other samples or batches"):
         planned(replace(config, batch_size=5))
     assert f"{len(batches)}" in printed and "nothing is computed or written" in printed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sally_anne.core.errors import StoreMismatchError
+from sally_anne.core.errors import StoreError
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import build
@@ -46,7 +46,7 @@ def test_a_store_of_another_resolution_is_not_taken(tmp_path: Path) -> None:
     whole, small = (load_model("tiny-qwen2-vl", max_pixels=n) for n in (None, 28 * 28))
     extract(small, words, tmp_path)
     assert ActivationStore.open(tmp_path).meta.extra["max_pixels"] == "784"
-    with pytest.raises(StoreMismatchError):
+    with pytest.raises(StoreError):
         extract(whole, words, tmp_path)
 
 
@@ -68,5 +68,5 @@ def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
     # The native way reads what samples share once and goes on from its cache.
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
     for other, folder in (("native", "nnsight"), ("nnsight", "native")):
-        with pytest.raises(StoreMismatchError, match="backend"):
+        with pytest.raises(StoreError, match="backend"):
             activations(other, folder)

@@ -16,11 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from sally_anne.core.errors import (
-    OutOfMemoryError,
-    ProbingError,
-    StoreMismatchError,
-)
+from sally_anne.core.errors import OutOfMemoryError, ProbingError, StoreError
 from sally_anne.core.store import ActivationStore, Index
 from sally_anne.probing import extraction, pipeline
 
@@ -126,7 +122,7 @@ def test_other_options_in_the_same_folder_are_named(
     finished, carry, no_weights, changes, named
 ) -> None:
     before = files(finished)
-    with pytest.raises(StoreMismatchError, match=named) as caught:
+    with pytest.raises(StoreError, match=named) as caught:
         carry(finished, **changes)
     assert "Choose another --out" in str(caught.value)
     assert files(finished) == before

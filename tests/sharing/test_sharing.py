@@ -17,7 +17,7 @@ import torch
 from huggingface_hub import ModelCard
 
 import sally_anne as sa
-from sally_anne.core.errors import HubError, MissingRunFileError, ProbingError, SteeringError
+from sally_anne.core.errors import HubError, ProbingError, RunFolderError, SteeringError
 from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
 from sally_anne.hooks.vector import FILE
@@ -244,7 +244,7 @@ def test_a_run_goes_there_and_back(
     pd.testing.assert_frame_equal(found.heads, run.heads)
     assert all(np.array_equal(found.probes[name], run.probes[name]) for name in run.probes)
     if not asked:
-        with pytest.raises(MissingRunFileError, match="activations is missing"):
+        with pytest.raises(RunFolderError, match="activations is missing"):
             _ = found.samples
         return
     found.store.verify()

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import sally_anne.steering.sweep
-from sally_anne.core.errors import OtherModelError, SteeringError
+from sally_anne.core.errors import ModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Lineage
@@ -194,7 +194,7 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(probed, ProbeConfig(model=str(other_folder), setting="text").folder)
     for wrong in (foreign, replace(config, dtype="bfloat16"), replace(foreign, run=None)):
-        with pytest.raises(OtherModelError):
+        with pytest.raises(ModelError):
             sweep(wrong)
     # The same weights elsewhere are the same model.
     moved = shutil.copytree(model_folder, tmp_path / "moved")
@@ -254,9 +254,9 @@ def test_a_vector_steers_its_own_model_alone(
 ) -> None:
     own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
     both = f"weights {own}, not {other}"
-    with pytest.raises(OtherModelError, match=both):
+    with pytest.raises(ModelError, match=both):
         use(name, vector_folder, str(other_folder), "auto", tmp_path / "a", False)
-    with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
+    with pytest.raises(ModelError, match="dtype float32, not bfloat16"):
         use(name, vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
     use(name, vector_folder, str(other_folder), "auto", tmp_path / "c", True)
     if record:

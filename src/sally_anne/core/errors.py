@@ -18,6 +18,10 @@ class FolderError(SallyAnneError):
     """A folder cannot be written into: it holds something else, or another run is at work."""
 
 
+class RunFolderError(SallyAnneError):
+    """A run folder lacks a file, is damaged, or its files do not agree with each other."""
+
+
 class HubError(SallyAnneError):
     """A repository of a hub cannot be read or written as asked."""
 
@@ -26,23 +30,23 @@ class ProcessError(SallyAnneError):
     """The processes of a run do not fit together, or one of them has ended."""
 
 
+class StoreError(SallyAnneError):
+    """An activation store cannot be read or written, or is that of a different run."""
+
+
+class StoreDamagedError(StoreError):
+    """A file of a store is missing, cut short or altered."""
+
+
 # A model's inside.
 
 
-class GeometryError(SallyAnneError):
-    """The layers and heads of a model were not found, or do not add up."""
+class HookError(SallyAnneError):
+    """Activations cannot be captured or edited as asked; or a model's heads were not found."""
 
 
-class PositionError(SallyAnneError):
+class PositionError(HookError):
     """The tokens asked for are not known in this forward pass."""
-
-
-class CaptureError(SallyAnneError):
-    """A capture was used in a way that would mix up or lose activations."""
-
-
-class EditError(SallyAnneError):
-    """Activations cannot be edited as asked."""
 
 
 class NonFiniteError(SallyAnneError):
@@ -53,43 +57,15 @@ class OutOfMemoryError(SallyAnneError):
     """What was to be computed together does not fit in memory."""
 
 
-class BackendError(SallyAnneError):
-    """A backend is unknown, not installed, or does not know the model."""
-
-
-class StoreError(SallyAnneError):
-    """An activation store cannot be read or written."""
-
-
-class StoreMismatchError(StoreError):
-    """A store on disk was made by a different run than the one that wants to use it."""
-
-
-class StoreDamagedError(StoreError):
-    """A file of a store is missing, cut short or altered."""
-
-
 # Models.
 
 
 class ModelError(SallyAnneError, ValueError):
-    """A model or its processor cannot be used as asked."""
+    """A model or its processor is unknown, unsupported, or cannot be used as asked."""
 
 
 class ContextError(ModelError):
     """A prompt is longer than the model can read."""
-
-
-class UnknownModelError(ModelError):
-    """No such name, folder or hub id."""
-
-
-class OtherModelError(ModelError):
-    """A run or vector was made with another model than the one it is used with."""
-
-
-class UnsupportedModelError(ModelError):
-    """The model's class is not one that this version can drive."""
 
 
 # Data.
@@ -103,8 +79,8 @@ class RecordError(BenchmarkError):
     """A record is malformed; the message names file, record and field."""
 
 
-class ClipError(BenchmarkError):
-    """A video or frame is missing, damaged, or shorter than what is asked of it."""
+class MediaError(BenchmarkError):
+    """A video or frame is missing, damaged, of the wrong size, or shorter than what is asked."""
 
 
 # Work.
@@ -122,17 +98,5 @@ class SteeringError(SallyAnneError, ValueError):
     """A vector cannot be made, read or applied as asked; the message says what to change."""
 
 
-class FigureError(SallyAnneError):
-    """A figure cannot be drawn; the message says why and what to do."""
-
-
-class RunFolderError(FigureError):
-    """A run folder is damaged, or its files do not agree with each other."""
-
-
-class MissingRunFileError(RunFolderError, FileNotFoundError):
-    """A run folder lacks a file; the message names the file and the command that makes it."""
-
-
-class ChoiceError(FigureError, ValueError):
-    """The chosen head, label or split does not exist in this run."""
+class FigureError(SallyAnneError, ValueError):
+    """A figure cannot be drawn: the chosen head, label or split does not exist in this run."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sally_anne.core.errors import ChoiceError
+from sally_anne.core.errors import FigureError
 
 
 class Head(NamedTuple):
@@ -43,10 +43,10 @@ SPLITS |= {split: (split,) for split in SPLITS["all"]}
 
 
 def best(heads: pd.DataFrame, label: str) -> Head:
-    """The head with rank 1 for ``label`` (best validation accuracy); ChoiceError if none has."""
+    """The head with rank 1 for ``label`` (best validation accuracy); FigureError if none has."""
     ranked = heads.dropna(subset=[f"{label}_rank"]).sort_values([f"{label}_rank", "layer", "head"])
     if ranked.empty:
-        raise ChoiceError(f"the table of heads ranks none by {label}")
+        raise FigureError(f"the table of heads ranks none by {label}")
     return heads_of(ranked)[0]
 
 
@@ -56,10 +56,10 @@ def heads_of(table: pd.DataFrame) -> list[Head]:
 
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
-    """A head's row of the table; ChoiceError if there is no such head."""
+    """A head's row of the table; FigureError if there is no such head."""
     rows = heads[(heads["layer"] == head.layer) & (heads["head"] == head.head)]
     if rows.empty:
-        raise ChoiceError(f"this run has no head {head}; its last is {heads_of(heads)[-1]}")
+        raise FigureError(f"this run has no head {head}; its last is {heads_of(heads)[-1]}")
     return rows.iloc[0]
 
 
@@ -84,8 +84,8 @@ def extremes(
 
 
 def select(samples: pd.DataFrame, split: str) -> np.ndarray:
-    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; ChoiceError if all False."""
+    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; FigureError if all False."""
     mask = samples["split"].isin(SPLITS[split]).to_numpy()
     if not mask.any():
-        raise ChoiceError(f"this run has no sample in split {split}")
+        raise FigureError(f"this run has no sample in split {split}")
     return mask

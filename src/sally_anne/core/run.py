@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file
 
-from sally_anne.core.errors import MissingRunFileError, RunFolderError
+from sally_anne.core.errors import RunFolderError
 from sally_anne.core.files import read_object, reading, write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS
 from sally_anne.core.head import Head
@@ -55,7 +55,7 @@ def read_table(path: Path, made_by: str) -> pd.DataFrame:
     """A Parquet table that ``made_by`` wrote.
 
     Raises:
-        MissingRunFileError, RunFolderError: as :class:`Run`.
+        RunFolderError, RunFolderError: as :class:`Run`.
     """
     _required(path, made_by)
     with reading(path, RunFolderError, made_by):
@@ -66,7 +66,7 @@ def read_table(path: Path, made_by: str) -> pd.DataFrame:
 class Run:
     """A finished probing run; what is read of it is kept.
 
-    A file that is not there is a MissingRunFileError, a damaged one a RunFolderError, or a
+    A file that is not there is a RunFolderError, a damaged one a RunFolderError, or a
     StoreError of the activations.
 
     Attributes:
@@ -82,7 +82,7 @@ class Run:
         """Open a run folder; only ``config.json`` is read, all else when it is asked for."""
         folder = Path(folder)
         if not folder.is_dir():
-            raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
+            raise RunFolderError(f"no run folder at {folder}; make one with `{MADE_BY}`")
         path = _required(folder / CONFIG)
         saved = read_object(path, RunFolderError, MADE_BY, {"config": ()})
         for word in ("model", *TITLE_WORDS):
@@ -282,7 +282,7 @@ def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | 
 
 def _required(path: Path, made_by: str = MADE_BY) -> Path:
     if not path.exists():
-        raise MissingRunFileError(f"{path} is missing; `{made_by}` makes it")
+        raise RunFolderError(f"{path} is missing; `{made_by}` makes it")
     return path
 
 

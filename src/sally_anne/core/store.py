@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
+from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import remove_leftovers, write_atomic
 from sally_anne.core.head import Head
 
@@ -87,7 +87,7 @@ class Index:
             content = json.loads(path.read_bytes())
             found, shards = content["format"], content["shards"]
             if found != _FORMAT:
-                raise StoreMismatchError(
+                raise StoreError(
                     f"{path} is {found!r}, not {_FORMAT!r}. Delete the folder {folder} and run the "
                     "extraction again."
                 )
@@ -143,7 +143,7 @@ class ActivationStore:
             batches: rows of `items`; each row in exactly one batch, in any order.
 
         Raises:
-            StoreMismatchError: the folder holds the store of a different run.
+            StoreError: the folder holds the store of a different run.
             StoreDamagedError: its index or items table is missing or altered.
             StoreError: another run writes to it, it is no store, the plan does not fit the items,
                 or the disk is full.
@@ -381,9 +381,9 @@ def _require_same_run(folder: Path, given: Index, table: bytes) -> tuple[Index, 
     return stored, items
 
 
-def mismatch(folder: Path, what: str) -> StoreMismatchError:
+def mismatch(folder: Path, what: str) -> StoreError:
     """The error for a store of another run, with the way out."""
-    return StoreMismatchError(
+    return StoreError(
         f"the store {folder} was made by a different run: {what}. "
         "Choose another --out, or delete that folder to start over."
     )

@@ -20,7 +20,7 @@ import numpy as np
 from av.stream import Disposition
 from PIL import Image
 
-from sally_anne.core.errors import ClipError
+from sally_anne.core.errors import MediaError
 from sally_anne.data.items import Media, Sampling, Window
 from sally_anne.data.pictures import (
     MOST_PIXELS,
@@ -144,11 +144,11 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     each other evenly over ``media.length`` seconds, or one a second.
 
     Raises:
-        ClipError: there is no film, it is damaged or empty, the window begins beyond its end, or
+        MediaError: there is no film, it is damaged or empty, the window begins beyond its end, or
             none of the item's frames lies in it; names file and time.
     """
     if media.path is None:
-        raise ClipError(
+        raise MediaError(
             f"the video {media.url or 'of this item'} is not here; download it into the data "
             "folder, or use --view text or --view none, which work without videos"
         )
@@ -156,22 +156,22 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     timeline = _timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
     damage = timeline.damage
     if start >= timeline.end:
-        raise ClipError(
+        raise MediaError(
             f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
             f"{damage}"
         )
     end = timeline.end if stop is None else min(stop, timeline.end)
     if damage and end != stop:
-        raise ClipError(
+        raise MediaError(
             f"{path}: the window goes to {'its end' if stop is None else f'{stop:g} s'}, but the "
             f"frames stop at {timeline.end:.2f} s{damage}"
         )
     if media.frames is not None and (missing := set(media.frames) - set(timeline.numbers.tolist())):
         last = timeline.numbers[-1]
-        raise ClipError(f"{path}: has no frame {min(missing)}; the last one is {last}{damage}")
+        raise MediaError(f"{path}: has no frame {min(missing)}; the last one is {last}{damage}")
     chosen = choose(timeline, start, end, sampling, media.frames)
     if not chosen:
-        raise ClipError(f"{path}: no frame of this item is on screen from {start:g} to {end:g} s")
+        raise MediaError(f"{path}: no frame of this item is on screen from {start:g} to {end:g} s")
     return Cut(timeline, chosen, end - start)
 
 
@@ -183,9 +183,9 @@ def window_of(media: Media, window: Window) -> tuple[float, float | None]:
         start, end = media.focus, media.end if media.focus_end is None else media.focus_end
     name = media.path or media.url or "this video"
     if start is None:
-        raise ClipError(f"{name}: has no focused window; use --window full")
+        raise MediaError(f"{name}: has no focused window; use --window full")
     if not (math.isfinite(start) and (end is None or math.isfinite(end) and end >= start)):
-        raise ClipError(f"{name}: the window {start} to {end} s is none")
+        raise MediaError(f"{name}: the window {start} to {end} s is none")
     return start, end
 
 
@@ -264,7 +264,7 @@ def _read_pictures(
         pictures.append(read_picture(path, most))
         shapes = [f"{shape[1]} x {shape[0]}" for shape in (pictures[-1].shape, pictures[0].shape)]
         if shapes[0] != shapes[1]:
-            raise ClipError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
+            raise MediaError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
     return np.stack(pictures)
 
 
@@ -279,16 +279,16 @@ def _numbered(media: Media) -> dict[int, Path]:
             p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.match(media.pictures)
         )
     except OSError as error:
-        raise ClipError(f"{folder}: these pictures cannot be read ({error.strerror})") from error
+        raise MediaError(f"{folder}: these pictures cannot be read ({error.strerror})") from error
     if not files:
-        raise ClipError(f"{folder}: has no pictures ({', '.join(SUFFIXES)})")
+        raise MediaError(f"{folder}: has no pictures ({', '.join(SUFFIXES)})")
     rows = [[int(digits) for digits in re.findall(r"[0-9]{1,18}", file.stem)] for file in files]
     for place in range(1, min(map(len, rows)) + 1):
         numbers = [row[-place] for row in rows]
         if len(set(numbers)) == len(numbers):
             return dict(zip(numbers, files, strict=True))
     lacking = next((file for file, row in zip(files, rows, strict=True) if not row), files[0])
-    raise ClipError(f"{folder}: {lacking.name} has no number of its own in its name")
+    raise MediaError(f"{folder}: {lacking.name} has no number of its own in its name")
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -296,7 +296,7 @@ def timeline_of(path: Path) -> Timeline:
     try:
         state = path.stat()
     except OSError as error:
-        raise ClipError(f"{path}: this video cannot be read ({error.strerror})") from error
+        raise MediaError(f"{path}: this video cannot be read ({error.strerror})") from error
     return _timeline(path, state.st_mtime_ns, state.st_size)
 
 
@@ -337,7 +337,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     # Without a key frame before them the first ones cannot be decoded.
     known = sorted((s, lasting) for s, lasting in packets if s is not None and s >= min(keys))
     if not known:
-        raise ClipError(f"{path}: this video has no frames{broken}")
+        raise MediaError(f"{path}: this video has no frames{broken}")
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     times = stamps * float(base) - origin
     last = float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0)
@@ -363,14 +363,14 @@ def _counted(path: Path) -> Timeline:
         except UNREADABLE as error:
             broken = f"; it is damaged there ({error})"
     if not times:
-        raise ClipError(f"{path}: this video has no frames{broken}")
+        raise MediaError(f"{path}: this video has no frames{broken}")
     known = np.array([time for time in times if time is not None])
     if len(known) == len(times) and (np.diff(known) > 0).all():
         found = known - known[0]
     elif rate > 0:
         found = np.arange(len(times)) / rate
     else:
-        raise ClipError(f"{path}: neither frames nor header say when frames are shown")
+        raise MediaError(f"{path}: neither frames nor header say when frames are shown")
     gap = 1 / rate if rate > 0 else float(found[-1] - found[-2]) if len(found) > 1 else 0.0
     return Timeline(path, found, np.arange(len(found)), float(found[-1]) + gap, broken)
 
@@ -402,7 +402,7 @@ class Frames:
 def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
     """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
 
-    All are scaled to the size of the first, which has at most ``most`` pixels. ClipError names the
+    All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
     time of one that cannot be decoded.
     """
     frames, why = Frames(places, most), "it is damaged there"
@@ -413,12 +413,12 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
                 decode_counting(container, stream, frames)
             else:
                 _decode_stamped(container, stream, timeline, frames)
-    except ClipError:
+    except MediaError:
         raise
     except UNREADABLE as error:
         why = str(error)
     if missing := [place for place in places if place not in frames.there]:
-        raise ClipError(
+        raise MediaError(
             f"{timeline.path}: the frame at {timeline.times[missing[0]]:.2f} s cannot be decoded "
             f"({why}); download the video again"
         )
@@ -472,7 +472,7 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
     """The container and its moving pictures, not a cover; ``data`` replaces the file's content.
 
     Raises:
-        ClipError: it cannot be opened as a film, has sound alone, or frames of more than
+        MediaError: it cannot be opened as a film, has sound alone, or frames of more than
             :data:`MOST_PIXELS` pixels.
     """
     try:
@@ -480,19 +480,19 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
             check_file(path)
         file = str(path) if data is None else io.BytesIO(data)
         container = av.open(file, metadata_errors="replace", container_options=SAFE)
-    except (ClipError, *UNREADABLE) as error:
-        raise ClipError(f"{path}: this file cannot be opened as a video ({error})") from error
+    except (MediaError, *UNREADABLE) as error:
+        raise MediaError(f"{path}: this file cannot be opened as a video ({error})") from error
     with container:
         streams = container.streams.video
         moving = [s for s in streams if not s.disposition & Disposition.attached_pic]
         if not moving:
-            raise ClipError(f"{path}: has no video stream, only sound or a cover")
+            raise MediaError(f"{path}: has no video stream, only sound or a cover")
         # A stream of an unknown kind has no codec, and fails when it is decoded.
         if codec := moving[0].codec_context:
             try:
                 check_pixels(codec.width, codec.height)
-            except ClipError as error:
-                raise ClipError(f"{path}: a frame of this video {error}") from error
+            except MediaError as error:
+                raise MediaError(f"{path}: a frame of this video {error}") from error
             # Also for frames whose size is not in the header.
             codec.options = {"max_pixels": str(MOST_PIXELS)}
         yield container, moving[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile
 
-from sally_anne.core.errors import ClipError
+from sally_anne.core.errors import MediaError
 
 # Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
 FORMATS = ("PNG", "JPEG", "WEBP")
@@ -28,7 +28,7 @@ def opened(source: Path | bytes) -> Iterator[Image.Image]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ClipError: another format, too large, damaged or cut short; to be put after a name.
+        MediaError: another format, too large, damaged or cut short; to be put after a name.
     """
     # Other libraries tell Pillow, for the whole process, to fill what is missing with grey.
     before = ImageFile.LOAD_TRUNCATED_IMAGES
@@ -38,17 +38,17 @@ def opened(source: Path | bytes) -> Iterator[Image.Image]:
             check_file(source)
         size = source.stat().st_size if isinstance(source, Path) else len(source)
         if size > MOST_BYTES:
-            raise ClipError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
+            raise MediaError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
         data = source.read_bytes() if isinstance(source, Path) else source
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_pixels(image.width, image.height)
             yield image
-    except (FileNotFoundError, ClipError):
+    except (FileNotFoundError, MediaError):
         raise
     # Pillow reports damage by many types: truncation is an OSError, broken chunks are
     # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise ClipError(f"cannot be decoded as {' or '.join(FORMATS)} ({error})") from error
+        raise MediaError(f"cannot be decoded as {' or '.join(FORMATS)} ({error})") from error
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
 
@@ -57,20 +57,20 @@ def check_opened(image: Image.Image) -> None:
     """As :func:`opened`, of a picture that somebody else opened and whose pixels may be unread."""
     # "MPO" is a JPEG of several pictures; made ones have no format.
     if image.format not in (*FORMATS, "MPO", None):
-        raise ClipError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
+        raise MediaError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
     check_pixels(image.width, image.height)
 
 
 def check_file(path: Path) -> None:
     """Refuse pipes and devices, which may never end; to be put after a name."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ClipError("cannot be read: it is no regular file")
+        raise MediaError("cannot be read: it is no regular file")
 
 
 def check_pixels(width: int, height: int) -> None:
     """Refuse a picture or frame that is too large; to be put after a name."""
     if width * height > MOST_PIXELS:
-        raise ClipError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
+        raise MediaError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
 
 
 def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
@@ -99,5 +99,5 @@ def named(path: Path) -> Iterator[Image.Image]:
     try:
         with opened(path) as image:
             yield image
-    except (ClipError, OSError) as error:
-        raise ClipError(f"{path}: this picture {error}") from error
+    except (MediaError, OSError) as error:
+        raise MediaError(f"{path}: this picture {error}") from error

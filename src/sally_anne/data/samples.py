@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from sally_anne.core.errors import BenchmarkError, ClipError, RecordError
+from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.core.files import file_sha256
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import FRAME_PIXELS, read_clip, shape_of
@@ -137,7 +137,7 @@ class Sample:
         """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file 8 frames.
 
         Raises:
-            ClipError: a file cannot be read, or pictures differ in size.
+            MediaError: a file cannot be read, or pictures differ in size.
         """
         if isinstance(self.video, Drawn):
             return self.video.frames()
@@ -149,7 +149,7 @@ class Sample:
             read_picture(i, FRAME_PIXELS) if isinstance(i, Path) else i for i in self.images
         ]
         if any(picture.shape != pictures[0].shape for picture in pictures):
-            raise ClipError(f"sample {self.item_id}: its images differ in size; scale them alike")
+            raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
 
     def shape(self) -> tuple[int, int, int] | None:

@@ -24,13 +24,7 @@ from transformers import (
 )
 
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.errors import (
-    BenchmarkError,
-    ClipError,
-    FolderError,
-    ModelError,
-    UnknownModelError,
-)
+from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.data.media import SAFE, UNREADABLE
@@ -156,7 +150,7 @@ def _opened(kind: Any, location: str, weights: bool = True) -> Any:
     # A damaged file ends in any kind of error.
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UnknownModelError(
+        raise ModelError(
             f"model {location!r}: cannot be opened as a {kind.__name__} ({reason}); give a folder "
             "or hub id with such a model"
         ) from error
@@ -199,7 +193,7 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
                     speech = transcriber.transcribe(sound)
                     speech = diariser.named(speech, sound) if diariser else speech
                     write_atomic(out, srt(speech).encode())
-            except ClipError as error:
+            except MediaError as error:
                 problems.append(str(error))
             bar.advance(task)
     results = {
@@ -320,7 +314,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     """The mean channel of a file's first sound, from ``start`` to ``end`` seconds: ``float32 [S]``.
 
     At :data:`RATE`, from -1 to 1; times are from the file's beginning, and a sound that begins
-    later is silent until then. ClipError if there is none or it cannot be decoded.
+    later is silent until then. MediaError if there is none or it cannot be decoded.
     """
     blocks: list[tuple[int, np.ndarray]] = []
     last = None if end is None else round(end * RATE)
@@ -337,7 +331,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
 
     with _opened_sound(path) as container:
         if not container.streams.audio:
-            raise ClipError(f"{path}: has no sound")
+            raise MediaError(f"{path}: has no sound")
         origin = (container.start_time or 0) / 1_000_000
         resampler = av.AudioResampler(format="fltp", rate=RATE)
         for frame in container.decode(container.streams.audio[0]):
@@ -349,7 +343,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
         if place is not None:
             take(resampler.resample(None))
     if not blocks:
-        raise ClipError(f"{path}: its sound is empty")
+        raise MediaError(f"{path}: its sound is empty")
     length = blocks[-1][0] + len(blocks[-1][1])
     sound = np.zeros(max(length, 0), dtype=np.float32)
     for begin, block in blocks:
@@ -357,7 +351,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
         sound[max(begin, 0) : max(begin, 0) + len(kept)] = kept
     part = sound[round(start * RATE) : last]
     if not len(part):
-        raise ClipError(f"{path}: its sound ends at {length / RATE:.2f} s, before {start:g} s")
+        raise MediaError(f"{path}: its sound ends at {length / RATE:.2f} s, before {start:g} s")
     return part
 
 
@@ -382,8 +376,8 @@ def _opened_sound(path: Path) -> Iterator[Any]:
         check_file(path)
         with av.open(str(path), metadata_errors="replace", container_options=_SAFE) as found:
             yield found
-    except ClipError as error:
+    except MediaError as error:
         named = str(error).startswith(str(path))
-        raise ClipError(str(error) if named else f"{path}: {error}") from error
+        raise MediaError(str(error) if named else f"{path}: {error}") from error
     except UNREADABLE as error:
-        raise ClipError(f"{path}: its sound cannot be decoded ({error})") from error
+        raise MediaError(f"{path}: its sound cannot be decoded ({error})") from error

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from sally_anne.core.console import Console as PlainConsole
-from sally_anne.core.errors import ChoiceError, HarnessError, MissingRunFileError, RunFolderError
+from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, require_columns, saved_results
@@ -56,10 +56,10 @@ class Finished:
 
     @classmethod
     def open(cls, folder: Path) -> Finished:
-        """MissingRunFileError if it is not finished, RunFolderError if it is of another kind."""
+        """RunFolderError if it is not finished, RunFolderError if it is of another kind."""
         saved = saved_results(folder / RESULTS, MADE_BY)
         if saved is None:
-            raise MissingRunFileError(
+            raise RunFolderError(
                 f"{folder} holds no finished evaluation: {RESULTS} is missing; `{MADE_BY}` makes it"
             )
         if "task" not in saved["config"] or "results" not in saved or "about" not in saved:
@@ -175,7 +175,7 @@ class Shared:
 def run(config: CompareConfig) -> None:
     """Compare, print, save and draw."""
     if len(config.runs) < 2:
-        raise ChoiceError("give two run folders or more, as `sally-anne evaluate` leaves them")
+        raise FigureError("give two run folders or more, as `sally-anne evaluate` leaves them")
     compare_runs(config)
 
 

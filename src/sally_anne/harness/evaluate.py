@@ -366,7 +366,7 @@ def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] 
 def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | None) -> str:
     """How a model differs from the one that a vector was fitted on, if that was allowed.
 
-    OtherModelError where it was not; SteeringError for another shape or an unusable alpha.
+    ModelError where it was not; SteeringError for another shape or an unusable alpha.
     """
     difference = require_fitted(vector, loaded.identity)
     vector.apply(loaded.skeleton, alpha)

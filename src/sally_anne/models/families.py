@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sally_anne.core.errors import ModelError, UnsupportedModelError
+from sally_anne.core.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(model_type: str, model_name: str) -> Family:
-    """The family of a config's ``model_type``; UnsupportedModelError if there is none."""
+    """The family of a config's ``model_type``; ModelError if there is none."""
     for family in FAMILIES:
         if family.model_type == model_type:
             return family
     supported = ", ".join(f.class_name for f in FAMILIES)
-    raise UnsupportedModelError(
+    raise ModelError(
         f"model {model_name!r} is of type {model_type!r}; supported classes: {supported}"
     )
 

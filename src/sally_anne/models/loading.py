@@ -15,7 +15,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
-from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
+from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import SPREAD
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.identity import ModelIdentity, folder_hash, weights_hash
@@ -149,7 +149,7 @@ class LoadedModel:
 
         Raises:
             ModelError: the model takes no videos or sounds, or has no chat template.
-            ContextError, ClipError: the prompt is too long, or what is shown is no clip.
+            ContextError, MediaError: the prompt is too long, or what is shown is no clip.
         """
         clip = frames_of(images, video)
         pieces = [] if sound is None else pieces_of(self, sound)
@@ -209,8 +209,8 @@ def load_model(
     and played any.
 
     Raises:
-        UnknownModelError: nothing of that name, or its files cannot be had from here.
-        UnsupportedModelError: another class of model.
+        ModelError: nothing of that name, or its files cannot be had from here.
+        ModelError: another class of model.
         ModelError: an option with a value that there is not, or that the model or this machine
             cannot serve; a processor without its parts.
     """
@@ -244,7 +244,7 @@ def load_model(
         # A branch may move before the weights are read.
         options["revision"] = commit or revision
         if getattr(config.get_text_config(), "use_bidirectional_attention", False):
-            raise UnsupportedModelError(
+            raise ModelError(
                 f"model {name!r} attends to later words as well (use_bidirectional_attention); "
                 "only decoders that look back are supported"
             )
@@ -281,7 +281,7 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
     folder = Path(location).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").exists():
-            raise UnknownModelError(
+            raise ModelError(
                 f"folder {folder} has no config.json, so it holds no model; give a folder written "
                 "by save_pretrained"
             )
@@ -293,11 +293,11 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
             for name, entry in CATALOGUE.items()
         )
-        raise UnknownModelError(
+        raise ModelError(
             f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
         )
     if folder.is_absolute():
-        raise UnknownModelError(
+        raise ModelError(
             f"model {name!r} is shipped with this package, but {folder} is not there: "
             "install the package again"
         )
@@ -371,8 +371,8 @@ def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
             )
 
 
-def _unavailable(name: str, location: str, error: Exception) -> UnknownModelError:
-    return UnknownModelError(
+def _unavailable(name: str, location: str, error: Exception) -> ModelError:
+    return ModelError(
         f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}\n"
         "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
         f"shipped with this package (--model {DEFAULT_MODEL})."

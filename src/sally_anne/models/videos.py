@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from transformers.video_utils import load_video
 
-from sally_anne.core.errors import ClipError, ContextError
+from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
 
 # Of the context that a video may fill by default; words and reply have the rest.
@@ -33,7 +33,7 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     evenly.
     """
     if images is not None and video is not None:
-        raise ClipError("images and a video: give one of them")
+        raise MediaError("images and a video: give one of them")
     given = images if video is None else video
     if given is None:
         return None
@@ -41,16 +41,16 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     try:
         if name is given:
             if not Path(given).is_file():
-                raise ClipError(f"{given}: there is no such video")
+                raise MediaError(f"{given}: there is no such video")
             path: Any = str(given)
             clip = np.asarray(load_video(path, sample_indices_fn=_spread)[0])
         else:
             clip = np.stack([_pixels(one) for one in given])
     # Each decoder reports damage by types of its own.
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise ClipError(f"{name}: cannot be read as a clip: {error}") from error
+        raise MediaError(f"{name}: cannot be read as a clip: {error}") from error
     if clip.dtype != np.uint8 or clip.ndim != 4 or clip.shape[-1] != 3:
-        raise ClipError(f"a clip is uint8 [T, H, W, 3], this is {clip.dtype} {list(clip.shape)}")
+        raise MediaError(f"a clip is uint8 [T, H, W, 3], this is {clip.dtype} {list(clip.shape)}")
     return clip
 
 

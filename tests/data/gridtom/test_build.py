@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from sally_anne.cli import main
-from sally_anne.core.errors import BenchmarkError, ClipError, FolderError, RecordError
+from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, RecordError
 from sally_anne.data.gridtom.build import BuildConfig, build, claimed_build
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS
 from sally_anne.data.gridtom.release import load, open_stories
@@ -145,7 +145,7 @@ def test_both_plots_are_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError):
         build(BuildConfig(out=out, stories=30, metadata_only=True, workers=1))
     assert not (out / "0").exists()
-    with pytest.raises(ClipError):
+    with pytest.raises(MediaError):
         every[0].case(1, "TB").frames()
 
     line = (out / "info.json").read_text().splitlines()[30]
@@ -254,14 +254,14 @@ def damage(copied: Path, how: str) -> str:
 def test_damaged_media_are_named_when_read(copied: Path, how: str) -> None:
     problem = damage(copied, how)
     stories = load(copied)
-    with pytest.raises(ClipError, match=problem):
+    with pytest.raises(MediaError, match=problem):
         stories[0].case(1, "TB").frames()
     assert stories[1].case(1, "TB").frames().shape == (7, 420, 294, 3)
 
 
 def test_a_missing_folder_is_named_at_once(copied: Path) -> None:
     shutil.rmtree(copied / "2" / "FalseBelief" / "full")
-    with pytest.raises(ClipError, match=r"story 2: .*FalseBelief/full"):
+    with pytest.raises(MediaError, match=r"story 2: .*FalseBelief/full"):
         load(copied)
 
 

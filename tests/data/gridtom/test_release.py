@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sally_anne.core.errors import BenchmarkError, ClipError, RecordError
+from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import load
 from sally_anne.data.gridtom.stories import generated
@@ -178,7 +178,7 @@ def test_frames(release: Path) -> None:
     for perspective, view in (("omniscient", "full"), ("protagonist", "protagonist_pov")):
         expected = [picture("FalseBelief", view, t) for t in (0, 5, 11, 15, 19, 27, 36)]
         assert np.array_equal(case.frames(perspective), np.stack(expected))  # type: ignore[arg-type]
-    with pytest.raises(ClipError, match="participant_pov"):
+    with pytest.raises(MediaError, match="participant_pov"):
         case.frames("participant")
 
 

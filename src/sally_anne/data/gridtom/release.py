@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sally_anne.core.errors import ClipError, RecordError
+from sally_anne.core.errors import MediaError, RecordError
 from sally_anne.core.files import read_object
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Cast, Condition, Perspective, Plot
@@ -55,7 +55,7 @@ class FolderVideo:
     folder: Path
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; ClipError names a file."""
+        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; MediaError names a file."""
         folder = self.folder / PERSPECTIVE_FOLDERS[perspective]
         video = folder / VIDEO
         if any(folder.glob("*.png")) or not video.exists():
@@ -63,14 +63,14 @@ class FolderVideo:
         else:
             timeline, places = timeline_of(video), sorted(set(ticks))
             if places[-1] >= len(timeline.numbers):
-                raise ClipError(
+                raise MediaError(
                     f"{video}: frame {places[-1]} lies beyond the video, which ends after "
                     f"{len(timeline.numbers)} frames{timeline.damage}"
                 )
             pictures = list(read_frames(timeline, places)[np.searchsorted(places, ticks)])
         for tick, picture in zip(ticks, pictures, strict=True):
             if picture.shape[:2] != (HEIGHT, WIDTH):
-                raise ClipError(f"{folder}: frame {tick} must be {WIDTH} x {HEIGHT}")
+                raise MediaError(f"{folder}: frame {tick} must be {WIDTH} x {HEIGHT}")
         return np.stack(pictures)
 
 
@@ -80,7 +80,7 @@ def load(folder: Path) -> StorySet:
     Raises:
         RecordError: ``info.json`` is missing, empty or has an unusable record; names line and
             field.
-        ClipError: a story has no folder with frames.
+        MediaError: a story has no folder with frames.
     """
     folder = Path(folder)
     info, settings = folder / INFO, folder / SETTINGS
@@ -102,7 +102,7 @@ def load(folder: Path) -> StorySet:
             full = case.video.folder / "full"
             # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
             if not os.path.isdir(full):
-                raise ClipError(f"story {case.story}: its folder of frames {full} is missing")
+                raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
     return StorySet(
         records, records.__getitem__, f"folder {folder}", partial(_fingerprint, folder, content)
     )

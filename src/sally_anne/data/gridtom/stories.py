@@ -62,7 +62,7 @@ class Video(Protocol):
     """Where the frames of one version come from."""
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """``uint8 [N, 420, 294, 3]``, for the caller to change; ClipError names a file."""
+        """``uint8 [N, 420, 294, 3]``, for the caller to change; MediaError names a file."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class BeliefCase:
     ) -> np.ndarray:
         """Frames ``uint8 [N, 420, 294, 3]``; by default the seven key frames (paper, section 3.2).
 
-        ClipError names a file that is missing or damaged.
+        MediaError names a file that is missing or damaged.
         """
         return self.video.frames(perspective, key_frames(self.nodes) if ticks is None else ticks)
 

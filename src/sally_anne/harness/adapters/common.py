@@ -12,7 +12,7 @@ import numpy as np
 from jinja2 import TemplateError
 from PIL import Image
 
-from sally_anne.core.errors import ClipError, HarnessError
+from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.data.pictures import check_opened
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
@@ -149,6 +149,6 @@ def checked(picture: Image.Image) -> Image.Image:
     """A picture that a task has opened, whose pixels may not be read yet, of a format we read."""
     try:
         check_opened(picture)
-    except ClipError as error:
+    except MediaError as error:
         raise HarnessError(f"a picture of the task {error}") from error
     return picture

@@ -16,10 +16,7 @@ pytest.importorskip("lmms_eval")
 from lmms_eval.api.instance import Instance  # noqa: E402
 from lmms_eval.models import get_model  # noqa: E402
 
-from sally_anne.core.errors import (
-    ClipError,  # noqa: E402
-    HarnessError,  # noqa: E402
-)
+from sally_anne.core.errors import HarnessError, MediaError  # noqa: E402
 from sally_anne.data.items import (
     Media,  # noqa: E402
     Sampling,  # noqa: E402
@@ -138,7 +135,7 @@ def test_frames_of_a_film_are_sampled(loaded, tmp_path: Path) -> None:
     expected = SteeredModel(loaded(QWEN)).generate([Prompt(TEXTS[0], clip)], TOKENS)
     lm = made_by_name(QWEN, max_frames=6)
     assert generated(lm, [[str(path)]], TEXTS[:1]) == expected
-    with pytest.raises(ClipError, match="made, document 0: .*no-film.mp4"):
+    with pytest.raises(MediaError, match="made, document 0: .*no-film.mp4"):
         generated(lm, [[str(tmp_path / "no-film.mp4")]], TEXTS[:1])
 
 

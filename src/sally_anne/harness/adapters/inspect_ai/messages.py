@@ -19,7 +19,7 @@ import numpy as np
 from inspect_ai import model
 from PIL import Image
 
-from sally_anne.core.errors import ClipError, HarnessError
+from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.data.media import FRAME_PIXELS, Frames, decode_counting, opened_video
 from sally_anne.data.pictures import check_file, opened
 from sally_anne.harness.adapters.common import laid_out, one_clip
@@ -153,7 +153,7 @@ def _named(what: str, reference: str) -> Iterator[None]:
         yield
     except HarnessError as error:
         raise HarnessError(f"{name}: {error}") from error
-    except (ClipError, OSError, ValueError, av.FFmpegError) as error:
+    except (MediaError, OSError, ValueError, av.FFmpegError) as error:
         raise HarnessError(f"{name}: not readable ({error})") from error
 
 
