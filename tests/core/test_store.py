@@ -364,25 +364,6 @@ def test_writes_and_reads_that_do_not_fit(tmp_path, full):
         head_activations(full, 0, 2)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"batches": [*BATCHES, []]},
-        {"batches": BATCHES[1:]},
-        {"batches": [*BATCHES, [0]]},
-        {"batches": [*BATCHES, [7]]},
-        {"items": ITEMS.drop(columns="item_id")},
-        {"items": ITEMS.assign(item_id="same")},
-        {"items": ITEMS.assign(mixed=[1, "a", None, 2.0, {}, [], 3])},
-        {"meta": replace(META, dtype="int8")},
-    ],
-)
-def test_plans_that_do_not_fit(tmp_path, changes):
-    with pytest.raises(StoreError):
-        begin(tmp_path / "s", **changes)
-    assert not (tmp_path / "s").exists()
-
-
 def test_another_folder_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(StoreError, match=r"other files \(notes.txt\)"):

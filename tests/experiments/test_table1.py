@@ -13,14 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sally_anne.core.run import CONFIG as FINISHED_RUN
 from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.table1 import print_table
-from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import SweepConfig
-from sally_anne.steering.sweep import probing_of
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
@@ -85,24 +82,6 @@ def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool
         "[27.5, 32.5] [-42.5, -37.5] [-52.5, -47.5]",
     ]
     assert "steps of the same length" in " ".join(" ".join(lines).split())
-
-
-@pytest.mark.parametrize(
-    ("limit", "stories", "wanted"), [(None, 648, None), (2, 648, 20), (20, 648, 60), (20, 30, 30)]
-)
-def test_a_limit_reaches_the_probing_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, stories: int, wanted: int
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    sweep = SweepConfig(model="m", limit=limit, setting="text")
-    found = probing_of(sweep, stories)
-    alone = {"permutations": 0, "patching": False}
-    assert found == ProbeConfig(model="m", setting="text", stories=wanted, **alone)
-    # A finished run of all stories is better, and there already.
-    whole = ProbeConfig(model="m", setting="text", **alone)
-    whole.folder.mkdir(parents=True)
-    (whole.folder / FINISHED_RUN).touch()
-    assert probing_of(sweep, stories) == whole
 
 
 def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

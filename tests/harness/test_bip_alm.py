@@ -26,7 +26,6 @@ from sally_anne.harness.bip_alm import (
     followed,
     hypotheses,
     judged_action,
-    last_visit,
     next_action,
     steps,
 )
@@ -119,16 +118,6 @@ def suspected(goal: str, never: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [step.suspected for step in followed(goal, WALK, CONTENTS, never)]
 
 
-def test_beliefs_about_what_is_nowhere_to_be_seen() -> None:
-    """The bedroom's desk is seen at once, the sofa upon entering, the stove once it is open."""
-    first = ("fridge", "stove", "kitchen sofa", "bedroom cabinet")
-    entered = ("fridge", "stove", "bedroom cabinet")
-    opened = ("fridge", "bedroom cabinet")
-    assert suspected("plate") == [first, entered, entered, opened, opened]
-    rid = suspected("plate", ("fridge",))
-    assert rid[0] == first[1:] and rid[-1] == ("bedroom cabinet",)
-
-
 def test_a_belief_is_judged_by_the_last_visit() -> None:
     inside, other = Hypothesis("plate", "inside", ("fridge",)), ("bedroom cabinet",)
     (step,) = steps(inside, WALK, CONTENTS)
@@ -137,20 +126,6 @@ def test_a_belief_is_judged_by_the_last_visit() -> None:
     (step,) = steps(Hypothesis("plate", "not inside", ("fridge",)), WALK, CONTENTS)
     assert step.suspected == other
     assert len(steps(Hypothesis("plate", "goal"), WALK, CONTENTS)) == len(WALK.actions)
-
-
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("She opens the stove and closes it.", 0),
-        ("She opens the stove, goes to the bedroom and walks to the desk.", 2),
-        ("She opens the stove, goes to the bathroom, the bedroom and the desk.", 3),
-        ("", 0),
-    ],
-)
-def test_where_the_last_visit_begins(text: str, first: int) -> None:
-    actions = read_actions(f"She is in the kitchen. {text}", CONTENTS).actions
-    assert last_visit(actions) == first
 
 
 def test_options_become_hypotheses() -> None:
@@ -289,24 +264,6 @@ def test_prompts_tell_state_and_mind() -> None:
             "salmon\nAs far as Ida knows, it may be in or on: the fridge, the microwave",
         )
     ]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"context": Context(actions=ACTIONS)}, "the text does not tell what is in the apartment"),
-        ({"context": Context(scene=SCENE)}, "the text does not tell any step"),
-        (
-            {"context": Context(scene=SCENE, actions="Ida sings.")},
-            "the text does not tell any step",
-        ),
-        ({"options": (Option("a", "Ida is sad."), Option("b", "Ida is glad."))}, "the options'"),
-        ({"question": "If Ida has been trying to get a plate, which?"}, "the options' wording"),
-    ],
-)
-def test_what_cannot_be_answered_says_why(change, problem) -> None:
-    found = answer(replace(question(*GOALS), **change), next_action, Oracle().said)
-    assert found["problem"].startswith(problem) and "judged" not in found
 
 
 MODEL = "tiny-qwen2-vl"

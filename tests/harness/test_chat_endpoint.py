@@ -66,23 +66,6 @@ def test_a_request_is_what_it_says_and_no_more(server: Server) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        (401, b'{"error": {"message": "bad key gsk_secret0123"}}'),
-        (404, b'{"error": {"message": "no model m"}}'),
-        (400, b'{"error": {"code": "context_length_exceeded"}}'),
-        (302, b""),
-    ],
-)
-def test_what_no_waiting_mends_is_refused_at_once(server: Server, answer: Step) -> None:
-    server.headers = {"Location": f"{server.url}/elsewhere"}
-    server.script = [answer]
-    with pytest.raises(HarnessError, match=str(answer[0])) as error:  # type: ignore[index]
-        endpoint(server).ask([QUESTION])
-    assert len(server.seen) == 1 and KEY not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
         (400, b'{"error": {"code": "content_filter", "message": "no"}}'),
         (200, completion(None, "content_filter")),
     ],
@@ -298,32 +281,6 @@ def test_an_evaluation_sends_each_items_frames_and_a_dry_run_counts_them(
     words = sum(len(words_in(body)) for body in bodies) - 64 * sum(bool(i.before) for i in items)
     words += sum(len(item.system) for item in items)
     assert planned["characters sent"].value == words
-
-
-def test_further_fields_reach_the_judge(server: Server, tmp_path: Path) -> None:
-    fields = {"max_tokens": None, "max_completion_tokens": 77, "seed": 3}
-    config = EvalConfig(
-        task="mimeqa",
-        view="none",
-        data=made.mimeqa(tmp_path / "data"),
-        endpoint=server.url,
-        endpoint_model="asked",
-        endpoint_fields=json.dumps(fields),
-        judge=server.url,
-        judge_model="judge",
-        out=tmp_path / "run",
-    )
-    server.answer = lambda body: (200, completion("TRUE"))
-    table = evaluate(config, console=QUIET)
-    assert table["judge_correct"].all()
-    assert {body["model"] for _, _, body in server.seen} == {"asked", "judge"}
-    for _, _, body in server.seen:
-        assert "max_tokens" not in body and body["max_completion_tokens"] == 77
-        assert body["seed"] == 3 and body["temperature"] == 0
-    # Verdicts depend on them.
-    (journal,) = config.folder.glob("verdicts-*.jsonl")
-    about = json.loads(journal.read_text().splitlines()[0])["about"]
-    assert about["judge_settings"] == {"temperature": 0, "max_completion_tokens": 77, "seed": 3}
 
 
 def test_verdicts_of_an_endpoint(server: Server) -> None:

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.console import Console
-from sally_anne.core.errors import HarnessError, RunFolderError
-from sally_anne.core.files import read_object, write_json
+from sally_anne.core.files import read_object
 from sally_anne.harness.compare import Finished, Shared, compare, compare_runs, differences
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import (
@@ -180,36 +179,6 @@ def test_the_other_way_round_is_the_same_with_the_other_sign(tmp_path: Path) -> 
     assert (same["p"] == 1).all()
 
 
-@pytest.mark.parametrize(
-    ("there", "problem"),
-    [
-        ({"task": "muma_tom"}, "muma_tom"),
-        ({"table": answers(RIGHT).assign(item_id=lambda t: "x" + t["item_id"])}, "no item"),
-        ({"table": answers(RIGHT).assign(answer="B")}, "'q000' has another key"),
-        ({"table": answers(RIGHT, films=5)}, "'q005' has another story"),
-        ({"table": answers(RIGHT).assign(hidden=True)}, "'q000' has another hidden"),
-        ({"table": answers(RIGHT).drop(columns="tag_cue")}, "'q000' has another cue"),
-        ({"table": answers(RIGHT, parsers=("options",))}, "parser in common"),
-    ],
-)
-def test_runs_of_other_questions_are_refused(tmp_path: Path, there: Any, problem: str) -> None:
-    first = evaluation(tmp_path / "a", answers(RIGHT))
-    second = evaluation(tmp_path / "b", **{"table": answers(RIGHT)} | there)
-    with pytest.raises(HarnessError, match=problem):
-        compared(first, second)
-
-
-def test_folders_that_hold_no_finished_evaluation_are_refused(tmp_path: Path) -> None:
-    for name in ("gone", "begun"):
-        with pytest.raises(RunFolderError, match=name):
-            Finished.open(tmp_path / name)
-        (tmp_path / "begun").mkdir(exist_ok=True)
-    other = evaluation(tmp_path / "limp", answers(RIGHT))
-    write_json(other / "results.json", {"config": {"mode": "log"}, "results": {}})
-    with pytest.raises(RunFolderError, match="limp"):
-        Finished.open(other)
-
-
 def test_items_of_one_run_alone_and_hidden_keys_are_left_out(tmp_path: Path) -> None:
     few = evaluation(tmp_path / "few", answers(RIGHT).iloc[:9])
     many = evaluation(tmp_path / "many", answers(RIGHT).iloc[::-1][:10])
@@ -308,63 +277,3 @@ def conditions(
 
 def rows(run: Conditions) -> list[Baseline]:
     return [row for _, found in run.tables() for row in found]
-
-
-def test_a_runs_view_and_model_choose_the_rows() -> None:
-    run = conditions("gridtom", about={"setting": "video"}, order="1", model="qwen2-vl", data="d")
-    assert [(r.who, r.view, r.values) for r in rows(run)] == [
-        ("Qwen2-VL-7B-Instruct", "video", (52.2, 48.6, 5.2)),
-        ("doubao-1.5-vision-pro", "video", (46.6, 55.8, 7.2)),
-        ("human", "video", (84.6, 99.8, 84.6)),
-        ("chance", None, (50, 50, None)),
-    ]
-    steered = conditions("gridtom", about={"setting": "video"}, order="1", steer="v")
-    assert [r.values for r in rows(steered) if r.kind == "model"] == [(53.8, 52.2, 18.6)]
-    by_id = conditions(
-        "gridtom", about={"setting": "video"}, order="2", model="Qwen/Qwen2-VL-7B-Instruct"
-    )
-    assert rows(by_id)[0].values == (49.1, 40.0, 2.1)
-    assert rows(conditions("gridtom", order="reality")) == []
-    assert rows(conditions("riddles:RIDDLES")) == []
-
-
-@pytest.mark.parametrize(
-    ("prompting", "who", "right"),
-    [
-        ("direct", "Gemini 1.5 Pro", 56.4),
-        ("cot", "Gemini 1.5 Pro CoT", 54.5),
-        ("simtom", "SimToM", 47.6),
-    ],
-)
-def test_prompting_chooses_like_prompting(prompting: str, who: str, right: float) -> None:
-    run = conditions("muma_tom", about={"view": "multimodal"}, prompting=prompting)
-    found = [row for row in rows(run) if row.who == who]
-    if prompting == "direct":  # LIMP is not prompted otherwise, and is best
-        assert [(r.who, r.values[-1]) for r in rows(run)] == [("LIMP with GPT-4o", 76.6)]
-    else:
-        assert [row.values[-1] for row in found] == [right]
-
-
-def test_what_differs_is_said() -> None:
-    (gridtom, _), *_ = conditions("gridtom", order="1").tables()
-    assert list(conditions("gridtom", order="1").differences(gridtom)) == [
-        "stories are made here, theirs are the release's",
-        "asked in this project's words (--protocol official: in theirs)",
-    ]
-    alike = {"data": "d", "split": "published", "protocol": "official", "order": "1"}
-    assert list(conditions("gridtom", **alike).differences(gridtom)) == []
-    assert list(
-        conditions("gridtom", **alike | {"split": "test", "limit": 4}).differences(gridtom)
-    ) == [
-        "--split test, theirs is published",
-        "--limit 4",
-    ]
-    (moments, _), *_ = conditions("moments").tables()
-    some = conditions("moments", 325, protocol="official", frames=8, limit=3)
-    assert list(some.differences(moments)) == [
-        "325 of their 2,335 questions",
-        "8 frames, theirs 64",
-    ]
-    assert (
-        list(conditions("moments", 2335, protocol="official", frames=64).differences(moments)) == []
-    )

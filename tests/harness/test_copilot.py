@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import ContextError, RecordError
 from sally_anne.data.items import own_task
 from sally_anne.harness.copilot import (
     UNKNOWN,
     Draft,
     Outcome,
-    faults,
     giveaways,
-    proposal_prompt,
     read_proposal,
-    read_questions,
     run,
 )
 from sally_anne.harness.moments_config import CopilotConfig
@@ -137,47 +132,6 @@ def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
         assert item.context.scene == f"{item.item_id}: What a day."
 
 
-def test_ones_own_sets_are_looked_at_first(server: Server, data: Path) -> None:
-    server.answer = simple
-    mine = LINES[0] | {"distractors": ALIKE}
-    written(data, [mine])
-    outcomes, _ = session(at(server, data))
-    assert len(outcomes[0].rounds) == 1 and not outcomes[0].rounds[0].problems
-    assert not any("Write three" in b["messages"][0]["content"] for _, _, b in server.seen)
-
-
-def test_replies_without_a_set_are_sent_back(server: Server, data: Path) -> None:
-    written(data, LINES[:1])
-    replies = ["I would rather not.", json.dumps([RIGHT.upper(), *SHORT[:2]]), json.dumps(ALIKE)]
-
-    def answer(body: dict[str, Any]) -> Step:
-        if "Write three" in body["messages"][0]["content"]:
-            return 200, completion(replies.pop(0))
-        return 200, completion("?")
-
-    server.answer = answer
-    outcomes, _ = session(at(server, data))
-    none, same, good = outcomes[0].rounds
-    assert none.problems == ("the reply must be 3 wrong options, there are 0",)
-    assert same.problems == (f"the reply holds the right answer, {RIGHT!r}",)
-    assert good.distractors == tuple(ALIKE) and not good.problems
-
-
-def test_more_questions_and_more_rounds_go_on(server: Server, data: Path) -> None:
-    server.answer = simple
-    written(data, LINES[:2])
-    first, _ = session(at(server, data, rounds=1))
-    assert all(len(outcome.rounds) == 1 and outcome.rounds[0].problems for outcome in first)
-    count = len(server.seen)
-    again, printed = session(at(server, data, rounds=1))
-    assert again == first and len(server.seen) == count and "; 0 replies are new" in printed
-    written(data, LINES)
-    outcomes, _ = session(at(server, data, rounds=4))
-    assert [len(outcome.rounds) for outcome in outcomes] == [2, 2, 2]
-    bodies = Counter(json.dumps(body) for _, _, body in server.seen)
-    assert max(bodies.values()) == 1
-
-
 @pytest.mark.integration
 def test_a_killed_session_asks_nothing_twice(server: Server, data: Path) -> None:
     answered: list[str] = []
@@ -207,18 +161,6 @@ def test_a_killed_session_asks_nothing_twice(server: Server, data: Path) -> None
     assert outcomes == whole
     sets = [folder / "sets.jsonl" for folder in (config.folder, data.parent / "whole")]
     assert sets[0].read_bytes() == sets[1].read_bytes()
-
-
-@pytest.mark.integration
-def test_a_tiny_model_and_what_it_cannot_read(data: Path) -> None:
-    config = CopilotConfig(data, model="tiny-qwen2-vl", out=data.parent / "run", max_new_tokens=8)
-    written(data, [LINES[0] | {"distractors": ALIKE}])
-    outcomes, _ = session(replace(config, rounds=1))
-    verdict = outcomes[0].rounds[0].verdict
-    assert verdict is not None and verdict.orders == 6
-    written(data, [LINES[0] | {"transcript": "so it is " * 9999}])
-    with pytest.raises(ContextError, match="question Ann"):
-        session(config)
 
 
 ASKED = Draft("q", "Where did the old captain hide?", "under the captain's table", "")
@@ -255,15 +197,6 @@ def test_what_gave_it_away(
     assert all(any(part in line for line in found) for part in told)
 
 
-def test_words_of_the_question_in_the_right_answer_alone() -> None:
-    asked = replace(ASKED, answer="where the captain sleeps")
-    alone = "only the right answer repeats words of the question: captain, where"
-    options = ["behind the green door", "beside the tall tree", "above the small shop"]
-    assert alone in giveaways(asked, options, {}, 0, 5)
-    both = ["where the captain eats", *options[1:]]
-    assert not any("repeats words" in line for line in giveaways(asked, both, {}, 0, 5))
-
-
 @pytest.mark.parametrize(
     ("reply", "texts"),
     [
@@ -277,37 +210,3 @@ def test_words_of_the_question_in_the_right_answer_alone() -> None:
 )
 def test_replies_are_read(reply: str, texts: list[str]) -> None:
     assert read_proposal(reply) == texts
-
-
-def test_what_is_no_set() -> None:
-    assert faults(["a", "b", "c"], "d") == ""
-    for texts in (["a", "b"], ["a b", "A  b!", "c"], ["a", "...", "c"], ["a", "D.", "c"]):
-        assert faults(texts, "d")
-
-
-def test_a_transcript_file_is_cut_to_its_window(tmp_path: Path) -> None:
-    cues = ["1\n00:00:01,000 --> 00:00:02,000\n[ANN]: Hello.\n"]
-    cues += ["2\n00:00:05,000 --> 00:00:06,000\nNobody.\n"]
-    (tmp_path / "film.srt").write_text("\n".join(cues))
-    line = {"question": "Why?", "answer": "so", "transcript_file": "film.srt"}
-    path = written(tmp_path / "q.jsonl", [line, line | {"end": 3.0}, line | {"start": 7}])
-    found = read_questions(path)
-    assert [q.transcript for q in found] == ["ANN: Hello.\nNobody.", "ANN: Hello.", "(no speech)"]
-    assert [q.item_id for q in found] == ["1", "2", "3"]
-    assert "ANN: Hello.\nNobody." in proposal_prompt(found[0])
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"answer": None}, "answer"),
-        ({"transcript_file": "no.srt"}, "transcript_file"),
-        ({"distractors": ["a", "b"]}, "distractors"),
-        ({"distractors": [RIGHT, "b", "c"]}, "distractors"),
-        ({"tags": {}}, "tags"),
-    ],
-)
-def test_bad_questions(data: Path, change: dict[str, Any], field: str) -> None:
-    written(data, [LINES[0] | change])
-    with pytest.raises(RecordError, match=f"line 1: field {field} "):
-        read_questions(data)

@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.data.items import Option
 from sally_anne.data.moments import LABELS
 from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered, run
@@ -43,15 +42,6 @@ def by_text(*texts: str):
     return scorer
 
 
-def test_always_right_is_biased() -> None:
-    assert verdict(by_text("joy")) == Verdict(6, 6, 0, True)
-    assert verdict(by_text("joy"), exact=True) == Verdict(24, 24, 0, True, 1.0)
-
-
-def test_no_choice_is_no_right_answer() -> None:
-    assert verdict(lambda question, options: None) == Verdict(6, 0, 6, False)
-
-
 @pytest.mark.parametrize("label", "ABCD")
 def test_a_place_is_right_in_a_quarter_of_the_orders(label: str) -> None:
     found = verdict(lambda question, options: label, exact=True)
@@ -65,14 +55,6 @@ def test_chance_is_flagged_as_often_as_the_binomial_says() -> None:
     expected = 6 * 0.25**5 * 0.75 + 0.25**6
     spread = math.sqrt(expected * (1 - expected) / len(flags))
     assert abs(sum(flags) / len(flags) - expected) < 4 * spread
-
-
-@pytest.mark.parametrize(("right", "biased"), [(4, False), (5, True), (6, True)])
-def test_the_threshold_is_five_of_six(right: int, biased: bool) -> None:
-    asked = itertools.count()
-    scorer, other = by_text("joy"), by_text("hope")
-    found = verdict(lambda q, o: scorer(q, o) if next(asked) < right else other(q, o))
-    assert found == Verdict(6, right, 0, biased)
 
 
 @pytest.mark.parametrize(("right", "biased"), [(19, False), (20, True)])
@@ -94,13 +76,6 @@ def test_all_orders_are_asked_once_and_labels_stay_in_place() -> None:
 
     verdict(scorer, exact=True)
     assert sorted(seen) == sorted(itertools.permutations(TEXTS))
-
-
-def test_an_option_that_says_the_same_is_right_too() -> None:
-    pairs = (Option("A", "joy"), *OPTIONS[1:])
-    assert verdict(by_text("joy"), options=pairs, exact=True).right == 24
-    first = verdict(lambda q, o: "A", options=pairs, exact=True)
-    assert first.right == 12
 
 
 def test_draws_depend_on_the_seed_alone_and_are_fair() -> None:
@@ -211,11 +186,3 @@ def test_goes_on_where_it_was_stopped(
     monkeypatch.setattr(SteeredModel, "option_log_probs", once)
     again, _ = check(config)
     pd.testing.assert_frame_equal(again, table)
-
-
-@pytest.mark.parametrize(
-    "change", [{"limit": 0}, {"threshold": 7}, {"threshold": 0}, {"split": "test"}]
-)
-def test_bad_options(config: DistractorConfig, change: dict[str, object]) -> None:
-    with pytest.raises((HarnessError, OptionError)):
-        check(replace(config, **change))  # type: ignore[arg-type]

@@ -22,11 +22,9 @@ from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask, evaluate
 from sally_anne.harness.evaluate import evaluate as work
-from sally_anne.harness.gridtom import GridToM
 from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.judge import JudgeResult
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.tiny import Family
 from tests.harness.made_benchmarks import film
 from tests.made_replies import replied, scripted_replies
@@ -169,23 +167,6 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
     outcome(config)
     with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
         outcome(replace(config, setting="video"))
-
-
-def test_unknown_words_are_said_and_saved(
-    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = GridToM.load
-
-    def with_giraffes(task: GridToM, config: EvalConfig, fitted: object = None) -> TaskItems:
-        work = load(task, config)
-        return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
-
-    monkeypatch.setattr(GridToM, "load", with_giraffes)
-    printed = outcome(config)
-    saved = json.loads((config.folder / "results.json").read_text())["unknown_words"]
-    assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
-    warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
-    assert warning in printed and "'Giraffe'" in printed
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import ContextError, HarnessError, RecordError
-from sally_anne.harness.films import Film, mean, ranked, read_films, run
+from sally_anne.harness.films import mean, run
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.moments_config import FilmsConfig
 from tests.harness.chat_server import Server, Step, completion
@@ -77,18 +75,6 @@ def test_ranks_ties_and_what_is_missing(server: Server, data: Path) -> None:
     assert len(server.seen) == 5 and table["why"].tolist()[4:] == ["no synopsis"] * 2 + ["unread"]
 
 
-def test_equal_scores_share_the_best_place() -> None:
-    films = [Film(name, name, "x") for name in "abcde"]
-    table = ranked(films, [2.0, 3.0, None, 3.0, 2.5])
-    assert list(zip(table["id"], table["rank"].tolist(), strict=True))[:4] == [
-        ("b", 1),
-        ("d", 1),
-        ("e", 3),
-        ("a", 4),
-    ]
-    assert table["why"].tolist() == ["", "", "", "", "unread"]
-
-
 def test_the_mean_of_the_scale_by_hand() -> None:
     assert mean([math.log(p) for p in (0.1, 0.2, 0.3, 0.2, 0.2)]) == pytest.approx(3.2)
     # Of the five labels alone: a model that would rather say something else changes nothing.
@@ -122,32 +108,3 @@ def test_a_local_model_by_its_probabilities(data: Path, monkeypatch: pytest.Monk
     assert len(calls) == 5  # four films, and the one at which it was stopped again
     assert table["score"].tolist()[:4] == pytest.approx([3.5, 3.0, 3.0, 3.0])
     assert table["title"][0] == "The Bet"
-
-
-@pytest.mark.integration
-def test_a_model_that_cannot_tell_the_labels(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = FilmsConfig(data, model="tiny-qwen2-vl", out=data.parent / "run")
-    table, _ = ranking(replace(config, out=data.parent / "told"))
-    assert table["score"].notna().sum() == 4 and table["score"].dropna().between(1, 5).all()
-    # As of a tokenizer that puts the same mark before every word.
-    monkeypatch.setattr(SteeredModel, "continuations", lambda self, p, o: [[9, i] for i in o])
-    with pytest.raises(HarnessError, match="tokenizer"):
-        ranking(config)
-    written(data, [{"title": "Long", "synopsis": "so it is " * 9999}])
-    with pytest.raises(ContextError, match="film Long"):
-        ranking(replace(config, out=data.parent / "other"))
-
-
-@pytest.mark.parametrize(
-    ("films", "place"),
-    [
-        ([{"synopsis": "x"}], "line 1: field title"),
-        ([{"title": "a"}, {"title": "a"}], "line 2: field title"),
-        ([{"title": "a", "id": 1}, {"title": "b", "id": 1}], "line 2: field id"),
-        ([{"title": "a", "synopsis": 3}], "line 1: field synopsis"),
-        ([], "f.jsonl"),
-    ],
-)
-def test_bad_files(tmp_path: Path, films: list[dict[str, Any]], place: str) -> None:
-    with pytest.raises(RecordError, match=place):
-        read_films(written(tmp_path / "f.jsonl", films))

@@ -19,7 +19,6 @@ from sally_anne.harness.judge import (
     judge_answers,
     parse_verdict,
 )
-from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 
@@ -268,22 +267,6 @@ def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     ]
     assert [[ids.count(mark) for mark in marks] for ids in read] == [[1, 0], [1, 0]]
     assert judge.judge(QUESTIONS[3:])[0].invalid is False
-
-
-@pytest.mark.parametrize(
-    "words", [("TRUE", "bogus"), ("the red", "the blue"), ("TRUE", "true"), ("", "no")]
-)
-def test_words_that_cannot_be_told_apart_are_refused(loaded, words: tuple[str, str]) -> None:
-    with pytest.raises(HarnessError):
-        LocalJudge(loaded, words)
-
-
-def test_words_of_several_tokens_count_by_their_first(loaded) -> None:
-    two = LocalJudge(loaded, ("true room", "false"))
-    prompt = [Prompt(two.prompt(QUESTIONS[0]))]
-    right, wrong = SteeredModel(loaded).option_log_probs(prompt, [["true", "false"]])[0]
-    expected = torch.tensor([right, wrong]).softmax(0)[0].item()
-    assert two.judge(QUESTIONS[:1])[0].probability == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_model_by_name_and_verdicts_in_a_journal(tmp_path: Path, judge) -> None:

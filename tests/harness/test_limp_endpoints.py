@@ -164,39 +164,6 @@ def test_the_model_reads_the_options_and_has_the_last_word(
         worked(replace(config, utterance_goal=True))
 
 
-def test_what_was_asked_is_kept_when_an_endpoint_fails(config: LimpConfig, server: Server) -> None:
-    def out_of_credit(body: dict[str, Any]) -> Step:
-        if len(server.seen) > 9:
-            return 402, b'{"error": {"message": "pay first"}}'
-        return planner(body)
-
-    server.answer = out_of_credit
-    with pytest.raises(HarnessError, match="pay first"):
-        worked(config)
-    answered = {json.dumps(body) for _, _, body in server.seen[:9]}
-    server.seen.clear()
-    server.answer = planner
-    table = worked(config)
-    assert table["log_correct"].all() and server.seen
-    assert not answered & {json.dumps(body) for _, _, body in server.seen}
-
-
-def test_a_step_that_is_filtered_leaves_its_question_open(
-    config: LimpConfig, server: Server
-) -> None:
-    def filtered(body: dict[str, Any]) -> Step:
-        if "Is the last line likely?" in words(body) and "hinder Cy" in words(body):
-            return 400, b'{"error": {"code": "content_filter", "message": "no"}}'
-        return planner(body)
-
-    server.answer = filtered
-    table = worked(config)
-    problems = dict(zip(table["item_id"], table["problem"], strict=True))
-    assert problems.pop("4005/2") == "the endpoint's filter held a step back"
-    assert set(problems.values()) == {""}
-    assert table.set_index("item_id")["log_invalid"]["4005/2"]
-
-
 @pytest.mark.parametrize(
     ("first", "found"),
     [
@@ -214,23 +181,3 @@ def test_answers_among_the_likeliest_tokens(
 ) -> None:
     judged = from_top_tokens({token: math.log(p) for token, p in first.items()})
     assert [math.exp(value) for value in judged] == pytest.approx(found)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"steer": Path("vector")},
-        {"perceiver": "https://host/v1"},
-        {"perceiver_key": "LIMP_KEY"},
-        {"perceiver": "qwen2-vl", "perceiver_model": "x"},
-        {"perceiver": "https://host/v1", "perceiver_model": "x", "endpoint_limit": 1.0},
-        {"perceiver": "qwen2-vl", "actions": Path("a.json")},
-        {"endpoint": None},
-    ],
-)
-def test_options_that_do_not_go_together(
-    config: LimpConfig, server: Server, options: dict[str, Any]
-) -> None:
-    with pytest.raises(HarnessError):
-        worked(replace(config, **options))
-    assert not server.seen

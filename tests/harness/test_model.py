@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sally_anne.harness.model import Prompt, Recorder, SteeredModel
+from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.hooks.vector import SteeringVector
@@ -164,30 +164,6 @@ def test_a_reply_ends_at_the_end_token(loaded, clips, video: bool, monkeypatch) 
     assert replies[1]
 
 
-def test_the_models_own_end_token_is_left_out(loaded) -> None:
-    """A model that says the end at once has nothing to say."""
-    end = end_tokens(loaded)
-    assert end == [loaded.model.generation_config.eos_token_id]
-
-    def at_once(module, args, logits):
-        logits = logits.clone()
-        logits[..., end[0]] = 1e4
-        return logits
-
-    passes: list[str] = []
-    handles = [
-        loaded.model.lm_head.register_forward_hook(at_once),
-        loaded.model.register_forward_pre_hook(lambda module, args: passes.append("one")),
-    ]
-    try:
-        assert SteeredModel(loaded).generate(asked(None), TOKENS) == ["", ""]
-        assert len(passes) == 2  # the prompt in two parts, and no more
-        assert plainly(loaded, asked(None)).shape == (2, 1)
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 @with_clips
 @pytest.mark.parametrize("positions", [None, "last_prompt+generated", "all"])
 def test_batch_equals_single(loaded, vector, clips, video: bool, positions) -> None:
@@ -222,15 +198,6 @@ def test_steered_generate_is_generate_under_the_vector(
         assert texts_of(loaded, plainly(loaded, prompts, use_cache=False)) == expected
     assert SteeredModel(loaded, vector).generate(prompts, TOKENS) == expected
     assert expected != SteeredModel(loaded).generate(prompts, TOKENS)
-
-
-def test_strength_is_the_vectors_own_unless_given(loaded, vector) -> None:
-    prompts = asked(None)
-    own = SteeredModel(loaded, vector).option_log_probs(prompts, OPTIONS)
-    assert SteeredModel(loaded, vector, 8.0).option_log_probs(prompts, OPTIONS) == own
-    other = SteeredModel(loaded, vector, -3.0).option_log_probs(prompts, OPTIONS)
-    assert other == SteeredModel(loaded, vector.with_alpha(-3.0)).option_log_probs(prompts, OPTIONS)
-    assert other != own
 
 
 @with_clips
@@ -309,19 +276,3 @@ def test_a_reply_stops_at_the_first_stop_string(model: SteeredModel) -> None:
         assert reply.ended == stopped
         assert before.tokens[: len(reply.tokens)] == reply.tokens
     assert replies[0].ended and len(replies[0].tokens) < TOKENS_OF_REPLIES
-
-
-def test_rows_that_have_ended_are_passed_over() -> None:
-    class Letters:
-        def decode(self, tokens, skip_special_tokens):
-            return "".join("abcde."[token] for token in tokens)
-
-    recorder = Recorder(Letters(), ends=[5], prompt_tokens=[3, 4], stops=["bc"], top=1)
-    steps = ([1, 0], [2, 0], [0, 5], [0, 0])
-    done = [recorder(torch.eye(6)[torch.tensor(s)], torch.tensor(s)).tolist() for s in steps]
-    assert done == [[False, False], [True, False], [True, True], [True, True]]
-    first, second = recorder.finished()
-    assert (first.text, first.tokens, first.prompt_tokens, first.ended) == ("", (1, 2), 3, True)
-    assert (second.text, second.tokens, second.ended) == ("aa", (0, 0, 5), True)
-    assert [place[0][0] for place in second.likeliest] == [0, 0, 5]
-    assert len(second.log_probs) == 3

@@ -16,7 +16,7 @@ from sally_anne.core.folder import Journal
 from sally_anne.data.items import Question
 from sally_anne.data.muma_tom import load
 from sally_anne.harness.limp import Episode, Person, Sources, gather_all, judge_all, persons
-from sally_anne.harness.planning import log_preference, posterior_of_judgements, score, summarise
+from sally_anne.harness.planning import posterior_of_judgements, score, summarise
 from tests.harness.scripted import (
     ScriptedLikelihood,
     ScriptedWriter,
@@ -65,30 +65,6 @@ def test_products_that_underflow_are_told_apart_in_logarithms_alone() -> None:
     # log (1/4)^n - log (1/3)^n, and B has all of the mass.
     assert found.log["A"] == pytest.approx(n * math.log(3 / 4))
     assert found.log["B"] == pytest.approx(0.0, abs=1e-12)
-
-
-def test_nothing_known_chooses_nothing() -> None:
-    for judged in ({"A": [], "B": [], "C": []}, {}):
-        found = posterior_of_judgements(judged)
-        assert found.choose("most") is None and found.choose("least", "official") is None
-
-
-def test_one_option_that_stands_out_is_chosen_beside_equal_ones() -> None:
-    found = posterior_of_judgements(
-        {"A": logs((0.5, 0.5)), "B": logs((0.5, 0.5)), "C": logs((0.2, 0.8))}
-    )
-    assert found.choose("most") is None and found.choose("least") == "C"
-
-
-def test_impossible_answers() -> None:
-    inf = math.inf
-    assert log_preference((-inf, -inf)) == pytest.approx(math.log(0.5))
-    assert log_preference((-inf, -1.0)) == -inf and log_preference((-1.0, -inf)) == 0.0
-    found = posterior_of_judgements({"A": [(-inf, -1.0)], "B": [(-1.0, -inf)], "C": [(-inf, -2.0)]})
-    assert found.log == {"A": -inf, "B": 0.0, "C": -inf}
-    assert found.choose("most") == "B" and found.choose("least") is None
-    found = posterior_of_judgements({"A": [(-inf, -1.0)], "B": [(-inf, -1.0)]})
-    assert found.log["A"] == found.log["B"] == pytest.approx(math.log(0.5))
 
 
 share = st.floats(0.01, 0.99)

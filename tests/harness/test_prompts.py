@@ -26,11 +26,10 @@ from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart
 from sally_anne.harness.protocols import RETOLD, THOUGHTS
-from sally_anne.harness.questions import PromptConfig, missing_parts, prompt_text, render
+from sally_anne.harness.questions import PromptConfig, prompt_text, render
 from sally_anne.harness.tasks import load_items
 from sally_anne.models.tiny import Family
 from tests.harness import made_benchmarks as made
-from tests.harness.chat_server import Server, completion
 from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
 from tests.made_stories import asked_of, cast_of, made_story
@@ -203,23 +202,6 @@ def test_the_draw_depends_on_seed_and_item_alone() -> None:
     assert len(fewer) == 4 and {item.text for item in fewer} < set(texts)
 
 
-def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) -> None:
-    """Of two stories one is shown."""
-    config = EvalConfig(
-        task="bigtom", data=made.bigtom(tmp_path / "b"), prompting="few-shot", shots=1
-    )
-    work = load_items(config)
-    assert len({item.group for item in work.items}) == 1
-    assert len(work.items) == 2 and len(work.notes) == 1
-    for item in work.items:
-        head, asked = shown(item.text)
-        assert head.count("Question:") == asked.count("Question:") == 1
-        assert head.rstrip().endswith(("Answer: A", "Answer: B"))
-    with pytest.raises(HarnessError, match="--shots 2: .* there are 2 with known answers"):
-        load_items(replace(config, shots=2))
-    assert not load_items(replace(config, limit=1)).notes
-
-
 def record(number: int, rng: random.Random) -> Question:
     return Question(
         item_id=f"i{number}",
@@ -331,25 +313,6 @@ def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: 
         assert "Question" not in item.before and "Choose one" not in item.before
 
 
-def test_an_endpoint_is_asked_twice_and_nothing_again(tmp_path: Path, server: Server) -> None:
-    def answer(body: dict[str, Any]) -> Any:
-        (message,) = body["messages"]
-        text = message["content"]
-        saw = f"He saw box {len(server.seen)}."
-        said = saw if first_step(text) else "A" if "He saw box" in text else "B"
-        return (200, completion(said))
-
-    server.answer = answer
-    where = {"endpoint": server.url, "endpoint_model": "m"}
-    config = config_of("bigtom", tmp_path, prompting="simtom", **where)
-    table = evaluate(config, console=Console(file=io.StringIO()))
-    assert (table["robust_label"] == "A").all()
-    assert len(server.seen) == 2 * len(table)
-    asked = len(server.seen)
-    evaluate(config, console=Console(file=io.StringIO()))
-    assert len(server.seen) == asked
-
-
 OURS = "{context} Question: {asked} Answer:"
 SETTINGS = ("multimodal", "video", "text")
 
@@ -433,29 +396,6 @@ def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
         assert [bool(part[:1].strip()) for part in item.text.split("In words: ")[1:]] == [1, 1, 0]
 
 
-def test_a_folder_never_mixes_templates(tmp_path: Path, server: Server) -> None:
-    server.answer = lambda body: (200, completion("the red room"))
-    mine = written(tmp_path, "First: {context} {asked}")
-    config = EvalConfig(
-        endpoint=server.url, endpoint_model="m", setting="text", limit=2, out=tmp_path / "run"
-    )
-    assert replace(config, out=None, template=mine).folder.name.endswith(
-        "text-template-mine-2drawn"
-    )
-    asked = replace(config, template=mine)
-    outcome_of_templates(asked)
-    sent = [body["messages"][-1]["content"] for _, _, body in server.seen]
-    assert sorted(sent) == sorted(item.text for item in load_items(asked).items)
-    assert all(text.startswith("First: ") for text in sent)
-    outcome_of_templates(asked)
-    other = written(tmp_path, "Then: {context} {asked}", "other.txt")
-    for changed, here in ((other, "'Then: {context} {asked}'"), (None, "None")):
-        with pytest.raises(HarnessError, match="template is 'First.* there, ") as error:
-            outcome_of_templates(replace(asked, template=changed))
-        assert f"{here} here" in str(error.value)
-    assert len(server.seen) == len(sent) == 4
-
-
 KNOWN = Benchmark(
     name="made",
     load=lambda folder: [],
@@ -497,43 +437,6 @@ def test_the_prompt_holds_what_the_view_shows() -> None:
 def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> None:
     text = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
     assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("{question} {secret}", "{scene}", "{question", "{question!q}", "{question!r}"),
-        *("{question:>q}", "{question} {options:{labels}}", "{question.__class__}"),
-        *("{question[0]}", "{question} {}"),
-    ],
-)
-def test_templates_that_cannot_be_filled(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "prompt.txt"
-    path.write_text(text)
-    with pytest.raises(HarnessError, match="prompt.txt"):
-        config_for(KNOWN, template=path)
-
-
-def test_what_is_missing_is_named() -> None:
-    silent = replace(RECORD, context=Context(actions="not shown"))
-    film, words = "its film (there)", "its words (scene, transcript)"
-    assert missing_parts(KNOWN, RECORD, config_for(KNOWN, view="multimodal")) == [film]
-    assert missing_parts(KNOWN, RECORD, config_for(KNOWN)) == []
-    assert missing_parts(KNOWN, silent, config_for(KNOWN)) == [words]
-    assert missing_parts(KNOWN, silent, config_for(KNOWN, view="none")) == []
-    here = replace(silent, media=(Media(path=Path("film.mp4")),))
-    assert missing_parts(KNOWN, here, config_for(KNOWN, view="multimodal")) == [words]
-
-
-def test_templates_have_all_that_protocols_need(tmp_path: Path) -> None:
-    path = tmp_path / "prompt.txt"
-    path.write_text("{person}|{title}|{asked}|{asked_alone}|({label_2}) {option_2}|{times}")
-    record = replace(RECORD, asked="Story\nQuestion: Who?", person="Ann", title="Film")
-    text = prompt_text(KNOWN, record, config_for(KNOWN, template=path))
-    assert text == "Ann|Film|Story\nQuestion: Who?| Who?|(B) Bob|"
-    path.write_text("{question} {option_4}")
-    with pytest.raises(HarnessError, match="item 1: the template asks for option_4, and there are"):
-        prompt_text(KNOWN, RECORD, config_for(KNOWN, template=path))
 
 
 def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_path: Path) -> None:

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.score import (
     Estimate,
-    Metrics,
     accuracy,
     belief_metrics,
     counts,
@@ -100,15 +98,6 @@ def test_an_invalid_answer_is_wrong_even_if_marked_correct() -> None:
     assert accuracy(items).overall.value == 0.75
 
 
-def test_counts_and_certain_intervals() -> None:
-    assert belief_metrics(sheet([(1, 0)] * 3)) == Metrics(
-        TB=Estimate(1, 1, 1, 3),
-        FB=Estimate(0, 0, 0, 3),
-        Both=Estimate(0, 0, 0, 3),
-        invalid=Estimate(0, 0, 0, 6),
-    )
-
-
 def test_a_story_without_one_side_is_no_pair() -> None:
     items = sheet([(1, 1), (1, 0), (0, 1)]).drop(index=[3])  # FB of story 1
     found = belief_metrics(items)
@@ -173,19 +162,6 @@ def test_the_bootstrap_is_that_of_a_loop() -> None:
         assert (estimate.low, estimate.high) == pytest.approx(loop(items, statistic, 60, 7))
 
 
-def test_neither_row_order_nor_types_nor_other_columns_matter() -> None:
-    items = drawn(20, 0.6, seed=0)
-    expected = belief_metrics(items, bootstrap=100)
-    assert belief_metrics(items, bootstrap=100) == expected
-    assert belief_metrics(items, bootstrap=100, seed=1) != expected
-    shuffled = items.sample(frac=1, random_state=3).assign(first=None, _note=1)
-    shuffled["condition"] = shuffled["condition"].astype("category")
-    shuffled["correct"] = shuffled["correct"].astype(object)
-    before = shuffled.copy()
-    assert belief_metrics(shuffled, bootstrap=100) == expected
-    pd.testing.assert_frame_equal(shuffled, before)
-
-
 def test_intervals_resample_stories_and_not_items() -> None:
     """The items of a story are alike here, so more of them tell nothing new."""
     right = np.random.default_rng(0).random(40) < 0.5
@@ -239,18 +215,6 @@ def test_accuracy_overall_and_by_group() -> None:
 # Refusals.
 
 
-@pytest.mark.parametrize("column", ["item_id", "story", "condition", "correct", "invalid"])
-def test_unusable_sheets_are_refused(column: str) -> None:
-    items = sheet([(1, 1), (1, 0)]).astype(object)
-    with pytest.raises(HarnessError, match=column):
-        belief_metrics(items.drop(columns=column))
-    items.loc[2, column] = None
-    with pytest.raises(HarnessError):
-        belief_metrics(items)
-    with pytest.raises(HarnessError):
-        paired_difference(sheet([(1, 1)]), sheet([(1, 1), (1, 0)]))
-
-
 def on_maps(stories: int, maps: int) -> pd.DataFrame:
     """Four items a story; a map's stories share their outcome, the maps' outcomes take turns."""
     items = sheet([(m % 2, 1) for m in range(maps) for _ in range(stories)])
@@ -279,14 +243,6 @@ def test_intervals_are_over_maps_where_there_are_five(maps: int, unit: str) -> N
         assert paired_accuracy(worse, items)["overall"] == found.overall
     else:
         assert both == stories
-
-
-@pytest.mark.parametrize("unknown", ["", None])
-def test_a_story_without_a_map_leaves_intervals_over_stories(unknown: str | None) -> None:
-    items = on_maps(2, 8)
-    items.loc[0, "map"] = unknown
-    assert over(items) == "story"
-    assert accuracy(items) == accuracy(items.drop(columns="map"))
 
 
 OPTIONS = (Option("A", "red"), Option("B", "blue"))

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -150,16 +149,6 @@ def test_films_that_are_not_here(config, tmp_path, monkeypatch) -> None:
 
 ABILITIES = [(f"a{n}", {"ability": ("a",)}) for n in range(8)]
 ABILITIES += [(f"b{n}", {"ability": ("b",)}) for n in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("limit", "a", "b"), [(1, None, None), (2, 1, 1), (6, 3, 3), (8, 4, 4), (10, 6, 4), (99, 8, 4)]
-)
-def test_values_get_equal_parts_as_long_as_there_are_some(limit: int, a: int, b: int) -> None:
-    kept = sample_groups(ABILITIES, ("ability",), limit, 0)
-    assert len(kept) == min(limit, 12)
-    if a is not None:
-        assert Counter(name[0] for name in kept) == {"a": a, "b": b}
 
 
 def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
@@ -337,17 +326,6 @@ def test_a_module_of_the_working_folder(module: str) -> None:
         find_task(f"{module}:OTHER")
     with pytest.raises(HarnessError):
         find_task(f"{module}:NONE")
-
-
-def test_an_installed_task(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("theirs", f"{module}:MINE", "sally_anne.tasks")
-    monkeypatch.setattr("sally_anne.harness.tasks.entry_points", lambda group: [point])
-    import sys
-
-    sys.path.append(str(Path.cwd()))
-    assert find_task("theirs").name == "mine"
-    with pytest.raises(HarnessError):
-        find_task("nowhere")
 
 
 def test_a_file_and_its_replies(tmp_path: Path) -> None:

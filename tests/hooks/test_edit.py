@@ -153,37 +153,6 @@ def test_opens_again_but_not_twice(model):
     assert every_hook(model) == 0
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_nothing_of_a_broken_pass_is_left_for_the_next(build, error):
-    """Neither its mask, which part of the model alone would use, nor its place in a sequence."""
-    model = build("llama")
-    delta, inputs, more = delta_for(model), batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]])
-    gate = Gate(0, 0, torch.zeros(find_geometry(model).head_dim), 1.0)
-    fuse = [False]
-
-    def blow(module, args):
-        if fuse[0]:
-            raise error
-
-    handle = model.model.layers[1].register_forward_pre_hook(blow)
-    for options in ({}, {"gate": gate}):
-        expected = edited(model, more, delta, **options)
-        with Edit(model, delta, **options):
-            fuse[0] = True
-            with pytest.raises(error):
-                model(**inputs, use_cache=False)
-            fuse[0] = False
-            if error is RuntimeError:
-                with pytest.raises(HookError, match="outside a forward pass"):
-                    model.model(**inputs)
-            # Its ids are not taken for the beginning of these.
-            assert torch.equal(model(**more, use_cache=False).logits, expected)
-            with pytest.raises(HookError, match="outside a forward pass"):
-                model.model(**more)
-    handle.remove()
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("site", SITES)
 def test_rows_with_vectors_of_their_own(model, site, side):
@@ -354,28 +323,6 @@ def test_replacing_a_run_by_itself_keeps_every_bit(model, site, positions):
     values = captured(model, inputs, site, positions)
     found = edited(model, inputs, values, site, positions, how="replace")
     assert torch.equal(found, logits_of(model, inputs))
-
-
-@pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("site", SITES)
-def test_replacing_a_generation_by_itself_keeps_every_token(model, site, cached):
-    inputs, options = batch_of(PROMPTS), {"max_new_tokens": STEPS, "use_cache": cached}
-    options |= {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-    with torch.no_grad():
-        with Capture(model, site, "last_prompt+generated") as capture:
-            plain = model.generate(**inputs, **options)
-            values = capture.take()
-        with Edit(model, values, site, how="replace"):
-            replaced = model.generate(**inputs, **options)
-    for mine, theirs in zip(replaced.logits, plain.logits, strict=True):
-        assert torch.equal(mine, theirs)
-    short = values[:, :2]
-    with (
-        torch.no_grad(),
-        Edit(model, short, site, how="replace"),
-        pytest.raises(HookError, match="2 positions 'last_prompt.generated'; this pass .* 3th"),
-    ):
-        model.generate(**inputs, **options)
 
 
 @pytest.mark.parametrize("site", SITES)

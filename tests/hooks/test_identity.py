@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import huggingface_hub
 import pytest
 
 from sally_anne.core.errors import ModelError
@@ -85,22 +84,6 @@ def test_a_moved_folder_has_the_same_weights_and_one_of_its_name_has_not(tmp_pat
     (moved / "adapter.safetensors").write_bytes(b"another file")
     assert weights_hash(moved) == before
     assert weights_hash(first) == ""
-
-
-def test_a_model_of_the_hub_is_hashed_where_its_files_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = sharded(tmp_path / "snapshot")
-    there = {"abc": folder}
-
-    def cached(repo_id: str, filename: str, revision: str) -> str | None:
-        path = there.get(revision, tmp_path) / filename
-        return str(path) if repo_id == "owner/model" and path.exists() else None
-
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
-    assert weights_hash("owner/model", "abc") == weights_hash(folder) != ""
-    # Not fetched yet, or a commit that is not known.
-    assert weights_hash("owner/model", "def") == weights_hash("owner/model") == ""
 
 
 def test_the_hash_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,22 +100,6 @@ def test_its_own_gate_or_another_is_applied(make, skeleton) -> None:
         make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
 
 
-def test_describe_distinguishes_vectors(make) -> None:
-    vector = make()
-    about = vector.describe()
-    assert about == make(fitted={}).describe()
-    assert json.loads(json.dumps(about))["heads"] == [[2, 1], [0, 3], [2, 0]]
-    others = [
-        make(theta=-vector.theta),
-        make(sigma=vector.sigma * 2),
-        make(alpha=3.0),
-        make(positions="all"),
-        make(gate=Gate(0, 1, torch.ones(8), 0.5)),
-        vector.top(2),
-    ]
-    assert all(other.describe() != about for other in others)
-
-
 def facts_of(vector) -> dict:
     return {name: getattr(vector, name) for name in FACTS}
 
@@ -170,20 +152,3 @@ def test_every_flipped_bit_is_noticed(make, tmp_path: Path, gate: Gate | None) -
     os.close(handle)
     assert file.read_bytes() == whole
     assert taken < 10
-
-
-@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "Qwen/Qwen2-VL-7B-Instruct", "#1", "- x"])
-def test_the_card(make, tmp_path: Path, model: str) -> None:
-    commit = "0123456789" * 4 if "/" in model else "0123456789abcdef"
-    vector = make(fitted={"model": model, "revision": commit, "stories": None})
-    text = (vector.save(tmp_path) / "README.md").read_text()
-    start, matter, body = text.split("---\n", 2)
-    assert start == ""
-    assert yaml.safe_load(matter) == {
-        "license": "apache-2.0",
-        "library_name": "sally-anne",
-        **({"base_model": model} if "/" in model else {}),
-        "tags": ["steering-vector", "theory-of-mind", "interpretability"],
-    }
-    assert body.startswith(f"# Steering vector for {model}\n")
-    assert "| heads, best first | L2H1, L0H3, L2H0 |" in body and "| stories | `null` |" in body

@@ -33,7 +33,7 @@ from sally_anne.models.decoding import extend, prefill, split_common_prefix, ste
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import CATALOGUE
-from sally_anne.models.processor import BREAK, forget, original, teach
+from sally_anne.models.processor import BREAK
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import cropped_fraction, pad_for_crop
 from sally_anne.probing.config import ProbeConfig
@@ -359,23 +359,6 @@ def test_marks_of_the_model_in_a_question_are_plain_text(opened, small_clips, na
         prompt = make(loaded, f"Q:{text}A: here", video)
         read = tokenizer.backend_tokenizer.normalizer.normalize_str(prompt)
         assert f"q:{text.replace(BREAK, '')}a: here".lower() in read.lower()
-
-
-def test_a_tokenizer_is_saved_as_it_came(opened, tmp_path) -> None:
-    """What is taught to it stays in the process, and changes no hash."""
-    loaded = load_model(opened("llama").source)
-    tokenizer = loaded.processor.tokenizer
-    before = json.loads(Path(loaded.source, "tokenizer.json").read_text(encoding="utf-8"))
-    taught = json.loads(tokenizer.backend_tokenizer.to_str())
-    assert taught["normalizer"] != before["normalizer"]
-    assert original(taught["normalizer"]) == before["normalizer"]
-    forget(tokenizer)
-    forget(tokenizer)
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    assert state["normalizer"] == before["normalizer"]
-    teach(tokenizer)
-    teach(tokenizer)
-    assert json.loads(tokenizer.backend_tokenizer.to_str()) == taught
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl", "qwen2.5-omni"])

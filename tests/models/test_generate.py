@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from sally_anne.core.errors import MediaError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -94,20 +93,3 @@ def test_frames_of_files(clip: np.ndarray, tmp_path: Path) -> None:
     assert found is not None and found.shape == (FRAMES, 64, 64, 3)
     brightness = found.mean(axis=(1, 2, 3))
     assert brightness[0] < 5 and brightness[-1] > 225 and (np.diff(brightness) > 20).all()
-
-
-def test_what_is_no_clip_is_refused(clip: np.ndarray, tmp_path: Path) -> None:
-    text = tmp_path / "text.mp4"
-    text.write_text("no film")
-    assert frames_of() is None
-    for images, video, message in (
-        (list(clip), clip, "give one of them"),
-        (None, tmp_path / "none.mp4", "no such video"),
-        (None, text, "cannot be read as a clip"),
-        ([], None, "cannot be read as a clip"),
-        ([clip[0], clip[1, :40]], None, "cannot be read as a clip"),
-        (None, clip[0], "a clip is uint8"),
-        (None, clip / 255, "a clip is uint8"),
-    ):
-        with pytest.raises(MediaError, match=message):
-            frames_of(images, video)

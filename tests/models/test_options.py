@@ -71,27 +71,6 @@ def test_refused_before_anything_is_made(run, kind, options, said, tmp_path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"device_map": "cuda"}, "device 'cuda': there is no GPU here"),
-        ({"device_map": "gpu0"}, "device 'gpu0': there is no such device; give cpu"),
-        ({"quantization": "8bit"}, "--quantization 8bit needs bitsandbytes: pip install"),
-        ({"quantization": "2bit"}, "unknown quantization '2bit'; choose from none, 8bit, 4bit"),
-        (
-            {"attn_implementation": "flash_attention_2"},
-            "--attn-implementation flash_attention_2 needs the package flash_attn",
-        ),
-        ({"attn_implementation": "fast"}, "unknown attn_implementation 'fast'; choose from eager"),
-        *(({"name": n, "videos": True}, "takes no videos") for n in ("gemma3", "llama3", "qwen3")),
-    ],
-)
-@pytest.mark.usefixtures("bare")
-def test_refused_before_the_hub_is_asked(options, said) -> None:
-    with pytest.raises(ModelError, match=said):
-        load_model(**{"name": "qwen2-vl"} | options)
-
-
 def test_attention_is_the_one_asked_for(folders: dict[Family, Path]) -> None:
     plain = load_model(str(folders["qwen2-vl"]), device_map="cpu")
     eager = load_model(str(folders["qwen2-vl"]), device_map="cpu", attn_implementation="eager")

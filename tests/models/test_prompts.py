@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from tokenizers.processors import TemplateProcessing
 
 from sally_anne.core.errors import ModelError
@@ -88,22 +87,6 @@ def test_there_is_one_first_token(fresh, in_template: bool) -> None:
     inputs = encode(fresh, [open_prompt(fresh, text, False) for text in (LONG, SHORT)], None)
     count = (inputs["input_ids"] == tokenizer.bos_token_id).sum(dim=1)
     assert count.tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("video", [True, False])
-def test_a_padded_batch_gives_the_logits_of_single_items(loaded, clips, video: bool) -> None:
-    prompts = [open_prompt(loaded, text, video) for text in (LONG, SHORT)]
-    batch = encode(loaded, prompts, clips if video else None)
-    mask = batch["attention_mask"]
-    assert mask[0].all() and not mask[1].all()
-    assert mask[1].tolist() == sorted(mask[1].tolist()), "padding is not on the left"
-    with torch.inference_mode():
-        together = loaded.model(**batch, use_cache=False).logits[:, -1]
-        for i, prompt in enumerate(prompts):
-            single = encode(loaded, [prompt], clips[i : i + 1] if video else None)
-            alone = loaded.model(**single, use_cache=False).logits[0, -1]
-            torch.testing.assert_close(together[i], alone, rtol=0, atol=1e-4)
-    assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
 def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.data.items import Media, Question, Sampling
+from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import check_items, evaluate
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.models.estimate import open_described, open_published
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
@@ -153,30 +153,6 @@ def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypa
             found = shape_of(media, "full", sampling, 32 * 32, exact)
         count = len(frames) if exact or bound is None else bound
         assert found == (count, *frames.shape[1:3])
-
-
-def test_items_are_named_before_the_first_forward(opened, tmp_path: Path) -> None:
-    """Films with fewer frames than are asked for are counted as they are."""
-    loaded = opened("llava-next-video")
-
-    def item(number: int, frames: int, most: int) -> Question:
-        def shape(exact: bool) -> tuple[int, int, int]:
-            return (frames if exact else most, 90, 160)
-
-        text = "Where is she?"
-        return Question(
-            f"item-{number}", "m", "test", "s", "", text=text, clip=lambda: None, shape=shape
-        )  # type: ignore[arg-type, return-value]
-
-    room = video_size(loaded, (8, 90, 160))[0] + 30
-    narrow(loaded, room)
-    notes = check_items(loaded, [item(1, 8, 64), item(2, 8, 8)], 8)
-    assert notes == [
-        f"2 of 2 videos are not of the shape that {loaded.name} sees: its processor would cut off "
-        "up to 44 % of a frame. They are padded first"
-    ]
-    with pytest.raises(ContextError, match=f"item item-2: .*more than the {room}"):
-        check_items(loaded, [item(1, 8, 64), item(2, 12, 64)], 8)
 
 
 def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None:

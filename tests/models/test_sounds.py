@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from sally_anne.core.errors import HarnessError, ModelError
-from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
-from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prompts import encode, pieces_of, process, reply_prompt
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import encode, pieces_of, reply_prompt
 from tests.models.checkpoints import HEADS, HEARS, LAYERS, opener
 
 pytestmark = pytest.mark.integration
@@ -148,19 +146,3 @@ def test_a_long_sound_is_heard_to_its_end(opened) -> None:
     assert one != pytest.approx(other, abs=1e-4)
     # Six hundredths more than thirty seconds: silence makes the last piece long enough.
     assert [len(p) for p in pieces_of(loaded, noise(30.06))] == [30 * RATE, 1600]
-
-
-def test_what_cannot_be_heard(opened) -> None:
-    loaded = opened("qwen2-audio")
-    for bad in (np.zeros((2, 9)), np.zeros(0), np.array([np.nan])):
-        with pytest.raises(ModelError, match="a sound is float"):
-            pieces_of(loaded, bad)
-    with pytest.raises(ModelError, match="holds 1 and comes with 0 pieces"):
-        process(loaded, [reply_prompt(loaded, "where ?", False, 1)], None)
-    deaf = load_model("tiny-qwen2-vl")
-    with pytest.raises(ModelError, match="takes no sounds; take a model of one of the families"):
-        deaf.generate("where ?", sound=SOUNDS[0])
-    with pytest.raises(HarnessError, match="sounds cannot go to an endpoint"):
-        messages_of(ASKED[0])
-    # A mark that the user writes is no place of sound.
-    assert loaded.generate("what is <|AUDIO|> ?", sound=SOUNDS[0], max_new_tokens=2) is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
 
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.run import Run
 from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.samples import SPLITS, Sample
+from sally_anne.data.samples import Sample
 from sally_anne.probing.audit import ALL, choose_groups, conclusion, run
 from sally_anne.probing.baselines import FILMS, ProbeRun, film_changes, text_baselines
 from sally_anne.probing.config import AuditConfig
 from sally_anne.probing.probes import Activations, HeadProbes, items_table
-from sally_anne.probing.sources import reopen
 
 
 def accuracies(contrast: str) -> dict[tuple[str, str, str], Any]:
@@ -184,89 +178,6 @@ def test_a_run_is_audited(finished: Path, tmp_path: Path) -> None:
     assert len(content) == 2 and (content["chance"] == 0.5).all()
     # Again, in a notebook: the same numbers.
     pd.testing.assert_frame_equal(sa.audit(folder, stories=12), table)
-
-
-@pytest.mark.integration
-def test_rows_of_fewer_stories_stand_beside_a_head_of_as_few(
-    tmp_path: Path, carry: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "run"
-    fitted = {"c": 0.5, "max_iter": 300, "solver": "sklearn"}
-    carry(folder, permutations=0, **fitted)
-    asked = []
-    fit = HeadProbes.fit
-
-    def noted(self: HeadProbes, *x: Any, **how: Any) -> HeadProbes:
-        asked.append(self.get_params())
-        return fit(self, *x, **how)
-
-    monkeypatch.setattr(HeadProbes, "fit", noted)
-    table = run(AuditConfig(run=folder, stories=12), Console(quiet=True))
-    assert asked and all(params == fitted for params in asked)
-
-    # The best head of the same stories, by scikit-learn.
-    saved = Run.open(folder)
-    items, x = saved.samples, saved.activations()
-    rows, _ = choose_groups(items, reopen(folder).clusters, 12)
-    split = items["split"].to_numpy()[rows]
-    y, x = items["y_p"].to_numpy()[rows], x[rows].astype(float)
-    found = {}
-    for layer in range(x.shape[1]):
-        for head in range(x.shape[2]):
-            part = {name: (x[split == name, layer, head], y[split == name]) for name in SPLITS}
-            model = LogisticRegression(C=0.5, max_iter=300).fit(*part["train"])
-            odds = model.predict_proba(part["validation"][0])
-            key = -model.score(*part["validation"]), log_loss(part["validation"][1], odds)
-            found[key, layer, head] = model.score(*part["test"])
-    expected = found[min(found)]
-    told = table[table["label"] == "y_p"].set_index("row")
-    assert told.loc["the run's own input", "accuracy"] == expected
-    for name in ("verdict token", "random-init baseline"):
-        assert (told.loc[name, "best"], told.loc[name, "samples"]) == (
-            expected,
-            (split == "test").sum(),
-        )
-    whole = json.loads((folder / "audit.json").read_text())["facts"]["labels"]["y_p"]
-    assert told.loc["bag of words", "best"] == whole["best_accuracy"] != expected
-
-
-@pytest.mark.integration
-def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[..., str]) -> None:
-    # One word is said of all pictures; labels have several values, or the names of facts.
-    lines = []
-    for i in range(18):
-        for colour in ("red", "green", "blue"):
-            name = f"{i}-{colour}.png"
-            Image.new("RGB", (56, 56), colour).save(tmp_path / name)
-            labels = {"sizes": colour == "red", "stories": colour}
-            lines.append({"text": "Look", "images": [name], "labels": labels, "group": f"g{i}"})
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    carry(tmp_path / "run", samples=path, stories=None, setting="multimodal")
-    printed = io.StringIO()
-    table = run(AuditConfig(run=tmp_path / "run", stories=18), Console(file=printed, width=250))
-    saved = json.loads((tmp_path / "run" / "audit.json").read_text())
-    assert saved["facts"]["stories"] == {"train": 9, "validation": 3, "test": 5}
-    assert saved["facts"]["labels"]["stories"]["best_accuracy"] == 1.0
-    assert "direct_logit" not in str(saved["facts"]["labels"]["stories"])
-    for label, chance in (("sizes", 2 / 3), ("stories", 1 / 3)):
-        told = table[table["label"] == label].set_index("row")
-        for name in ("bag of words", "words in pairs", "length in words", "marks and line breaks"):
-            assert told.loc[name, "why"] == "training samples do not differ in it"
-            assert f"{name}" in saved["conclusions"][label]
-        assert told.loc["the run's own input", "accuracy"] == 1.0
-        # What is said is the same of all, so that nothing tells the label without the picture.
-        for name in ("text alone", "blank film", "embeddings, last token"):
-            assert told.loc[name, "accuracy"] == pytest.approx(chance)
-            assert told.loc[name, "chance"] == pytest.approx(chance)
-        assert told.loc["shuffled film", "why"] == "it cannot be made of each film"
-        assert told.loc["another story's film", "samples"] == 15
-    told = table[table["label"] == "stories"].set_index("row")
-    assert told.loc["random-init baseline, standardised", "samples"] == 15
-    for name in ("verdict token", "direct logit"):
-        assert told.loc[name, "why"] == "it is asked of labels that are true or false"
-    assert "verdict token, direct logit (it is asked of labels that are" in printed.getvalue()
-    assert table.set_index(["label", "row"]).loc[("sizes", "verdict token"), "samples"] == 15
 
 
 @pytest.mark.integration

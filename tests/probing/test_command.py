@@ -27,22 +27,6 @@ def command(*words: str) -> str | int | None:
     return ended.value.code
 
 
-@pytest.mark.parametrize("name", ["probe", "patch", "audit", "nulls"])
-def test_help_is_light(name: str) -> None:
-    code = (
-        "import sys\n"
-        "from sally_anne.cli import main\n"
-        f"try:\n    main(['{name}', '--help'])\n"
-        "except SystemExit as ended:\n    assert not ended.code\n"
-        f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "HEAVY []" in done.stdout
-
-
 def test_a_failing_command_prints_one_message_and_no_traceback(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sally_anne.probing.run", "--data", str(tmp_path / "none")],

@@ -38,26 +38,6 @@ def test_choices_are_those_of_the_rooms_below() -> None:
     assert get_args(Site) == SITES
 
 
-@pytest.mark.parametrize(
-    ("options", "folder"),
-    [
-        ({}, DEFAULT),
-        (
-            {"model": "owner/Name-7B", "order": 2, "contrast": "paper", "site": "resid"},
-            "runs/Name-7B-order2-paper-multimodal-resid",
-        ),
-        ({"model": ".", "setting": "text"}, "runs/model-order1-matched-text-head_out"),
-        ({"data": Path("/a/GridToM/"), "data_seed": 7}, f"{DEFAULT}-data-GridToM-seed7"),
-        ({"data": Path("/a/..")}, f"{DEFAULT}-data-root"),
-        ({"stories": 24, "split_seed": 1}, f"{DEFAULT}-24stories-split1"),
-        ({"solver": "sklearn", "c": 10.0, "max_iter": 9}, f"{DEFAULT}-sklearn-c10-iter9"),
-        ({"out": Path("here"), "c": 10.0}, "here"),
-    ],
-)
-def test_run_folder_is_named_after_the_options(options, folder: str) -> None:
-    assert ProbeConfig(**options).folder == Path(folder)
-
-
 def test_data_in_the_current_folder_is_called_by_its_name(tmp_path, monkeypatch) -> None:
     (tmp_path / "stories" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "stories" / "inner")

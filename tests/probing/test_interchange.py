@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import ProbingError
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.edit import Edit
@@ -219,22 +218,6 @@ def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -
     whole = scan(planted, pairs_of(), ranked, how)
     pd.testing.assert_frame_equal(found.heads, whole.heads)
     pd.testing.assert_frame_equal(found.sets, whole.sets)
-
-
-def test_what_cannot_be_asked_is_named(planted: LoadedModel) -> None:
-    ranked = sets_of(planted)
-    with pytest.raises(ProbingError, match="--sizes 65: .* 48 heads"):
-        scan(planted, pairs_of(), ranked, ScanOptions(sizes=(65,)))
-    with pytest.raises(ProbingError, match="--sizes"):
-        scan(planted, pairs_of(), ranked, ScanOptions(sizes=()))
-    with pytest.raises(ProbingError, match="no question pairs in the test split"):
-        scan(planted, pairs_of(0), ranked, ScanOptions())
-    for label in ("patching", "random"):
-        with pytest.raises(ProbingError, match=f"a label is called '{label}', as sets"):
-            scan(planted, pairs_of(), {label: ranked["y_p"]}, ScanOptions())
-    same = ContrastPair(pair().samples, ("red", "red"), "g")
-    with pytest.raises(ProbingError, match="begin with the same token"):
-        read_pair(planted, same, True)
 
 
 def test_statements_on_one_context_are_read_once(

@@ -216,33 +216,6 @@ def last_words(printed: str) -> str:
 
 
 @pytest.mark.integration
-def test_a_run_ends_with_its_verdicts(
-    finished: Path, tmp_path: Path, carry: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that was finished without a null and a scan gets them from the same command."""
-    shutil.copytree(finished / "activations", tmp_path / "run" / "activations")
-    carry(tmp_path / "run", permutations=0)
-    assert "y_p_p" not in Run.open(tmp_path / "run").heads
-    printed = carry(tmp_path / "run", **SCAN)
-    said = json.loads((tmp_path / "run" / "patching.json").read_text())
-    assert last_words(printed).endswith(" ".join(said["statement"]["conclusion"].split()))
-    assert said["question"]["conclusion"] in " ".join(printed.split())
-    assert (said["question"]["scan"]["pairs"], said["nulls"]["permutations"]) == (4, 39)
-    assert "permutations: " in printed and "patching scan: " in printed
-    heads = Run.open(tmp_path / "run").heads
-    null = [c for c in Run.open(finished).heads if c in heads]
-    pd.testing.assert_frame_equal(heads[null], Run.open(finished).heads)
-    # The command of its own gives the same, and a second run says it again.
-    folder = Path(shutil.copytree(finished, tmp_path / "other"))
-    options = {name: value for name, value in SCAN.items() if name != "patching"}
-    pd.testing.assert_frame_equal(sa.patch(folder, **options), heads)
-    monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))
-    again = carry(tmp_path / "run", **SCAN)
-    assert "patching scan: " not in again and "permutations: " not in again
-    assert last_words(again).endswith(" ".join(said["statement"]["conclusion"].split()))
-
-
-@pytest.mark.integration
 def test_other_options_scan_again(
     finished: Path, tmp_path: Path, carry: Callable[..., str]
 ) -> None:

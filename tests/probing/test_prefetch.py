@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -20,14 +19,6 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.probing.extraction import prefetch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a thread elsewhere")
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_results_come_in_order_and_from_closures(workers: int) -> None:
-    factor = 3
-    with closing(prefetch(lambda n: np.arange(n) * factor, [4, 0, 2, 1, 5], workers)) as results:
-        found = [list(result) for result in results]
-    assert found == [[0, 3, 6, 9], [], [0, 3], [0], [0, 3, 6, 9, 12]]
 
 
 def test_nothing_to_do_begins_nothing() -> None:
@@ -52,15 +43,6 @@ def test_other_processes_do_the_work_and_end() -> None:
     assert len(pids) == 2 and os.getpid() not in pids
     assert torch.get_num_threads() == threads
     assert not any(_runs(pid) for pid in pids)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_no_more_than_a_piece_a_worker_ahead(tmp_path: Path, workers: int) -> None:
-    with closing(prefetch(lambda n: (tmp_path / str(n)).touch(), range(9), workers)) as results:
-        next(results)
-        next(results)
-        _wait(lambda: len(list(tmp_path.iterdir())) > workers + 1)
-        assert {int(p.name) for p in tmp_path.iterdir()} == set(range(workers + 2))
 
 
 def test_an_error_reaches_the_reader_in_its_place() -> None:

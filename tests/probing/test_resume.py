@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -144,25 +143,6 @@ def test_other_probe_settings_leave_a_finished_run_alone(
         carry(finished, **changes)
     assert f"{finished} holds" in str(caught.value) and "Choose another --out" in str(caught.value)
     assert files(finished) == before
-
-
-def test_activations_serve_other_probe_settings_in_another_folder(
-    finished, carry, tmp_path, no_weights
-) -> None:
-    for name, changes in {"c": {"c": 1.0}, "sklearn": {"solver": "sklearn"}}.items():
-        shutil.copytree(finished / "activations", tmp_path / name / "activations")
-        assert "nothing was computed again" not in carry(tmp_path / name, **changes)
-        assert "nothing was computed again" in carry(tmp_path / name, **changes)
-    old, far, near = (
-        pd.read_parquet(f / "heads.parquet")
-        for f in (finished, tmp_path / "c", tmp_path / "sklearn")
-    )
-    assert json.loads((tmp_path / "c" / "config.json").read_text())["config"]["c"] == 1.0
-    for label in ("y_p", "y_o"):
-        name = f"{label}_validation_log_loss"
-        assert not old[name].equals(far[name])
-        assert (near[name] - old[name]).abs().max() < 1e-3
-        assert not near[name].equals(old[name])
 
 
 def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(

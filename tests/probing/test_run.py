@@ -13,17 +13,13 @@ import torch
 from safetensors.numpy import load_file
 
 from sally_anne.core.store import ActivationStore
-from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.items import Setting
 from sally_anne.data.tasks import open_task
-from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import weights_hash
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt
-from sally_anne.probing.config import Contrast, ProbeConfig
-from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.config import ProbeConfig
 
 pytestmark = pytest.mark.integration
 
@@ -233,23 +229,3 @@ def test_frames_reach_the_model(carry, tmp_path, options) -> None:
     stored = store.read()[row, -1]
     torch.testing.assert_close(stored, found["protagonist"], rtol=1e-3, atol=1e-4)
     assert (found["protagonist"] - found["omniscient"]).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("video", [True, False])
-def test_shared_contexts_equal_whole_prompts(
-    model_folder: Path, tmp_path: Path, video: bool
-) -> None:
-    loaded = load_model(str(model_folder))
-    splits = {0: "train", 1: "train"}
-    contrasts: tuple[Contrast, ...] = ("matched", "paper")
-    for contrast in contrasts:
-        setting: Setting = "multimodal" if video else "text"
-        samples = build(generated(stories=splits), splits, 1, contrast, setting)
-        store = fill_store(loaded, samples, tmp_path / contrast, "head_out", 3, {})
-        for row, sample in zip(store.read(), samples, strict=True):
-            clips = [sample.frames()] if video else None
-            inputs = encode(loaded, [open_prompt(loaded, sample.content, video)], clips)
-            with torch.inference_mode(), Capture(loaded.model) as capture:
-                loaded.model(**inputs)
-            plain = capture.take()[0, 0]
-            assert (row - plain).abs().max() <= 1e-5 * plain.abs().max()

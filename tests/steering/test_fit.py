@@ -15,7 +15,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from sally_anne.cli import main
-from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.core.errors import SteeringError
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, VectorConfig, fit_vector
 from sally_anne.steering.fit import run as steer
@@ -181,51 +181,6 @@ def test_test_stories_have_no_influence(made, again) -> None:
                 fit_vector(run.folder, K, direction=direction, label=label) for run in (made, other)
             )
             assert same(one, two), (direction, label)
-
-
-def test_heads_without_weights_are_passed_over(made, again) -> None:
-    best = fit_vector(made.folder, 2).heads
-
-    def silence(x, items):
-        for layer, head in best:
-            x[:, layer, head] = 0.7
-
-    folder = again(silence).folder
-    for direction, k in (("logistic", 10), ("random_heads", 5)):
-        vector = fit_vector(folder, k, direction=direction)
-        assert not set(best) & set(vector.heads)
-    with pytest.raises(SteeringError):
-        fit_vector(folder, 6, direction="random_heads")
-    with pytest.raises(ProbingError):
-        fit_vector(folder, 11)
-
-
-def test_the_vector_says_where_it_comes_from(made, again, tmp_path) -> None:
-    vector = fit_vector(made.folder, K, 7.5, "pca", "y_o", positions="all")
-    assert (vector.alpha, vector.direction, vector.positions) == (7.5, "pca", "all")
-    assert (vector.n_layers, vector.n_heads, vector.width) == (3, 4, 5)
-    assert vector.site == "head_out"
-    assert vector.fitted == {
-        "model": "tiny",
-        "revision": "0",
-        "dtype": "float32",
-        "data": "generated",
-        "data_hash": "abc",
-        "split": "heads by validation stories, directions and sigma from training stories",
-        "label": "y_o",
-        "order": 1,
-        "contrast": "matched",
-        "setting": "multimodal",
-        "stories": None,
-        "c": 0.05,
-        "max_iter": 200,
-        "split_seed": 0,
-        "data_seed": 2025,
-    }
-    loaded = SteeringVector.load(vector.save(tmp_path))
-    assert same(loaded, vector) and loaded.fitted == vector.fitted
-    run = again(lambda x, items: None, site="resid")
-    assert fit_vector(run.folder, K).site == "resid"
 
 
 def test_labels_of_ones_own(write) -> None:

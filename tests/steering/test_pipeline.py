@@ -170,35 +170,6 @@ def test_what_is_saved_and_drawn(
     assert found.vector == folder / saved["vector"]
 
 
-def test_only_what_may_be_asked_is_asked(
-    sweep: Callable[..., tuple[Sweep, str]],
-    answered: list[tuple[str, list[SweepPoint]]],
-    probed: Path,
-) -> None:
-    """Control questions from the best setting on, and of test stories nothing but the choice."""
-    found, _ = sweep()
-    heads = fit_vector(probed, 3).heads[:2]
-    rests = [f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads]
-    steered = [(name, [point.name for point in points]) for name, points in answered[1:]]
-    assert steered == [
-        ("initial-validation.jsonl", ["baseline", BEST]),
-        ("reality-validation.jsonl", ["baseline", BEST]),
-        ("initial-validation.jsonl", ["baseline", CHOSEN]),
-        ("reality-validation.jsonl", ["baseline", CHOSEN]),
-        ("test.jsonl", ["baseline", CHOSEN]),
-        ("test.jsonl", [*DRAWS, *rests]),
-        ("initial-validation.jsonl", ["baseline", BEST, CHOSEN, *CONTROLS]),
-        ("initial-test.jsonl", ["baseline", CHOSEN]),
-        ("initial-test.jsonl", list(DRAWS)),
-        ("reality-validation.jsonl", ["baseline", BEST, CHOSEN, *CONTROLS]),
-        ("reality-test.jsonl", ["baseline", CHOSEN]),
-        ("reality-test.jsonl", list(DRAWS)),
-    ]
-    assert found.test is not None
-    assert set(found.test["split"]) == {"test"} and found.test["story"].nunique() == STORIES
-    assert not set(found.test["story"]) & set(found.validation["story"])
-
-
 def test_a_vector_inside_its_controls_is_called_not_specific(
     sweep: Callable[..., tuple[Sweep, str]],
     config: SweepConfig,

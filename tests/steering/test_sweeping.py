@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
-from sally_anne.core.errors import OutOfMemoryError, SteeringError
+from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question, Setting
@@ -28,7 +27,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.steering import points as module
 from sally_anne.steering.points import (
-    SweepPoint,
     answer_points,
     grid_of,
     vectors_of,
@@ -191,20 +189,3 @@ def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
         whole = answer_points(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
     pd.testing.assert_frame_equal(resumed, whole)
-
-
-def test_vectors_for_all_positions_are_refused(lively: LoadedModel, tmp_path: Path) -> None:
-    everywhere = replace(vector("logistic", 2, 0), positions="all")
-    with (
-        Journal(tmp_path / "sweep.jsonl", {}) as journal,
-        pytest.raises(SteeringError, match="all"),
-    ):
-        answer_points(
-            lively,
-            questions("text"),
-            {SweepPoint("logistic", 2, 1.0): everywhere},
-            journal,
-            3,
-            5,
-            4,
-        )

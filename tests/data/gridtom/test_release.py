@@ -217,35 +217,6 @@ def edited(path: str, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "field"),
-    [
-        ("index", ..., "index"),
-        ("index", -1, "index"),
-        ("init_env_desc", " ", "init_env_desc"),
-        ("colors.protagonist", "pink", "colors.protagonist"),
-        ("colors.room_2", CAST.protagonist, "colors"),
-        ("colors.room_3", ..., "colors"),
-        ("nodes", [0, 5, 5, 9], "nodes"),
-        ("init_belief.0.answer", [], r"init_belief\[0\].answer"),
-        ("init_belief.1.section", [1, 2], r"init_belief\[1\].section"),
-        ("init_belief.2.choices", [], r"init_belief\[2\].answer"),
-        ("first_order_belief.0.type", "FalseBelief", "first_order_belief"),
-        ("first_order_belief.0.options", [CAST.own_room, CAST.last_room], r".*\[0\].options\[0\]"),
-        ("first_order_belief.0.answer", CAST.first_room, "first_order_belief"),
-        ("first_order_belief.1.belief_true", "It is there.", r".*\[1\].belief_true"),
-        ("first_order_belief.1.captions.participant", ..., ".*captions.participant"),
-        ("second_order_belief", [1, 2, 3, 4], r"second_order_belief\[0\]"),
-        ("second_order_belief.2.answer", CAST.last_room, r".*\[2\].answer"),
-        ("second_order_belief.2.frames", "../x", r".*\[2\].frames"),
-    ],
-)
-def test_a_bad_field_is_named(tmp_path, path, value, field) -> None:
-    folder = write(tmp_path, edited("index", 0), edited(path, value))
-    with pytest.raises(RecordError, match=rf"info\.json, line 2.*: field {field} "):
-        load(folder)
-
-
-@pytest.mark.parametrize(
     ("content", "place"),
     [
         (b"\n\n", ""),

@@ -112,28 +112,6 @@ def test_malicious_and_broken_pickles_are_refused(tmp_path, data) -> None:
     assert len(str(raised.value)) < len(str(path)) + 250
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "ab",
-        None,
-        [],
-        [(0, 1, 2)],
-        [(0, "1")],
-        [(0, True)],
-        [(0, 1.5)],
-        [(0, float("nan"))],
-        [(-1, 1)],
-        [(0, MOST + 1)],
-        [(5, 4)],
-    ],
-)
-def test_values_that_are_no_pairs_of_frames_are_named(tmp_path, value) -> None:
-    path = saved(tmp_path, pickle.dumps(value))
-    with pytest.raises(RecordError):
-        read_intervals(path)
-
-
 def test_a_missing_folder_or_huge_file_is_named(tmp_path) -> None:
     with pytest.raises(RecordError):
         read_intervals(tmp_path / "frame_intervals.pik")

@@ -126,31 +126,6 @@ def test_scene_and_actions_may_be_left_out_where_the_record_says_so() -> None:
     assert (item.context.scene, item.context.actions) == ("", "She walks.")
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"question": ...}, "question"),
-        ({"question": TEXT + " Question:"}, "question"),
-        ({"question": TEXT.replace("(b)", "(a)")}, "question"),
-        ({"question": TEXT.replace(A, "")}, "question"),
-        ({"question": TEXT.replace(B, A)}, "question"),
-        ({"question": TEXT.replace("Ann: ", "Ann ")}, "question"),
-        ({"question": "So. " + TEXT}, "question"),
-        ({"question": TEXT[TEXT.index("Actions") :]}, "question"),
-        ({"answer": "c"}, "answer"),
-        ({"answer_list": ["b", "a"]}, "answer_list"),
-        ({"question_type": 1.4}, "question_type"),
-        ({"test": ["video"]}, "test"),
-        ({"episode": 1.5}, "episode"),
-        ({"start_time": 8}, "end_time"),
-        ({"end_time": ...}, "end_time"),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path, fields, name) -> None:
-    with pytest.raises(RecordError, match=f"line 2: field {name}"):
-        load(write(tmp_path, GOOD, changed(**fields)))
-
-
 def test_a_question_that_is_there_twice_and_an_empty_file(tmp_path) -> None:
     with pytest.raises(RecordError, match="line 2"):
         load(write(tmp_path, GOOD, GOOD))

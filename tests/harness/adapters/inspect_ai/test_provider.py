@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("inspect_ai")
-from inspect_ai._util.error import PrerequisiteError  # noqa: E402
 from inspect_ai.model import (  # noqa: E402
     ChatMessageUser,
     ContentText,
@@ -24,7 +23,6 @@ from inspect_ai.model import (  # noqa: E402
 )
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
-from sally_anne.core.errors import HarnessError  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.messages import video_uri  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     DEFAULT_MAX_TOKENS,
@@ -196,27 +194,6 @@ def test_weights_are_let_go_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "arguments", "message"),
-    [
-        ("nowhere/at/all", {"revision": "x"}, "nowhere/at/all"),
-        (QWEN, {"alpha": 2}, "give one with steer"),
-        (QWEN, {"steer": "nowhere", "alpha": 2}, "nowhere"),
-        (QWEN, {"steer": "nowhere", "alpha": "much"}, "alpha must be a finite number, is 'much'"),
-        (QWEN, {"steer": "nowhere", "alpha": float("inf")}, "finite"),
-        (QWEN, {"batch_size": 0}, "batch_size must be a whole number from 1 on, is 0"),
-        (QWEN, {"frames": "few"}, "frames must be a whole number from 1 on, is 'few'"),
-        (QWEN, {"dtype": "int3"}, "int3"),
-        (QWEN, {"vector": "x"}, "no model option 'vector'"),
-        (QWEN, {"base_url": "http://localhost"}, "base URL"),
-    ],
-)
-def test_bad_arguments_are_one_message(model: str, arguments: Any, message: str) -> None:
-    with pytest.raises(PrerequisiteError) as refused:
-        provider(model, **arguments)
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
     ("config", "expected"),
     [
         ({}, Settings(DEFAULT_MAX_TOKENS, (), None)),
@@ -229,28 +206,6 @@ def test_bad_arguments_are_one_message(model: str, arguments: Any, message: str)
 )
 def test_what_is_asked_for(config, expected: Settings) -> None:
     assert settings(GenerateConfig(**config), 100) == expected
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"temperature": 0.7}, "temperature = 0.7"),
-        ({"num_choices": 2}, "num_choices = 2"),
-        ({"best_of": 3}, "best_of = 3"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"presence_penalty": -0.5}, "presence_penalty"),
-        ({"logit_bias": {1: 2.0}}, "logit_bias"),
-        ({"prompt_logprobs": 1}, "prompt_logprobs"),
-        ({"modalities": ["image"]}, "modalities"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"stop_seqs": ["a", ""]}, "empty string"),
-        ({"logprobs": True, "top_logprobs": 101}, "between 0 and 100"),
-        ({"logprobs": True, "top_logprobs": -1}, "between 0 and 100"),
-    ],
-)
-def test_what_cannot_be_honoured(config, message: str) -> None:
-    with pytest.raises(HarnessError, match=message):
-        settings(GenerateConfig(**config), 100)
 
 
 class Work:

@@ -12,7 +12,6 @@ pytest.importorskip("inspect_ai")
 
 from inspect_ai import Task  # noqa: E402
 from inspect_ai import eval as evaluate  # noqa: E402
-from inspect_ai._util.error import PrerequisiteError  # noqa: E402
 from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 
@@ -177,25 +176,6 @@ def test_epochs_count_by_themselves(tmp_path: Path) -> None:
 def test_numbers_on_the_command_line_are_taken() -> None:
     """``-T order=2`` arrives as a number."""
     assert len(gridtom(order=2, setting="text", limit=1).dataset) == 4  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"order": "3"}, "order must be one of 1, 2, initial, reality, is '3'"),
-        ({"setting": "smell"}, "is 'smell'"),
-        ({"style": "verse"}, "is 'verse'"),
-        ({"split": "all"}, "is 'all'"),
-        ({"media": "sound"}, "is 'sound'"),
-        ({"limit": 0}, "limit must be a whole number from 1 on, is 0"),
-        ({"limit": "many"}, "limit must be a whole number from 1 on, is 'many'"),
-        ({"data": "nowhere"}, "nowhere"),
-    ],
-)
-def test_bad_arguments_are_one_message(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(PrerequisiteError) as refused:
-        gridtom(**arguments)
-    assert message in str(refused.value)
 
 
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:

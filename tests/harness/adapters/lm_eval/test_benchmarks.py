@@ -14,7 +14,6 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from sally_anne.core.errors import SallyAnneError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.questions import pictures
 from sally_anne.harness.adapters.task_files import task_files, tasks
@@ -108,23 +107,3 @@ def test_what_is_said_by_hand_has_the_scores_of_evaluate(
 def test_all_benchmarks_are_tasks(files) -> None:
     manager = TaskManager(include_path=str(files), include_defaults=False)
     assert set(TASKS[1:]) <= set(tasks()) == set(manager.all_subtasks) - {"own"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "bigtom needs its data: say data=FOLDER with --metadata"),
-        ({"data": "nowhere"}, "nowhere"),
-        ({"data": 3}, "data must be a folder, is 3"),
-        (
-            {"data": "x", "view": "film"},
-            "view must be one of multimodal, video, audio, audiovisual, text, none, is",
-        ),
-        ({"data": "x", "view": "video"}, "--view video: bigtom has text, none only"),
-        ({"data": "x", "style": "json"}, "--style is for other tasks"),
-    ],
-)
-def test_what_is_wrong_is_named(files, options, message) -> None:
-    manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
-    with pytest.raises(SallyAnneError, match=message):
-        manager.load(["bigtom"])
