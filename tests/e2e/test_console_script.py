@@ -111,4 +111,3 @@ def test_what_is_in_the_wheel(source: Path, tmp_path: Path) -> None:
     for name in ("py.typed", "experiments/recipes/figure-5.yaml", "figures/page.html"):
         assert f"sally_anne/{name}" in names
     assert "sally_anne/models/tiny/tiny-qwen2-vl/model.safetensors" in names
-    assert any(name.startswith("sally_anne/harness/adapters/lm_eval/tasks/") for name in names)
