@@ -16,7 +16,7 @@ from inspect_ai import eval as evaluate  # noqa: E402
 from inspect_ai.log import EvalLog, resolve_sample_attachments  # noqa: E402
 from inspect_ai.model import get_model  # noqa: E402
 
-from sally_anne.harness.adapters.inspect_ai import benchmark  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.messages import prompt_of  # noqa: E402
 from sally_anne.harness.model import laid_out  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
@@ -43,7 +43,11 @@ def run(task: Task, folder: Path, **options: Any) -> EvalLog:
 
 def assert_same(case: Case, folder: Path) -> None:
     own = expected(case, folder)
-    log = run(benchmark(task=own.task, **own.options), folder)
+    if own.task == "gridtom":
+        task = gridtom(**own.options)
+    else:
+        task = benchmark(task=own.task, **own.options)
+    log = run(task, folder)
     # Films lie beside the messages in a log.
     whole = [resolve_sample_attachments(sample, "full") for sample in log.samples or []]
     samples = {str(sample.id): sample for sample in whole}
