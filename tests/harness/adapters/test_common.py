@@ -52,6 +52,6 @@ def test_what_a_baked_vector_has_seen_is_left_out(seen_vector: str, tmp_path: Pa
     (tmp_path / "steering.json").write_text(json.dumps(record))
     baked = prepared({"setting": "text", "model": str(tmp_path)}).work
     assert "story-0001" not in {item.group for item in baked.items}
-    assert baked.unseen is not None and baked.unseen.left_out == 1
+    assert baked.left_out is not None and baked.left_out.left_out == 1
     both = prepared({"setting": "text", "model": str(tmp_path), "steer": seen_vector}).work
-    assert both.unseen is not None and both.unseen.left_out == 3
+    assert both.left_out is not None and both.left_out.left_out == 3
