@@ -91,6 +91,9 @@ def claimed(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK, timeout=_PATIENCE)
+        # A library may have made filelock's locks one in each process, as lmms-eval does.
+        if lock.is_locked:
+            raise Timeout(lock.lock_file)
         lock.acquire()
     except Timeout as error:
         raise FolderError(

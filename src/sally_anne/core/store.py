@@ -155,6 +155,9 @@ class ActivationStore:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
         try:
+            # A library may have made filelock's locks one in each process, as lmms-eval does.
+            if lock.is_locked:
+                raise Timeout(lock.lock_file)
             lock.acquire()
         except Timeout as error:
             raise StoreError(
