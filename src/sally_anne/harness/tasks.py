@@ -26,7 +26,6 @@ from sally_anne.data.items import Benchmark, Question, own_task
 from sally_anne.harness.protocols import PROTOCOLS, THOUGHTS, Protocol
 
 if TYPE_CHECKING:
-    from sally_anne.data.items import Question
     from sally_anne.harness.config import EvalConfig
 
 # Tasks that make their own questions, by name; the other names are of benchmarks' records.
