@@ -46,8 +46,7 @@ class Capture(ModelHooks):
 
     Raises:
         HookError: the heads are not found, a layer is out of range, or H does not divide the
-            hidden size at a site cut in slices.
-        HookError: unknown site.
+            hidden size at a site cut in slices; or an unknown site.
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 

@@ -78,8 +78,8 @@ class Edit(ModelHooks):
     Raises:
         HookError: a shape does not fit the model, a value is not finite, a direction is zero, an
             unknown site or way, or a gate behind the edit; during a forward, rows that do not fit
-            `B`, more positions than `P`, a layer that did not run, or a result that is not finite.
-        HookError: the heads are not found.
+            `B`, more positions than `P`, a layer that did not run, or a result that is not
+            finite; or the heads are not found.
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 

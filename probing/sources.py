@@ -52,8 +52,7 @@ class Reopened:
         """The model that was probed.
 
         Raises:
-            ModelError: its name means another one now.
-            ModelError: it cannot be loaded.
+            ModelError: its name means another one now, or it cannot be loaded.
         """
         shows = any(sample.shows for sample in self.data.samples)
         loaded = load_model(**self.probing.opening(), videos=shows)

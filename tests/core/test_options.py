@@ -100,6 +100,7 @@ def test_expected_errors_end_in_one_line(error, line) -> None:
     assert ended.value.code == line
 
 
-def test_mistakes_of_ours_are_shown_whole() -> None:
-    with pytest.raises(ValueError, match="of ours"), plain_errors():
-        raise ValueError("a mistake of ours")
+@pytest.mark.parametrize("error", [ValueError("a mistake of ours"), BrokenPipeError(32, "pipe")])
+def test_mistakes_of_ours_are_shown_whole(error) -> None:
+    with pytest.raises(type(error)), plain_errors():
+        raise error

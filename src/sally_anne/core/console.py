@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich import console, progress
 from rich.markup import escape
@@ -108,8 +109,12 @@ def plain_errors() -> Iterator[None]:
     except SallyAnneError as error:
         sys.exit(f"error: {visible(error)}")
     except BrokenPipeError:
-        # What Python still holds back goes nowhere, so that its end raises no second one.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        if not unread:  # a pipe to something else, as a worker
+            raise
+        for stream in unread:
+            # What Python still holds back goes nowhere, so that its end raises no second one.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         sys.exit(1)
     except OSError as error:
         # Without a file it is not the user's to mend.
@@ -117,3 +122,14 @@ def plain_errors() -> Iterator[None]:
             raise
         name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
         sys.exit("error: " + visible(f"{name}: {error.strerror}"))
+
+
+def _has_no_reader(stream: TextIO | None) -> bool:
+    """Whether a stream is a pipe whose other end is closed; None is one closed by the shell."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # type: ignore[union-attr]
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    # No stream, one that is no file, or Windows, which has no such pipes.
+    except (AttributeError, OSError):
+        return False

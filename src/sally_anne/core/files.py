@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from sally_anne.core.errors import SallyAnneError, StoreError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -44,6 +46,16 @@ def write_atomic(path: Path, data: bytes) -> None:
             f"no space left while writing {path}: it needs {len(data):,} bytes, {free:,} are free. "
             "Everything stored before is kept; make room and run again to go on."
         ) from error
+
+
+def acquire(lock: FileLock) -> None:
+    """Take a lock that nobody has, nor this process itself; filelock's Timeout otherwise.
+
+    A library may have made all locks of one file in a process one and the same, as lmms-eval does.
+    """
+    if lock.is_locked:
+        raise Timeout(lock.lock_file)
+    lock.acquire()
 
 
 def remove_leftovers(folder: Path, patterns: Iterable[str]) -> None:

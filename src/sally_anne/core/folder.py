@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TextIO, TypeVar
 from filelock import FileLock, Timeout
 
 from sally_anne.core.errors import FolderError, HarnessError, StoreError
-from sally_anne.core.files import read_object, reading, write_atomic, write_json
+from sally_anne.core.files import acquire, read_object, reading, write_atomic, write_json
 from sally_anne.core.processes import ALONE, Processes, here
 
 P = ParamSpec("P")
@@ -91,10 +91,7 @@ def claimed(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK, timeout=_PATIENCE)
-        # A library may have made filelock's locks one in each process, as lmms-eval does.
-        if lock.is_locked:
-            raise Timeout(lock.lock_file)
-        lock.acquire()
+        acquire(lock)
     except Timeout as error:
         raise FolderError(
             f"another run is writing to {folder}. Wait for it to end, or choose another --out"

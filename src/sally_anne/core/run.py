@@ -55,7 +55,7 @@ def read_table(path: Path, made_by: str) -> pd.DataFrame:
     """A Parquet table that ``made_by`` wrote.
 
     Raises:
-        RunFolderError, RunFolderError: as :class:`Run`.
+        RunFolderError: as :class:`Run`.
     """
     _required(path, made_by)
     with reading(path, RunFolderError, made_by):
@@ -66,8 +66,7 @@ def read_table(path: Path, made_by: str) -> pd.DataFrame:
 class Run:
     """A finished probing run; what is read of it is kept.
 
-    A file that is not there is a RunFolderError, a damaged one a RunFolderError, or a
-    StoreError of the activations.
+    A file that is missing or damaged is a RunFolderError, or a StoreError of the activations.
 
     Attributes:
         folder: the run folder.

@@ -26,7 +26,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.files import remove_leftovers, write_atomic
+from sally_anne.core.files import acquire, remove_leftovers, write_atomic
 from sally_anne.core.head import Head
 
 INDEX_NAME, ITEMS_NAME, LOCK_NAME = "index.json", "items.parquet", ".lock"
@@ -155,10 +155,7 @@ class ActivationStore:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
         try:
-            # A library may have made filelock's locks one in each process, as lmms-eval does.
-            if lock.is_locked:
-                raise Timeout(lock.lock_file)
-            lock.acquire()
+            acquire(lock)
         except Timeout as error:
             raise StoreError(
                 f"another run is writing to the store {folder}. Wait for it to end, or choose "

@@ -209,9 +209,8 @@ def load_model(
     and played any.
 
     Raises:
-        ModelError: nothing of that name, or its files cannot be had from here.
-        ModelError: another class of model.
-        ModelError: an option with a value that there is not, or that the model or this machine
+        ModelError: nothing of that name, or its files cannot be had from here; another class of
+            model; an option with a value that there is not, or that the model or this machine
             cannot serve; a processor without its parts.
     """
     for option, value, known in (
