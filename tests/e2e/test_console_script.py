@@ -45,15 +45,18 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["installed", "editable"])
-def python(request: pytest.FixtureRequest, source: Path, tmp_path_factory) -> Path:
+@pytest.fixture(scope="module")
+def python(source: Path, tmp_path_factory) -> Path:
     """The Python of an environment with the package, and what it needs from this one's."""
-    venv = tmp_path_factory.mktemp(request.param)
+    return environment(tmp_path_factory.mktemp("installed"), str(source))
+
+
+def environment(venv: Path, *what: str) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     packages = next((venv / "lib").glob("python*")) / "site-packages"
     (packages / "zz-outer.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     python = venv / "bin" / "python"
-    pip(python, *(["-e"] if request.param == "editable" else []), str(source))
+    pip(python, *what)
     return python
 
 
@@ -91,7 +94,9 @@ def test_commands_among_the_users_own_files(python: Path, tmp_path: Path) -> Non
 
 
 def test_the_command_of_the_clone(python: Path, source: Path, tmp_path: Path) -> None:
+    editable = environment(tmp_path / "editable", "-e", str(source))
     run(source, python, "-m", "probing.run", *FEW, "--out", tmp_path / "run")
+    run(source, editable, "-m", "probing.run", *FEW, "--out", tmp_path / "run", "--dry-run")
     assert (tmp_path / "run" / "heads.parquet").exists()
 
 
