@@ -131,7 +131,8 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
             next_command = done.stdout.splitlines()[-1].removeprefix("next: ")
     # The sweep's last line is a command that steers by what was chosen.
     done = command(
-        "-m", "sally_anne", *shlex.split(next_command)[1:], "--limit", "2", "--out", str(tmp_path / "next")
+        *("-m", "sally_anne", *shlex.split(next_command)[1:], "--limit", "2"),
+        *("--out", str(tmp_path / "next")),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
