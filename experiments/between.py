@@ -24,9 +24,8 @@ from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.config import Kind
-from sally_anne.probing.nulls import shuffled
 from sally_anne.probing.probes import Activations, HeadProbes
-from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, fit_heads
+from sally_anne.probing.solver import REFIT, fit_heads, shuffled
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000
@@ -297,7 +296,7 @@ def _refits(
     codes = np.searchsorted(part.probes.classes_, y)
     if times is not None:
         codes = np.broadcast_to(codes, times.shape)
-    x = np.stack([train.x[:, layer, head] for layer, head in heads], axis=1)
+    x = np.stack([train.x[:, layer, head] for layer, head in heads], axis=1)[:, None]
     fits = fit_heads(
         torch.from_numpy(x),
         torch.from_numpy(np.ascontiguousarray(codes)),
@@ -306,8 +305,6 @@ def _refits(
         None if times is None else torch.from_numpy(np.ascontiguousarray(times)),
         REFIT,
         part.blank.max_iter,
-        SKLEARN_TOLERANCE,
-        lambda index: Head(*heads[index]),
     )
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 

@@ -36,8 +36,8 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import Kind, PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, effects_of
-from sally_anne.probing.nulls import null_columns, selectivity_columns
 from sally_anne.probing.probes import Activations
+from sally_anne.probing.reporting import null_columns, selectivity_columns
 from sally_anne.probing.sources import display_names, reopen
 
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -52,7 +52,6 @@ from sally_anne.probing.probes import Activations, HeadProbes, items_table
 from sally_anne.probing.reporting import (
     add_intervals,
     confound_report,
-    print_confounds,
     print_summary,
     summarise,
 )
@@ -146,8 +145,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         with stage(console, "drawing figures"):
             figures = [path.relative_to(folder).as_posix() for path in draw_run(folder)]
         write_json(folder / RESULTS, saved | {"figures": figures})
-    print_summary(console, heads, saved["results"], data.meaning, config.c)
-    print_confounds(console, saved["confounds"], saved["results"], data.meaning)
+    print_summary(console, heads, saved, data.meaning, config.c)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     if why:
         console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)

@@ -32,7 +32,7 @@ from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from sally_anne.probing.solver import SKLEARN_TOLERANCE, fit_heads
+from sally_anne.probing.solver import fit_heads
 
 MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
@@ -247,19 +247,12 @@ class HeadProbes(Shared, BaseEstimator):
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, int]:
         """As :meth:`_fit_sklearn`."""
-        fits = list(
-            fit_heads(
-                torch.from_numpy(np.ascontiguousarray(x)).flatten(1, 2),
-                torch.from_numpy(codes.reshape(1, -1)),
-                len(self.classes_),
-                self.c,
-                max_iter=self.max_iter,
-                zero_tolerance=SKLEARN_TOLERANCE,
-                name=lambda index: Head(*divmod(index, x.shape[2])),
-            )
+        own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
+        fits = fit_heads(*own, len(self.classes_), self.c, max_iter=self.max_iter)
+        coef, intercept, done = zip(
+            *([part[0].numpy() for part in fit] for fit in fits), strict=True
         )
-        coef, intercept = ([getattr(f, n)[0].numpy() for f in fits] for n in ("coef", "intercept"))
-        return coef, intercept, sum(not bool(fit.converged[0]) for fit in fits)
+        return coef, intercept, len(done) - int(np.sum(done))
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.

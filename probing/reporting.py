@@ -1,21 +1,31 @@
-"""What a run says of itself: the best heads of each label, and what surface features give away."""
+"""What is said of a run's heads: the best of each label, what chance reaches, what form gives away.
+
+``sally-anne nulls RUN`` says which heads of a run score more than chance, and how surely.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from scipy.stats import false_discovery_control
 
-from sally_anne.core.bootstrap import draw_groups, estimate_mean
+from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
+from sally_anne.core.console import Console, stage
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import claimed
 from sally_anne.core.head import Head
-from sally_anne.core.run import confounded
+from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.samples import SampleSet
-from sally_anne.probing.nulls import above, stability
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
 from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
 # So many heads are printed, with these columns.
 TOP = 10
@@ -28,8 +38,8 @@ SHOWN = {
     "p": "p_fwer",
     "selectivity": "selectivity",
 }
-# So many of the best heads are followed through other splits.
-STABLE = 8
+# So many of the best heads are followed through other splits; so many splits, and control tasks.
+STABLE, AGAIN = 8, 10
 LENGTH = "length of the text in words"
 CHANGES = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
 
@@ -39,35 +49,30 @@ def summarise(
 ) -> dict[str, Any]:
     """The figures of a run that are quoted: best head, first layer and chance, for each label."""
     items = x.items
+    # Where the gradient at zero is within the solver's tolerance, a probe keeps zero weights: it
+    # says the same of every sample.
+    zero = {name: ~probes[name].coef_.reshape(*x.x.shape[1:3], -1).any(-1) for name in x.labels}
     summary: dict[str, Any] = {
         "samples": {str(k): int(v) for k, v in items["split"].value_counts().items()},
         "unconverged_heads": {name: probe.unconverged_ for name, probe in probes.items()},
-        # Where the gradient at zero is within the solver's tolerance, it stops at once: such a
-        # probe says the same of every sample.
-        "zero_weight_heads": {name: _zero_weights(probes[name].coef_) for name in x.labels},
+        "zero_weight_heads": {name: int(silent.sum()) for name, silent in zero.items()},
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
         first = heads[heads["layer"] == 0][f"{label}_test_accuracy"]
+        # Chance is to guess the most frequent label of the training samples.
         most = items.loc[items["split"] == "train", label].mode()[0]
+        test = items.loc[items["split"] == "test", label]
         summary[label] = {
             "best_layer": int(best["layer"]),
             "best_head": int(best["head"]),
             "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
             "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
             "layer_0_median_test_accuracy": float(first.median()),
-            # Of always guessing the most frequent label of the training samples.
-            "chance_test_accuracy": float(
-                (items.loc[items["split"] == "test", label] == most).mean()
-            ),
+            "chance_test_accuracy": float((test == most).mean()),
         }
     return summary
-
-
-def _zero_weights(coef: np.ndarray) -> int:
-    """Heads without any weight, of ``[L, H, D]`` or ``[L, H, K, D]``."""
-    return int((~coef.any(axis=tuple(range(2, coef.ndim)))).sum())
 
 
 def add_intervals(
@@ -77,14 +82,12 @@ def add_intervals(
     heads: pd.DataFrame,
     data: SampleSet,
 ) -> None:
-    """Add how sure the quoted figures are: over clusters, other splits and other C.
-
-    ``best_test_low`` and ``best_test_high``, 95 % over test clusters of the probe as it is, and
-    ``stability``, see :func:`probing.nulls.stability`.
-    """
+    """Add how sure the quoted figures are: 95 % over test clusters, and :func:`stability`."""
     clusters = np.array([data.clusters.get(group, group) for group in x.items["group"]])
     test = x.test
-    member = np.unique(clusters[(x.items["split"] == "test").to_numpy()], return_inverse=True)[1]
+    names, member = np.unique(
+        clusters[(x.items["split"] == "test").to_numpy()], return_inverse=True
+    )
     for label in x.labels:
         quoted, probe = summary[label], probes[label]
         ranked = heads.sort_values(f"{label}_rank").index[:STABLE].tolist()
@@ -94,22 +97,76 @@ def add_intervals(
             continue
         best = quoted["best_layer"], quoted["best_head"]
         right = (probe.predict(test.x)[:, *best] == test.values(label)).astype(float)
-        mean = estimate_mean(right, member, draw_groups(int(member.max()) + 1))
+        mean = estimate_mean(right, member, draw_groups(len(names)))
         quoted |= {
             "best_test_low": mean.low,
             "best_test_high": mean.high,
-            "test_clusters": int(member.max()) + 1,
+            "test_clusters": len(names),
             "clusters": "maps" if data.clusters else data.noun,
         }
+
+
+def stability(
+    x: Activations,
+    label: str,
+    clusters: np.ndarray,
+    top: Sequence[int],
+    accuracy: np.ndarray,
+    c: float = DEFAULT_C,
+) -> dict[str, dict[str, float]]:
+    """How far the ranking of heads stays when other samples train, and at other C.
+
+    Args:
+        x: activations; those of training and validation are split anew, test is left alone.
+        clusters: name of each sample's cluster ``[N]``; whole ones train or validate, as many
+            validate as in the run.
+        top: numbers of the heads that the run ranks first, layer by layer.
+        accuracy: the run's validation accuracy, ``[L H]``.
+        c: inverse penalty; a tenth and ten times of it are tried as well.
+
+    Returns:
+        For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
+        least, and how many of the ``top`` stay among as many on average. Empty where there are not
+        three clusters.
+    """
+    rows = x.items["split"].isin(["train", "validation"]).to_numpy()
+    pool = x.at(rows)
+    names, member = np.unique(clusters[rows], return_inverse=True)
+    validates = (pool.items["split"] == "validation").to_numpy()
+    held = len(np.unique(member[validates]))
+    if len(names) < 3 or not 0 < held < len(names):
+        return {}
+    codes = np.unique(pool.values(label), return_inverse=True)[1]
+    draw = np.random.default_rng(0)
+    masks = [np.isin(member, draw.permutation(len(names))[:held]) for _ in range(AGAIN)]
+    masks = [m for m in masks if len(np.unique(codes[~m])) == codes.max() + 1]
+
+    def refitted(masks: list[np.ndarray], at: float) -> np.ndarray:
+        weights = np.concatenate([~np.array(masks), np.array(masks)], axis=1).astype(float)
+        both = np.tile(codes, (len(masks), 2))
+        return refit(pool, pool, both, at, weights=weights).reshape(len(masks), -1)
+
+    again = {"resplits": refitted(masks, c)} if masks else {}
+    again["c"] = np.concatenate([refitted([validates], at) for at in (c / 10, c * 10)])
+    found = {}
+    for name, values in again.items():
+        order = np.argsort(-values, axis=1, kind="stable")[:, : len(top)]
+        rho = pd.DataFrame(np.vstack([accuracy, values]).T).corr(method="spearman").iloc[0, 1:]
+        found[name] = {
+            "count": len(values),
+            "spearman": float(np.mean(rho)),
+            "least": float(np.min(rho)),
+            "top": len(top),
+            "stay": float(np.isin(order, top).sum(axis=1).mean()),
+        }
+    return found
 
 
 def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, object]]:
     """How far surface features alone predict the labels: what a probe could use instead.
 
-    The paper's first-order false-belief pairs differ in perspective and caption as well as in the
-    statement. This says, without any model, how well each label follows from such features: the
-    samples' tags, and the length of their text. For each value of a feature the label that is most
-    frequent among the training samples is guessed; held-out samples (validation and test) are
+    Of each tag, and of the length of the text: for each of its values the label that is most
+    frequent among the training samples is guessed, and held-out samples (validation and test) are
     scored. ``items`` is the store's table of the same samples.
 
     Returns:
@@ -125,20 +182,16 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
         table = items[["split", *labels]].assign(value=column)
         whole = feature in data.content
         parts = [("all", table)] if whole else table.groupby(conditions, sort=False)
+        name = data.features.get(feature, feature)
         rows += [
-            {
-                "condition": str(condition),
-                "feature": data.features.get(feature, feature),
-                "label": label,
-                "accuracy": _guessed(part, label),
-            }
-            for condition, part in parts
+            {"condition": str(of), "feature": name, "label": label, "accuracy": _guess(part, label)}
+            for of, part in parts
             for label in labels
         ]
     return rows
 
 
-def _guessed(table: pd.DataFrame, label: str) -> float:
+def _guess(table: pd.DataFrame, label: str) -> float:
     """Accuracy on held-out samples of the label most frequent in training for their value.
 
     Of labels that are equally frequent one is drawn: each counts as right in part.
@@ -155,31 +208,185 @@ def _guessed(table: pd.DataFrame, label: str) -> float:
     return float(pd.Series(right, dtype=float).mean())
 
 
+def null_columns(
+    x: Activations,
+    heads: pd.DataFrame,
+    c: float,
+    max_iter: int,
+    permutations: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The table of heads, with what permuted labels say of each label's validation accuracy.
+
+    ``{label}_p`` is of the head alone, ``{label}_q`` by Benjamini and Hochberg over heads,
+    ``{label}_p_fwer`` against the best of all heads, and above ``{label}_threshold`` that is at
+    most ``LEVEL``. All are NaN where permuting changes nothing.
+    """
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    for label in x.labels:
+        columns = [f"{label}_{name}" for name in ("p", "q", "p_fwer", "threshold")]
+        values: Sequence[Any] = [np.nan] * len(columns)
+        try:
+            test = permutation_test(x.train, x.validation, label, permutations, c, seed, max_iter)
+            p = test.p_values[place]
+            values = p, false_discovery_control(p), test.p_fwer[place], test.threshold()
+        except ProbingError:
+            pass
+        heads = heads.assign(**dict(zip(columns, values, strict=True)))
+    return heads
+
+
+def selectivity_columns(
+    x: Activations, heads: pd.DataFrame, types: Mapping[str, str], c: float, seed: int = 0
+) -> pd.DataFrame:
+    """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
+
+    In a control task (Hewitt and Liang 2019, section 2) each type of input, as a statement's words,
+    is given a class at random, and keeps it in all samples: such labels say nothing, but can be
+    learned by heart. They are scored on samples whose type trains. NaN where there are fewer types
+    than classes, or none of them is held out.
+
+    Args:
+        types: the type of each sample, by its name; without them the table stays as it is.
+        c: that of the probes.
+        seed: of control tasks.
+    """
+    if not types:
+        return heads
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    train, held = x.train, x.validation
+    own, others = (part.items["item_id"].map(types).to_numpy() for part in (train, held))
+    names, code = np.unique(own, return_inverse=True)
+    known = np.isin(others, names)
+    code = np.concatenate([code, np.searchsorted(names, others[known])])
+    controls: dict[int, np.ndarray] = {}
+    for label in x.labels:
+        classes = len(np.unique(train.values(label)))
+        if classes not in controls and known.any() and len(names) >= classes:
+            draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
+            labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
+            controls[classes] = refit(train, held.at(known), labels[:, code], c).mean(axis=0)[place]
+        accuracy = heads[f"{label}_validation_accuracy"]
+        heads = heads.assign(**{f"{label}_selectivity": accuracy - controls.get(classes, np.nan)})
+    return heads
+
+
+def bootstrap(
+    train: Activations,
+    held: Activations,
+    label: str,
+    count: int = 1000,
+    c: float = DEFAULT_C,
+    seed: int = 0,
+    max_iter: int = DEFAULT_MAX_ITER,
+) -> np.ndarray:
+    """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
+
+    Arguments and errors as of :func:`sally_anne.probing.solver.permutation_test`.
+    """
+    _, codes = groups_and_codes(train, held, label)
+    draw = np.random.default_rng(seed)
+    times = [group_weights(part.items["group"].to_numpy(), count, draw) for part in (train, held)]
+    weights = np.concatenate(times, axis=1)
+    return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights)
+
+
+def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
+    """How often each sample's group was drawn, of as many groups as there are: ``[count, N]``."""
+    names, member = np.unique(groups, return_inverse=True)
+    return draw_groups(len(names), count, draw, "multinomial")[:, member]
+
+
+def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
+    """Write and print ``nulls-SPLIT.parquet``.
+
+    Returns:
+        One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p`` of the
+        head alone, ``_p_fwer`` against the best of all heads, ``_threshold`` above which that is at
+        most ``LEVEL``, and with bootstraps ``_low`` and ``_high``.
+
+    Raises:
+        ProbingError: no such samples, or a label that permuting within groups does not change.
+    """
+    console = console or Console()
+    saved = Run.open(config.run)
+    with claimed(config.run, "a probing run"):
+        x = Activations(saved.activations(), saved.samples, saved.labels)
+        train, held = x.train, x.part(config.split)
+        heads = saved.heads[["layer", "head"]].copy()
+        place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+        how = saved.number("c"), config.seed, int(saved.number("max_iter"))
+        for label in saved.labels:
+            with stage(console, f"{label}: {config.permutations} permutations"):
+                test = permutation_test(train, held, label, config.permutations, *how)
+            columns = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
+            if config.bootstraps:
+                with stage(console, f"{label}: {config.bootstraps} bootstraps"):
+                    draws = bootstrap(train, held, label, config.bootstraps, *how)
+                columns["low"], columns["high"] = np.apply_along_axis(percentile_interval, 0, draws)
+            own = {f"{label}_{name}": each[place] for name, each in columns.items()}
+            heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})
+            best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable")
+            shown = {name.replace("p_fwer", "p of the best"): f"{label}_{name}" for name in columns}
+            _print_heads(console, f"{label}, {config.split}", best, shown)
+            console.print(above(heads, label, config.split))
+            console.print(f"mean of the null {test.null.mean():.3f}")
+        path = config.run / f"nulls-{config.split}.parquet"
+        write_atomic(path, heads.to_parquet(None, index=False))
+    console.print(f"table: {escape(str(path))}", soft_wrap=True)
+    return heads
+
+
+def _print_heads(
+    console: Console, title: str, heads: pd.DataFrame, shown: Mapping[str, str]
+) -> None:
+    """The first heads of a table; ``shown`` are columns by their titles."""
+    columns = {"layer": "layer", "head": "head"} | dict(shown)
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")
+    for row in heads[[*columns.values()]].head(TOP).itertuples(index=False):
+        table.add_row(
+            *(f"{value:.3f}" if isinstance(value, float) else f"{value}" for value in row)
+        )
+    console.print(table)
+
+
+def above(heads: pd.DataFrame, label: str, split: str = "validation") -> str:
+    """How many heads score more than the best of all heads does by chance."""
+    p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
+    if p.isna().all():
+        return "its labels do not vary within groups: there is no null to permute"
+    if math.isinf(threshold):
+        least = math.ceil(1 / LEVEL) - 1
+        return f"too few permutations for any head to stand out: take at least {least}"
+    return (
+        f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} ({split}), which "
+        f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"
+    )
+
+
 def print_summary(
     console: Console,
     heads: pd.DataFrame,
-    results: Mapping[str, Any],
+    saved: Mapping[str, Any],
     meaning: Mapping[str, str],
     c: float,
 ) -> None:
-    """Tables of the best heads, and one line a label of the ``results`` of :func:`summarise`.
+    """Tables of the best heads, and what ``results.json`` has ``saved``, in words.
 
     Labels with a ``meaning``, which says what a probe of it tells, are written in capitals.
     """
+    results = saved["results"]
     labels = [name.removesuffix("_rank") for name in heads if name.endswith("_rank")]
     names = {label: label.upper() if label in meaning else label for label in labels}
     for label, name in names.items():
-        table = Table(title=f"{name}: {meaning[label]}" if label in meaning else label)
         shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
         shown = {title: column for title, column in shown.items() if column in heads}
-        for column in ("rank", "layer", "head", *shown):
-            table.add_column(column, justify="right", overflow="fold")
-        for _, row in heads.sort_values(f"{label}_rank").head(TOP).iterrows():
-            table.add_row(
-                *(f"{row[column]:.0f}" for column in (f"{label}_rank", "layer", "head")),
-                *(f"{row[column]:.3f}" for column in shown.values()),
-            )
-        console.print(table)
+        best = heads.sort_values(f"{label}_rank")
+        _print_heads(
+            console, f"{name}: {meaning[label]}" if label in meaning else label, best, shown
+        )
         console.print(f"{name}: {_quoted(results[label])}")
         if stable := results[label].get("stability"):
             parts = [
@@ -191,25 +398,21 @@ def print_summary(
             console.print(f"{name}: ranking over {'; over '.join(parts)}")
         if f"{label}_p_fwer" in heads:
             console.print(f"{name}: {above(heads, label)}")
+        if count := results.get("zero_weight_heads", {}).get(label):
+            console.print(f"[dim]{name}: {count} probes stayed at zero weights at C {c}[/dim]")
     for probe, count in results["unconverged_heads"].items():
         if count:
-            console.print(
-                f"[yellow]{probe}: the solver stopped early at {count} heads[/yellow]; "
-                "raise --max-iter"
-            )
-    for label, count in results.get("zero_weight_heads", {}).items():
-        if count:
-            whose = "1 head's probe" if count == 1 else f"{count} heads' probes"
-            console.print(
-                f"[dim]{names[label]}: {whose} stayed at zero weights: nothing linear to find at "
-                f"this C ({c})[/dim]"
-            )
+            console.print(f"[yellow]{probe}: {count} heads unconverged; raise --max-iter[/yellow]")
+    for row in confounded(saved):
+        console.print(
+            f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
+            f"{names[row['label']]} with accuracy {row['accuracy']:.2f}"
+        )
 
 
 def _quoted(figures: Mapping[str, Any]) -> str:
     """The best head and what it is compared with."""
     head = Head(figures["best_layer"], figures["best_head"])
-    chance = figures.get("chance_test_accuracy", 0.5)
     parts = [f"best head (by validation) {head}, test accuracy {figures['best_test_accuracy']:.3f}"]
     if "best_test_low" in figures:
         parts[0] += (
@@ -217,21 +420,6 @@ def _quoted(figures: Mapping[str, Any]) -> str:
             f"{figures['test_clusters']} {figures['clusters']}"
         )
     parts.append(f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}")
-    if chance != 0.5:
+    if (chance := figures.get("chance_test_accuracy", 0.5)) != 0.5:
         parts.append(f"chance {chance:.3f}")
     return "; ".join(parts)
-
-
-def print_confounds(
-    console: Console,
-    rows: Sequence[Mapping[str, Any]],
-    results: Mapping[str, Any],
-    meaning: Mapping[str, str],
-) -> None:
-    """Say which labels follow from surface features; silent features are left out."""
-    for row in confounded({"confounds": rows, "results": results}):
-        label = row["label"].upper() if row["label"] in meaning else row["label"]
-        console.print(
-            f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
-            f"{label} with accuracy {row['accuracy']:.2f}"
-        )

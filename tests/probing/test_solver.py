@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, Fit, fit_heads
+from sally_anne.probing.solver import REFIT, Fit, fit_heads
 
 
 def made(
@@ -21,7 +21,7 @@ def made(
     y = rng.permutation(np.arange(n) % n_classes)
     x = rng.normal(size=(n, heads, width)) @ rng.normal(size=(width, width)) + 5
     x += np.linspace(0, 2, heads)[:, None] * rng.normal(size=(n_classes, 1, width))[y]
-    return torch.from_numpy(scale * x), torch.from_numpy(y)
+    return torch.from_numpy(scale * x)[:, None], torch.from_numpy(y)
 
 
 def assert_optimal(
@@ -37,10 +37,10 @@ def assert_optimal(
         assert fit.converged.all()
         for p, y in enumerate(labels):
             own = LogisticRegression(C=c, tol=1e-10, max_iter=1000, solver="newton-cholesky")
-            own.fit(x[:, head].double(), y, None if weights is None else weights[p])
+            own.fit(x[:, 0, head].double(), y, None if weights is None else weights[p])
             size = np.linalg.norm(own.coef_)
             assert np.linalg.norm(fit.coef[p].numpy() - own.coef_) <= tolerance * size + 1e-10
-            reach = float(x[:, head].double().norm(dim=-1).max())
+            reach = float(x[:, 0, head].double().norm(dim=-1).max())
             np.testing.assert_allclose(
                 fit.intercept[p], own.intercept_, rtol=1e-4, atol=1e-5 + tolerance * size * reach
             )
@@ -84,7 +84,7 @@ def test_hard_problems(count: int) -> None:
     labels = y.expand(count, -1)
     assert_optimal(list(fit_heads(x, labels, 2, 0.1)), x, labels, 0.1)
     x, y = made(5)
-    x[..., 0] = (2.0 * y - 1)[:, None] * torch.linspace(1, 3, 60)[:, None]
+    x[..., 0] = ((2.0 * y - 1) * torch.linspace(1, 3, 60))[:, None, None]
     x[..., 1], rare = x[..., 2], (torch.arange(60) < 4).long()
     for c, labels in ((1e4, y.expand(count, -1)), (0.5, rare.expand(count, -1))):
         fits = list(fit_heads(x, labels, 2, c))
@@ -96,13 +96,6 @@ def test_hard_problems(count: int) -> None:
 def test_scales_far_from_one(scale: float) -> None:
     x, y = made(8, scale=scale)
     assert_optimal(list(fit_heads(x.float(), y[None], 2, 0.1)), x.float(), y[None], 0.1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32])
-def test_samples_as_they_are_stored(dtype: torch.dtype) -> None:
-    x, y = made(9)
-    x = (4 * x).to(dtype)
-    assert_optimal(list(fit_heads(x, y[None], 2, 0.1)), x, y[None], 0.1)
 
 
 @given(seed=st.integers(0, 10**6), weighted=st.booleans())
@@ -130,18 +123,18 @@ def test_too_few_iterations_are_reported() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_heads_without_a_slope_keep_zero_weights(count: int) -> None:
     x, y = made(16)
-    x[:, 0] = 3 + 1e-6 * x[:, 0]
+    x[:, 0, 0] = 3 + 1e-6 * x[:, 0, 0]
     labels = y.expand(count, -1)
-    fits = list(fit_heads(x, labels, 2, 0.5, zero_tolerance=SKLEARN_TOLERANCE))
+    fits = list(fit_heads(x, labels, 2, 0.5))
     assert [bool(fit.coef.any()) for fit in fits] == [False, True, True]
-    assert not LogisticRegression(C=0.5).fit(x[:, 0].numpy(), y.numpy()).coef_.any()
-    assert next(fit_heads(x, labels, 2, 0.5)).coef.any()
+    assert not LogisticRegression(C=0.5).fit(x[:, 0, 0].numpy(), y.numpy()).coef_.any()
+    assert next(fit_heads(x, labels, 2, 0.5, zero_tolerance=0.0)).coef.any()
 
 
 def test_what_cannot_be_fitted_is_named() -> None:
     x, y = made(17)
     with pytest.raises(ProbingError, match="class"):
         list(fit_heads(x, torch.stack([y, torch.ones_like(y)]), 2, 0.5))
-    x[5, 2, 1] = float("nan")
-    with pytest.raises(ProbingError, match="L1H0"):
-        list(fit_heads(x, y[None], 2, 0.5, name=lambda g: f"L{g // 2}H{g % 2}"))
+    x[5, 0, 2, 1] = float("nan")
+    with pytest.raises(ProbingError, match="L0H2"):
+        list(fit_heads(x, y[None], 2, 0.5))
