@@ -13,7 +13,7 @@ from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.head import SPLITS, Head, extremes, row_of, select
 from sally_anne.core.head import best as best_head
 from sally_anne.core.run import HEADS, Run, read_table, saved_results
-from sally_anne.figures import comparison, heatmap, kde, patching, style, sweep
+from sally_anne.figures import comparison, heatmap, kde, style, sweep
 from sally_anne.figures.config import FiguresConfig, TableConfig
 
 RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
@@ -99,45 +99,24 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 
 
 def _densities(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
+    train, shown = select(run.samples, "train"), select(run.samples, config.split)
     for label in run.labels if config.label is None else (config.label,):
-        head, place = best_head(run.heads, label), None
-        if config.layer is not None and config.head is not None:
-            head = Head(config.layer, config.head)
-            place = str(head)
-            row_of(run.heads, head)
-        z, values, samples = run.head_activations(*head), run.samples[label], run.samples
-        train, shown = select(samples, "train"), select(samples, config.split)
-        plane, boundary = plane_of(run, label, head, z, train, config.directions == "probe")
-        table = plane.table(z[shown], samples[shown], label)
-        logits = kde.logits_of(run.probes, label, head, z, values, classes_in(run, label))
-        subject = f"{head} ({'chosen' if place else 'best on validation'}), {config.split} samples"
-        title = [kde.scores_of(logits[shown], values[shown]), *run.title]
-        figure = kde.kde_figure(table, label, subject, title, boundary)
+        head = _chosen(run, config) or best_head(run.heads, label)
+        where = str(head) if config.layer is not None else None
+        subject = f"{'chosen' if where else 'best on validation'}, {config.split} samples"
+        along = config.directions == "probe"
+        figure, table = kde.density(run, label, head, shown, train, subject, along)
         changed = (config.directions, "probe"), (config.split, "held-out"), (label, run.labels[0])
         pca, split, label_part = (one if one != usual else None for one, usual in changed)
-        yield figure, (label_part, place, pca, split), table
+        yield figure, (label_part, where, pca, split), table
 
 
-def plane_of(
-    run: Run, label: str, head: Head, z: np.ndarray, train: np.ndarray, along_probe: bool = True
-) -> tuple[kde.Plane, float | None]:
-    """The plane of a head's density, and the x at which its probe says 0.5.
-
-    Probes of more than two classes have no one direction: their plane is of principal components.
-    """
-    values = run.samples[label]
-    truth = (values == kde.classes_of(values)[0]).to_numpy()[train]
-    if not along_probe or run.probes[f"{label}.coef"].ndim != 3:
-        return kde.pca_plane(z[train], truth), None
-    coef, intercept = run.probe(label, *head)
-    plane = kde.probe_plane(coef, z[train], truth)
-    slope, _, offset = plane.line(coef, intercept)
-    return plane, -offset / slope if slope else np.nan
-
-
-def classes_in(run: Run, label: str) -> list[Any]:
-    """The classes of a label in the order of its probe."""
-    return run.saved.get("labels", {}).get(label, [])
+def _chosen(run: Run, config: FiguresConfig) -> Head | None:
+    """The head that the options name."""
+    if config.layer is None or config.head is None:
+        return None
+    row_of(run.heads, head := Head(config.layer, config.head))
+    return head
 
 
 def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
@@ -151,31 +130,29 @@ def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     def has_weights(head: Head) -> bool:
         return all(coef.any() for coef, _ in probes(head).values())
 
-    if config.layer is not None and config.head is not None:
-        chosen = {"": Head(config.layer, config.head)}
+    if head := _chosen(run, config):
+        chosen = {"chosen": head}
     else:
         pair = extremes(run.heads, labels, has_weights)
         chosen = dict(zip(("worse label is best", "better label is worst"), pair, strict=True))
     train, shown = select(run.samples, "train"), select(run.samples, config.split)
-    panels = []
-    for why, head in chosen.items():
-        row, z = row_of(run.heads, head), run.head_activations(*head)
-        scores = [f"{label} {row[f'{label}_validation_accuracy']:.2f}" for label in labels]
-        title = f"{head}{f': {why} of all heads' if why else ''}\nvalidation: {', '.join(scores)}"
-        seen = z[train], z[shown], run.samples[shown]
-        panels.append(kde.Panel.of(head, title, *seen, probes(head)))
-    figure = kde.clusters_figure(panels, config.split, run.title)
-    parts = str(chosen[""]) if "" in chosen else None, config.split
-    table = pd.concat([panel.table() for panel in panels])
-    yield figure, parts if config.split != "held-out" else parts[:1], table
+    panels = {}
+    for why, one in chosen.items():
+        row, z = row_of(run.heads, one), run.head_activations(*one)
+        scores = [f"{style.symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
+        title = f"{one}: {why}\nvalidation accuracy: {', '.join(scores)}"
+        panels[title] = kde.cluster_table(one, probes(one), z[train], z[shown], run.samples[shown])
+    figure = kde.clusters_figure(panels, labels, config.split, run.title)
+    split = config.split if config.split != "held-out" else None
+    yield figure, (str(head) if head else None, split), pd.concat(panels.values())
 
 
 def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     label = config.label or run.labels[0]
-    if patching.kinds_of(run.heads):
-        table = patching.patching_table(run.heads, label)
+    if heatmap.kinds_of(run.heads):
+        table = heatmap.patching_table(run.heads, label)
         best = best_head(run.heads, label)
-        yield patching.patching_figure(table, label, best, run.title), (config.label,), table
+        yield heatmap.patching_figure(table, label, best, run.title), (config.label,), table
 
 
 def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:

@@ -1,9 +1,12 @@
-"""Layer x head heatmap of probe accuracy: figures 5 (A), 19 and 20 of the GridToM paper.
+"""Maps of all heads, layers by heads: accuracies of probes, and effects of patching.
 
-Colours part at chance: orange below, purple above. The ring marks the best head by validation
-accuracy, whichever split is shown: test samples choose nothing. Heads whose validation accuracy is
-above what the best of all heads reaches with permuted labels are outlined. To the right of each
-panel stand the best and the mean of each layer.
+Accuracies are figures 5 (A), 19 and 20 of the GridToM paper. Colours part at chance: orange below,
+purple above. The ring marks the best head by validation accuracy, whichever split is shown. Heads
+whose validation accuracy is above what the best of all reaches with permuted labels are outlined.
+
+Effects of patching stand next to the same effects against accuracy. A head is readable right of the
+dashed line, the null of permuted labels; it is used if its whole bar is above the dotted one, its
+equal part of the effect of all heads.
 """
 
 from __future__ import annotations
@@ -17,16 +20,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.head import Head, best
+from sally_anne.core.head import Head, best, heads_of
+from sally_anne.core.run import conclusions
 from sally_anne.figures import style
 
 CHANCE = 0.5
-SIGNS: dict[str, dict[str, Any]] = {
-    "layer": {"color": "#2D004B", "linewidth": 1.8},
-    "mean": {"color": "0.45", "linewidth": 0.9},
-    "chance": {"color": "0.35", "linewidth": 1.0, "linestyle": ":"},
-    "null": {"color": style.RING, "linewidth": 1.2, "linestyle": "--"},
+# Kinds of contrast pairs between which heads are patched.
+KINDS = {"question": "answer to the belief question", "statement": "truth of the statement"}
+UNTESTED = "not tested"
+COLOURS = {
+    "readable and used": style.COLOURS[0],
+    "used, not readable": style.COLOURS[2],
+    "readable, not used": style.COLOURS[1],
+    "neither readable nor used": style.MISSING,
+    UNTESTED: style.MISSING,
 }
+NAMED = 5  # heads that are named at their points, of each kind
 
 
 def accuracy_table(
@@ -69,85 +78,104 @@ def grid(table: pd.DataFrame, column: str = "accuracy") -> np.ndarray:
 
 
 def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
-    """Ends of the colour scale, as far below chance as above: 1, or the worst head."""
+    """Ends of the colour scale, as far below chance as above."""
     chance = float(table["chance"].iloc[0])
-    reach = max(1.0 - chance, chance - float(table["accuracy"].min()))
+    reach = max(chance, 1.0 - chance)
     return chance - reach, chance + reach
 
 
 def heatmap_figure(
     table: pd.DataFrame, split: str, samples: int | None, title: Sequence[str]
 ) -> Figure:
-    """A panel for each label; a colour scale for each chance. ``table`` is of `accuracy_table`."""
+    """A panel for each label, with a colour scale. ``table`` is of `accuracy_table`."""
     labels = list(dict.fromkeys(table["label"]))
     layers, heads = grid(table).shape
     width = max(2.4, min(4.3, 0.44 * heads))
     height = max(1.8, min(0.44, width / heads) * layers)
-    one_scale = table["chance"].nunique() == 1
-    bars = [not one_scale or label == labels[-1] for label in labels]
-    widths = [w for bar in bars for w in (width, 0.75, *([0.16] if bar else []))]
-    figure = style.new_figure(sum(widths) + 0.9 + 0.45 * len(labels), height + 1.75)
-    axes = iter(figure.subplots(1, len(widths), width_ratios=widths))
-    for label, has_bar in zip(labels, bars, strict=True):
+    figure = style.new_figure((width + 1.2) * len(labels) + 0.4, height + 1.5)
+    place = "" if split == "validation" else " on validation"
+    for panel, label in zip(figure.subplots(1, len(labels), squeeze=False)[0], labels, strict=True):
         rows = table[table["label"] == label]
-        best_row = next(rows[rows["best"]].itertuples())
-        panel, profile, cells = next(axes), next(axes), grid(rows)
-        limits = colour_limits(table if one_scale else rows)
-        mesh = style.heat(panel, cells, style.DIVERGING, limits)
+        top = next(rows[rows["best"]].itertuples())
+        mesh = style.heat(panel, grid(rows), style.DIVERGING, colour_limits(rows))
         style.outline(panel, grid(rows, "above") == 1)
-        size = 72 * 0.8 * min(width / heads, height / layers)
-        style.ring(panel, best_row.layer, best_row.head, min(max(size, 11), 26))
-        where = "" if split == "validation" else " on validation"
-        words = f"best{where}: {Head(best_row.layer, best_row.head)} ({best_row.accuracy:.2f})"
+        size = 58 * min(width / heads, height / layers)
+        style.ring(panel, Head(top.layer, top.head), min(max(size, 11), 26))
+        words = f"best{place}: {Head(top.layer, top.head)} ({top.accuracy:.2f})"
+        words += f", null{place}: {top.threshold:.2f}" if np.isfinite(top.threshold) else ""
         panel.set(title=f"{style.named(label)}\n{words}", xlabel="head")
-        panel.set_ylabel("layer (0 at the top)" if label == labels[0] else "")
-        null = best_row.threshold if split == "validation" else np.nan
-        _draw_profile(profile, cells, best_row.chance, null)
-        if has_bar:
-            count = f"\n(N = {samples} samples)" if samples else ""
-            _draw_bar(next(axes), mesh, best_row.chance, f"{split} accuracy{count}")
-    _legend(figure, table, split)
+        panel.set_ylabel("layer (0 at the top)")
+        count = f" (N = {samples} samples)" if samples else ""
+        bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{split} accuracy{count}")
+        bar.ax.set_ylim(max(0.0, mesh.get_clim()[0]), 1.0)
+        bar.set_ticks([0.0, top.chance, 1.0], labels=["0", f"{top.chance:.2g} chance", "1"])
+    mark: dict[str, Any] = {"mfc": "none", "ls": "none", "markersize": 8, "markeredgewidth": 1.8}
+    handles = [style.sign("best head on validation", style.RING, marker="o", **mark)]
+    if table["threshold"].notna().any():
+        words = f"above the null of permuted labels{place}"
+        handles.append(style.sign(words, "black", marker="s", **mark))
+    style.legend(figure, handles, 2)
     style.heading(figure, title)
     return figure
 
 
-def _draw_profile(panel: Axes, cells: np.ndarray, chance: float, null: float) -> None:
-    """Best (thick) and mean (thin) accuracy of each layer, with chance and the null."""
-    rows = np.arange(len(cells)) + 0.5
-    panel.axvline(chance, **SIGNS["chance"])
-    if np.isfinite(null):
-        panel.axvspan(chance, null, color="0.92", linewidth=0, zorder=0)
-        panel.axvline(null, **SIGNS["null"])
-        panel.set_title(f"null {style.number(null)}", fontsize=7.5, color=style.RING, pad=3)
-    panel.plot(np.nanmean(cells, axis=1), rows, **SIGNS["mean"])
-    panel.plot(np.nanmax(cells, axis=1), rows, **SIGNS["layer"])
-    low = min(chance, float(np.nanmin(np.nanmean(cells, axis=1))))
-    panel.set(ylim=(len(cells), 0), xlim=(low - 0.03, 1.03), yticks=[], xlabel="by layer")
-    panel.set_xticks([chance, 1.0], labels=[f"{chance:.2g}".removeprefix("0"), "1"])
+def kinds_of(heads: pd.DataFrame) -> list[str]:
+    """The kinds of contrast pairs between which the heads of a table were patched."""
+    return [kind for kind in KINDS if heads.get(f"{kind}_effect", pd.Series(dtype=float)).any()]
 
 
-def _draw_bar(axis: Axes, mesh: Any, chance: float, words: str) -> None:
-    """The colour scale, with chance on it; no accuracy is below 0 or above 1."""
-    bar = axis.figure.colorbar(mesh, cax=axis, label=words)
-    low = max(0.0, float(mesh.get_clim()[0]))
-    axis.set_ylim(low, 1.0)
-    marks = [m / 10 for m in range(11) if m / 10 >= low and abs(m / 10 - chance) > 0.04]
-    bar.set_ticks([*marks, chance], labels=[*(f"{m:.1f}" for m in marks), f"{chance:.2g} chance"])
-    axis.axhline(chance, color="black", linewidth=1.6)
+def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The numbers shown: a row a kind of pairs and head.
+
+    Columns ``kind, layer, head, effect, low, high, accuracy, threshold, conclusion``: the effect on
+    test pairs, the accuracy of the label's probe on validation samples.
+    """
+    parts = []
+    for kind in kinds_of(heads):
+        columns = {f"{kind}_effect{end}": end[1:] or "effect" for end in ("", "_low", "_high")}
+        columns |= {f"{label}_validation_accuracy": "accuracy", f"{label}_threshold": "threshold"}
+        part = heads[["layer", "head", *columns]].rename(columns=columns).astype("float64")
+        part = part.astype({"layer": "int64", "head": "int64"})
+        part.insert(0, "kind", kind)
+        # The scan leaves it empty where it cannot say what is used.
+        tested = heads[f"{kind}_conclusion"] != ""
+        part["conclusion"] = np.where(tested, conclusions(heads, kind, label), UNTESTED)
+        parts.append(part.sort_values(["layer", "head"]))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _legend(figure: Figure, table: pd.DataFrame, split: str) -> None:
-    """What ring, outlines and lines are; of the null only where there is one."""
-    open_mark: dict[str, Any] = {"markerfacecolor": "none", "linestyle": "none"}
-    open_mark |= {"markersize": 8, "markeredgewidth": 1.8}
-    handles = [style.sign("best head on validation", style.RING, marker="o", **open_mark)]
-    has_null = bool(table["threshold"].notna().any())
-    if has_null:
-        words = f"above the null{'' if split == 'validation' else ' on validation'}"
-        handles.append(style.sign(words, "black", marker="s", **open_mark))
-    handles += [style.sign("best of the layer", **SIGNS["layer"])]
-    handles += [style.sign("mean of the layer", **SIGNS["mean"])]
-    handles += [style.sign("chance", **SIGNS["chance"])]
-    if has_null and split == "validation":
-        handles.append(style.sign("null of permuted labels", **SIGNS["null"]))
-    style.legend(figure, handles, 3 if figure.get_figwidth() > 7 else 2)
+def patching_figure(table: pd.DataFrame, label: str, probed: Head, title: list[str]) -> Figure:
+    """A row of two panels a kind of pairs. ``table`` is from `patching_table`."""
+    kinds = list(dict.fromkeys(table["kind"]))
+    figure = style.new_figure(8.2, 3.5 * len(kinds) + 0.7)
+    panels = figure.subplots(len(kinds), 2, squeeze=False)
+    for (left, right), kind in zip(panels, kinds, strict=True):
+        rows = table[table["kind"] == kind]
+        cells = grid(rows, "effect")
+        reach = max(0.1, float(np.nanmax(np.abs(cells))))
+        mesh = style.heat(left, cells, style.DIVERGING, (-reach, reach))
+        left.set(xlabel="head", ylabel="layer (0 at the top)")
+        style.ring(left, probed)
+        left.set_title(f"{KINDS[kind]}\nring: best probe, {probed}")
+        figure.colorbar(mesh, ax=left, fraction=0.05, label="normalised effect")
+        _draw_scatter(right, rows, label)
+    there = [words for words in COLOURS if (table["conclusion"] == words).any()]
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
+    style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 4)
+    style.heading(figure, title)
+    return figure
+
+
+def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
+    colours = rows["conclusion"].map(COLOURS)
+    panel.vlines(rows["accuracy"], rows["low"], rows["high"], colors=colours, linewidth=0.8)
+    panel.scatter(rows["accuracy"], rows["effect"], c=colours, s=18, linewidths=0, zorder=3)
+    panel.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
+    panel.axhline(1 / len(rows), color="0.3", linestyle=":", linewidth=0.9)
+    place: Any = {"xytext": (4, 2), "textcoords": "offset points", "fontsize": 7.0}
+    top = rows[colours != style.MISSING].nlargest(NAMED, "effect")
+    for head, at in zip(heads_of(top), top[["accuracy", "effect"]].to_numpy(), strict=True):
+        panel.annotate(str(head), at, **place)
+    panel.set_xlabel(f"validation accuracy of {style.symbol(label)}: readable")
+    panel.set_ylabel("normalised effect: used")
+    panel.set_title("used against readable\n(bars: 95 % over clusters)")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.express as px
 import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
@@ -17,36 +16,34 @@ from sally_anne.core.head import Head, best, heads_of, row_of, select
 from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
-from sally_anne.figures import heatmap, kde, page, patching, style
-from sally_anne.figures.draw import classes_in, plane_of
+from sally_anne.figures import heatmap, kde, page, style
 from sally_anne.figures.story import seen_by
 
 FEW = 5  # clusters below which an interval says little
-# Best heads that are opened, samples in each of their lists, samples with frames, points of a plot.
-HEADS, LISTED, FILMS, POINTS = 8, 4, 60, 2000
+# Best heads of each label that are opened, samples in each of their lists, samples with frames.
+HEADS, LISTED, FILMS = 3, 4, 60
 SPLITS = ("validation", "test", "train")
+ENDINGS = ("_rank", "_validation_accuracy", "_test_accuracy", "_p_fwer", "_effect", "_conclusion")
 
 
 def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page:
     """The page of a run; of ``samples``, what it read in its order, frames are shown."""
-    kinds, folder = patching.kinds_of(run.heads), shlex.quote(str(run.folder))
-    sections = {
-        "Every head": [_map(run, kinds), _heads_table(run)],
-        "The best heads": _best_heads(run, samples),
-        "Readable against used": [_used(run)] if kinds else [],
-        "Controls": _controls(run),
-    }
-    test = {label: f"{label}_test_accuracy" for label in run.labels}
+    kinds, folder = heatmap.kinds_of(run.heads), shlex.quote(str(run.folder))
+    with style.look():
+        sections = {
+            "Every head": [_map(run, kinds), _heads_table(run)],
+            "The best heads": _best_heads(run, samples),
+            "Readable against used": [_used(run)] if kinds else [],
+            "Controls": _controls(run),
+        }
     known = {name: run.saved.get(name) for name in ("data", "nulls", "versions")}
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
+    found = [run.patching[kind]["conclusion"] for kind in heatmap.KINDS if kind in run.patching]
     return page.Page(
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
-        conclusions=[
-            run.patching[kind]["conclusion"] for kind in patching.KINDS if kind in run.patching
-        ]
-        or [untested],
+        conclusions=found or [untested],
         badges=_badges(run, kinds),
         warnings=_warnings(run),
         commands=_commands(run, folder, kinds),
@@ -54,21 +51,16 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         facts=page.facts(run.config, model_read=run.saved.get("model"), **known),
         repeat=f"sally-anne probe --config {folder}",
         numbers={
-            f"best head of {plain(label)}, test": {"value": _best_row(run, label)[column]}
-            for label, column in test.items()
+            f"best head of {style.named(label)}, test": {"value": row[f"{label}_test_accuracy"]}
+            for label, row in _best_rows(run).items()
         },
         heads=run.heads,
     )
 
 
-def _best_row(run: Run, label: str) -> pd.Series:
-    return row_of(run.heads, best(run.heads, label))
-
-
-def plain(label: str) -> str:
-    """A label as a page writes it: GridToM's with the perspective."""
-    symbol = {"y_p": "Y_p", "y_o": "Y_o"}.get(label, label)
-    return f"{symbol} ({style.PERSPECTIVES[label]})" if label in style.PERSPECTIVES else symbol
+def _best_rows(run: Run) -> dict[str, pd.Series]:
+    """The row of each label's best head."""
+    return {label: row_of(run.heads, best(run.heads, label)) for label in run.labels}
 
 
 def _map(run: Run, kinds: Sequence[str]) -> str:
@@ -80,12 +72,16 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
             if heads.get(f"{label}_{split}_accuracy", pd.Series(dtype=float)).notna().any():
                 table = heatmap.accuracy_table(heads, [label], split)
                 marked, limits = heatmap.grid(table, "above") == 1, heatmap.colour_limits(table)
-                views[f"{split} accuracy of {plain(label)}"] = heatmap.grid(table), limits, marked
+                views[f"{split} accuracy of {style.named(label)}"] = (
+                    heatmap.grid(table),
+                    limits,
+                    marked,
+                )
     for kind in kinds:
         cells = heatmap.grid(heads, f"{kind}_effect")
         reach = max(0.1, float(np.nanmax(np.abs(cells))))
         used = heatmap.grid(heads, f"{kind}_effect_low") > 1 / len(heads)
-        views[f"normalised effect: {patching.KINDS[kind]}"] = cells, (-reach, reach), used
+        views[f"normalised effect: {heatmap.KINDS[kind]}"] = cells, (-reach, reach), used
     texts = np.empty(next(iter(views.values()))[0].shape, dtype=object)
     for at in np.ndindex(texts.shape):
         numbers = (f"{page.literal(name)}: {view[0][at]:.3f}" for name, view in views.items())
@@ -93,22 +89,17 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
     figure, buttons = go.Figure(), []
     for place, (name, (cells, (low, high), marked)) in enumerate(views.items()):
         look = {"colorscale": style.DIVERGING, "zmin": low, "zmax": high, "xgap": 1, "ygap": 1}
-        hover = {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
-        figure.add_heatmap(z=cells, visible=place == 0, **look, **hover)
-        ends = [point for side in style.sides(marked) for point in (*side, (np.nan, np.nan))]
-        x, y = np.array(ends).reshape(-1, 2).T - 0.5
-        line = {"mode": "lines", "line": {"color": "black", "width": 2}, "hoverinfo": "skip"}
-        figure.add_scatter(x=x, y=y, visible=place == 0, showlegend=False, **line)
-        visible = [i // 2 == place for i in range(2 * len(views))]
+        look |= {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
+        look |= {"text": np.where(marked, "●", ""), "texttemplate": "%{text}"}
+        figure.add_heatmap(z=cells, visible=place == 0, **look)
+        visible = [i == place for i in range(len(views))]
         button = {"label": page.literal(name), "method": "update", "args": [{"visible": visible}]}
         buttons.append(button)
     menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-    axis: dict[str, Any] = {"showgrid": False, "zeroline": False}
-    figure.update_xaxes(title="head", **axis).update_yaxes(title="layer", **axis)
-    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title="head").update_yaxes(title="layer", autorange="reversed")
     note = page.words(
-        "Colours part at chance (accuracy) or zero (effect). Outlined: validation accuracy above "
-        "the null of permuted labels, or an effect whose interval is above an equal part of all."
+        "Colours part at chance (accuracy) or zero (effect). A dot: validation accuracy above the "
+        "null of permuted labels, or an effect whose interval is above an equal part of all."
     )
     height = round(max(14, min(44, 700 / max(texts.shape))) * len(texts) + 130)
     return note + page.plot(figure, height, updatemenus=[menu])
@@ -116,32 +107,23 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
 
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
-    names = list(map(str, heads_of(table)))
-    endings = (
-        "_rank",
-        "_validation_accuracy",
-        "_test_accuracy",
-        "_p_fwer",
-        "_effect",
-        "_conclusion",
-    )
-    columns = [column for column in table if str(column).endswith(endings)]
-    table = table[columns].assign(name=names)[["name", *columns]]
-    shown = page.table(table, f"Heads by {plain(run.labels[0])}", most=30)
+    columns = [column for column in table if str(column).endswith(ENDINGS)]
+    table = table[columns].assign(name=[str(head) for head in heads_of(table)])
+    shown = page.table(table[["name", *columns]], f"By {style.named(run.labels[0])}", most=30)
     return page.details("The heads as a table", shown)
 
 
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
-    """Of the best heads of each label, accuracies, points in their plane, and samples."""
+    """Of the best heads of each label accuracies, the density, and samples."""
     show = _shower(run, samples)
     parts: list[str] = []
-    for place in range(min(len(run.heads), max(1, HEADS // len(run.labels)))):
+    for place in range(min(len(run.heads), HEADS)):
         for label in run.labels:
             row = run.ranked(label).iloc[[place]]
             (head,) = heads_of(row)
             columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
             words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
-            summary = f"{head}: {place + 1}. of {plain(label)}, {words}"
+            summary = f"{head}: {place + 1}. of {style.named(label)}, {words}"
             opened = _head(run, label, head, show)
             parts.append(page.details(summary, *opened, name="head", is_open=not parts))
     return parts
@@ -149,30 +131,14 @@ def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
 
 def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[str]:
     items, values = run.samples, run.samples[label]
-    z, train = run.head_activations(*head), select(run.samples, "train")
-    rows = np.flatnonzero(train if train.all() else ~train)
-    logits = kde.logits_of(run.probes, label, head, z, values, classes_in(run, label))
-    names = [page.literal(kde.class_name(value)) for value in kde.classes_of(values)]
-    truth = np.array([kde.classes_of(values).index(value) for value in values])
-    guess = logits.argmax(axis=1)
-    plane, boundary = plane_of(run, label, head, z, train)
-    some = rows[np.linspace(0, len(rows), min(POINTS, len(rows)), endpoint=False).astype(int)]
-    table = plane.table(z[some], items.iloc[some], label)
-    table["class"] = [names[code] for code in truth[some]]
-    table["item_id"] = table["item_id"].map(page.literal)
-    look: dict[str, Any] = {"color": "class", "symbol": "class", "hover_name": "item_id"}
-    look |= {"color_discrete_sequence": style.COLOURS, "category_orders": {"class": names}}
-    look |= {"marginal_x": "violin", "marginal_y": "violin", "render_mode": "svg", "opacity": 0.6}
-    figure = px.scatter(table, x="x", y="y", **look)
-    across, upwards = kde.AXIS_TEXT["pca" if boundary is None else "probe"]
-    figure.update_xaxes(title=across, row=1, col=1).update_yaxes(title=upwards, row=1, col=1)
-    if boundary is not None:
-        figure.add_vline(boundary, line_dash="dash", line_width=1, row=1, col=1)
-    title = f"held-out samples: {kde.scores_of(logits[rows], values.iloc[rows])}"
-    legend = page.literal(plain(label))
-    parts = [page.plot(figure, 480, 760, title={"text": title}, legend_title=legend)]
-    codes = {"label": truth[rows], "probe": guess[rows]}
-    table = pd.DataFrame({name: [names[code] for code in one] for name, one in codes.items()})
+    train, held_out = select(items, "train"), select(items, "held-out")
+    figure, _ = kde.density(run, label, head, held_out, train, "held-out samples")
+    parts = [page.picture(style.render(figure, dpi=110), f"density of {head}")]
+    classes, rows = kde.classes_of(values), np.flatnonzero(held_out)
+    names = np.array([kde.class_name(value) for value in classes])
+    logits = kde.logits_of(run, label, head, run.head_activations(*head))
+    truth, guess = np.array(list(map(classes.index, values))), logits.argmax(axis=1)
+    table = pd.DataFrame({"label": names[truth[rows]], "probe": names[guess[rows]]})
     counts = pd.crosstab(table["label"], table["probe"]).rename_axis(columns=None).reset_index()
     parts.append(page.table(counts, "Rows: label, columns: what the probe says"))
     ordered = np.sort(logits, axis=1)
@@ -194,23 +160,26 @@ def _shower(run: Run, samples: Sequence[Sample] | None) -> Callable[[int], str]:
 
     def show(row: int) -> str:
         item_id = run.samples["item_id"].iloc[row]
-        text = "" if run.prompts is None else str(run.prompts.get(item_id, ""))
+        text = page.words(
+            "" if run.prompts is None else str(run.prompts.get(item_id, "")), "sample"
+        )
         sample = None if samples is None else samples[row]
         if sample is None or not sample.shows or len(films | {row}) > FILMS:
-            return page.words(text, "sample")
+            return text
         films.add(row)
         try:
             frames = page.strip(sample.frames(), f"what the model saw of {item_id}")
-            others = _other_views(sample.video) if isinstance(sample.video, Scene) else ""
+            return text + frames + _other_views(sample.video)
         except SallyAnneError as error:
-            return page.words(f"{text}\n(no frames: {error})", "sample")
-        return page.words(text, "sample") + frames + others
+            return text + page.words(f"no frames: {error}")
 
     return show
 
 
-def _other_views(scene: Scene) -> str:
+def _other_views(scene: Any) -> str:
     """What the other perspectives see of a story, and the command that draws all of it."""
+    if not isinstance(scene, Scene):
+        return ""
     case = scene.case
     others = [name for name in seen_by(case) if name != scene.perspective]
     parts = [f"<h3>seen by: {name}</h3>{page.strip(case.frames(name), name)}" for name in others]
@@ -221,33 +190,23 @@ def _other_views(scene: Scene) -> str:
 
 def _used(run: Run) -> str:
     label = run.labels[0]
-    table = patching.patching_table(run.heads, label)
-    table["name"] = list(map(str, heads_of(table)))
-    table["kind"] = table["kind"].map(patching.KINDS)
-    table["up"], table["down"] = table["high"] - table["effect"], table["effect"] - table["low"]
-    look: dict[str, Any] = {"color": "conclusion", "color_discrete_map": patching.COLOURS}
-    look |= {"error_y": "up", "error_y_minus": "down", "facet_col": "kind", "hover_name": "name"}
-    words = {"accuracy": "validation accuracy", "effect": "normalised effect", "conclusion": ""}
-    figure = px.scatter(table, x="accuracy", y="effect", labels=words, render_mode="svg", **look)
-    figure.update_traces(error_y={"thickness": 1, "width": 0})
-    figure.add_hline(1 / len(run.heads), line_dash="dot", line_width=1)
-    if math.isfinite(threshold := float(table["threshold"].iloc[0])):
-        figure.add_vline(threshold, line_dash="dash", line_width=1)
+    table = heatmap.patching_table(run.heads, label)
+    figure = heatmap.patching_figure(table, label, best(run.heads, label), run.title)
     note = page.words(
-        f"Readable: right of the dashed line, the null of {plain(label)}. Used: the whole interval "
-        "(95 % over clusters) above the dotted line, an equal part of all heads."
+        f"Readable: right of the dashed line, the null of {style.named(label)}. Used: the whole "
+        "interval (95 % over clusters) above the dotted line, an equal part of all heads."
     )
-    return note + page.plot(figure, 480, legend={"orientation": "h", "y": -0.2})
+    return note + page.picture(style.render(figure, dpi=130), "effects of heads and accuracy")
 
 
 def _sentence(run: Run, label: str) -> str:
     """The best head of a label, by validation, and how many heads stand above the null."""
-    row, results = _best_row(run, label), run.results.get("results", {}).get(label, {})
+    row, results = _best_rows(run)[label], run.results.get("results", {}).get(label, {})
     counts = run.samples["split"].value_counts()
     split = "test" if counts.get("test", 0) else "validation"
     ends = {end: results.get(f"best_{split}_{end}") for end in ("low", "high")}
     share = page.percent({"value": row[f"{label}_{split}_accuracy"], **ends})
-    text = f"The probe of {best(run.heads, label)} gives {plain(label)} in {share} % of "
+    text = f"The probe of {best(run.heads, label)} gives {style.named(label)} in {share} % of "
     text += f"{counts[split]} {split} samples"
     p = run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float))
     if p.notna().any():
@@ -259,8 +218,8 @@ def _sentence(run: Run, label: str) -> str:
 def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
     label, tones = run.labels[0], ("bad", "good")
-    row = _best_row(run, label)
-    badges = [(f"best head of {plain(label)}: {best(run.heads, label)}", "plain")]
+    row = _best_rows(run)[label]
+    badges = [(f"best head of {style.named(label)}: {best(run.heads, label)}", "plain")]
     p = row.get(f"{label}_p_fwer", np.nan)
     if np.isnan(p):
         badges.append(("no null", "bad"))
@@ -269,27 +228,27 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
         badges.append(("readable" if readable else "inside the null", tones[readable]))
     for kind in kinds:
         words = str(row[f"{kind}_conclusion"])
-        badges.append((f"{patching.KINDS[kind]}: {words}", tones[words == "readable and used"]))
+        badges.append((f"{heatmap.KINDS[kind]}: {words}", tones[words == "readable and used"]))
     return badges if kinds else [*badges, ("used: not tested", "bad")]
 
 
 def _warnings(run: Run) -> list[str]:
     results, heads = run.results.get("results", {}), run.heads
     warnings = [
-        f"Confound ({row['condition']}): the {row['feature']} alone gives {plain(row['label'])} "
-        f"with accuracy {row['accuracy']:.2f}."
+        f"Confound ({row['condition']}): the {row['feature']} alone gives "
+        f"{style.named(row['label'])} with accuracy {row['accuracy']:.2f}."
         for row in confounded(run.results)
     ]
     for label in run.labels:
-        p = heads.get(f"{label}_p_fwer")
+        p, name = heads.get(f"{label}_p_fwer"), style.named(label)
         if p is None:
-            warnings.append(f"{plain(label)}: no null (`sally-anne probe` with permutations).")
+            warnings.append(f"{name}: no null (`sally-anne probe` with permutations).")
         elif p.isna().all():
-            warnings.append(f"{plain(label)} does not vary within groups: nothing can be permuted.")
+            warnings.append(f"{name} does not vary within groups: nothing can be permuted.")
         elif math.isinf(float(heads[f"{label}_threshold"].iloc[0])):
-            warnings.append(f"{plain(label)}: too few permutations for any head to stand out.")
+            warnings.append(f"{name}: too few permutations for any head to stand out.")
         if stopped := results.get("unconverged_heads", {}).get(label):
-            warnings.append(f"{label}: the solver stopped early at {stopped} heads (--max-iter).")
+            warnings.append(f"{name}: the solver stopped early at {stopped} heads (--max-iter).")
     first = results.get(run.labels[0], {})
     if (count := first.get("test_clusters", FEW)) < FEW:
         warnings.append(f"Intervals are over {count} {first.get('clusters')}: too few to say much.")
@@ -313,10 +272,10 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
 def _controls(run: Run) -> list[str]:
     """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
-    for kind, facts in ((k, run.patching[k]) for k in patching.KINDS if k in run.patching):
+    for kind, facts in ((k, run.patching[k]) for k in heatmap.KINDS if k in run.patching):
         rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads"})
         rows["heads"] = rows["heads"].replace({"patching": "most used", "random": "random sets"})
-        caption = f"Normalised effect of sets of heads: {patching.KINDS[kind]}"
+        caption = f"Normalised effect of sets of heads: {heatmap.KINDS[kind]}"
         size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
         tables.append(page.table(rows, f"{caption} ({size}, {facts['pair_accuracy']:.2f} right)"))
     if (path := run.folder / "audit.parquet").exists():

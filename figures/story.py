@@ -110,7 +110,7 @@ def story_figure(record: StoryRecord, case: BeliefCase, source: str) -> Figure:
     question = _question(record, case, round((left + across) / LETTER / size))
     beliefs = top + len(PERSPECTIVES) * (tall + gap) + 0.08
     height = beliefs + band + 0.2 + LINE * size * (question.count("\n") + 1)
-    figure = style.new_figure(width, height, arrange=False)
+    figure = style.new_figure(width, height)
 
     def axes(x: float, y: float, wide: float, high: float) -> Axes:
         """An area by its upper left corner, in inches from that of the figure."""

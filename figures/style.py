@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sally_anne.core.files import write_atomic
+from sally_anne.core.head import Head
 
 DPI = 200
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
@@ -32,9 +33,15 @@ RING = "#D55E00"
 MISSING = "#BDBDBD"
 SEQUENTIAL = "Greens"
 DIVERGING = "PuOr"  # orange below the middle, purple above
-SYMBOLS = {"y_p": "$Y_p$", "y_o": "$Y_o$"}
+# How a label is written, and the perspective that it is taken from.
+SYMBOLS = {"y_p": "Y\u209a", "y_o": "Y\u2092"}  # with the letters p and o as subscripts
 PERSPECTIVES = {"y_p": "protagonist", "y_o": "omniscient"}
 NUMBERS_UP_TO = 12  # values are written in the cells up to this many rows and columns
+# Of each kind of file what matplotlib would write into it of its own.
+METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": None},
+    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+}
 SETTINGS = {
     **sns.axes_style("ticks"),
     **sns.plotting_context("paper"),
@@ -45,7 +52,7 @@ SETTINGS = {
     "xtick.labelsize": 8.0,
     "ytick.labelsize": 8.0,
     "legend.fontsize": 8.0,
-    "mathtext.fontset": "dejavusans",
+    "text.parse_math": False,  # a label of any name is written as it is
     "axes.linewidth": 0.8,
     "pdf.fonttype": 42,
     "savefig.facecolor": "white",
@@ -53,8 +60,8 @@ SETTINGS = {
 
 
 def symbol(label: str) -> str:
-    """A label's name in a figure: Y_p and Y_o as in the paper, others as they are."""
-    return SYMBOLS.get(label, label.replace("$", r"\$"))
+    """A label's name: Y_p and Y_o as in the paper, others as they are."""
+    return SYMBOLS.get(label, label)
 
 
 def named(label: str) -> str:
@@ -79,13 +86,12 @@ class Picture(Figure):
             super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
-        return render(self, "png", {})
+        return render(self)
 
 
-def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
-    """An empty figure in inches; ``arrange`` lets matplotlib make room for labels and legends."""
-    layout: Any = "constrained" if arrange else None
-    figure = Picture(figsize=(width, height), dpi=DPI, layout=layout)
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches, in which matplotlib makes room for labels and legends."""
+    figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -94,10 +100,7 @@ def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) ->
     """Write ``subject`` and, below it, ``parts`` joined by dots; lines break between parts."""
     joined = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts)
     text = "\n".join(filter(None, (subject, joined)))
-    top = 1.0 - 0.07 / figure.get_figheight()
-    # Constrained layout makes room for a heading only as long as its place is left to it.
-    place = {"y": top} if figure.get_layout_engine() is None else {}
-    figure.suptitle(text, va="top", fontsize=9.0, color="0.25", wrap=True, **place)
+    figure.suptitle(text, fontsize=9.0, color="0.25", wrap=True)
 
 
 def sign(label: str, color: str, **line: Any) -> Line2D:
@@ -116,39 +119,25 @@ def heat(
     cells: np.ndarray | pd.DataFrame,
     colours: str,
     limits: tuple[float, float],
-    texts: np.ndarray | None = None,
     **more: Any,
 ) -> QuadMesh:
     """Coloured cells ``[rows, columns]``, row 0 at the top, NaN in grey; see `seaborn.heatmap`.
 
-    ``texts`` stand in the cells; without them the values do, where there are few cells.
+    Few cells have their values in them.
     """
-    values = np.asarray(cells, dtype=float)
-    large = max(values.shape) > NUMBERS_UP_TO
-    if texts is None and not large:
-        texts = np.vectorize(number)(values)
-    options: dict[str, Any] = {"annot_kws": {"fontsize": 7.5}, "fmt": "", "cbar": False}
-    options |= {"annot": False if texts is None else texts}
-    options |= {"linewidths": 0.2 if large else 0.8, "linecolor": "white"}
-    if not isinstance(
-        cells, pd.DataFrame
-    ):  # rows and columns that are named: all, or every 4th ...
-        steps = [next(n for n in (1, 4, 8, 16, 32, 64) if size <= 12 * n) for size in values.shape]
-        options |= {"yticklabels": steps[0], "xticklabels": steps[1]}
+    few = max(cells.shape) <= NUMBERS_UP_TO
+    values = np.where(np.abs(cells) < 0.005, 0.0, cells)  # never -0.00
+    options: dict[str, Any] = {"annot": values if few else False, "fmt": ".2f"}
+    options["annot_kws"] = {"fontsize": 7.0}
+    options |= {"linewidths": 0.8 if few else 0.2, "linecolor": "white", "cbar": False}
+    if isinstance(cells, np.ndarray):  # rows and columns by number: at most twelve of them
+        rows, columns = (-(-size // 12) for size in cells.shape)
+        options |= {"yticklabels": rows, "xticklabels": columns}
     sns.heatmap(cells, vmin=limits[0], vmax=limits[1], cmap=colours, ax=axis, **(options | more))
     axis.set_facecolor(MISSING)
     axis.tick_params(length=2.5, rotation=0)
     axis.set(xlabel="", ylabel="")
     return axis.collections[0]  # type: ignore[return-value]
-
-
-def number(value: float) -> str:
-    """Two decimals without the leading zero, with a true minus sign; nothing of NaN."""
-    if not np.isfinite(value):
-        return ""
-    text = f"{abs(value):.2f}"
-    sign = "\N{MINUS SIGN}" if value < 0 and float(text) else ""
-    return "0" if not float(text) else sign + text.removeprefix("0")
 
 
 def sides(marked: np.ndarray) -> list[list[tuple[int, int]]]:
@@ -160,22 +149,17 @@ def sides(marked: np.ndarray) -> list[list[tuple[int, int]]]:
     return [[(x, y), (x + 1, y)] for y, x in level] + [[(x, y), (x, y + 1)] for y, x in upright]
 
 
-def outline(axis: Axes, marked: np.ndarray, linewidth: float = 1.8) -> None:
+def outline(axis: Axes, marked: np.ndarray) -> None:
     """Draw a line round the cells of ``marked [rows, columns]`` that are true."""
-    look: dict[str, Any] = {"linewidths": linewidth, "capstyle": "projecting"}
-    lines = LineCollection(sides(marked), colors="black", **look)
-    lines.set_clip_on(False)
-    axis.add_collection(lines, autolim=False)
+    look: dict[str, Any] = {"linewidths": 1.8, "capstyle": "projecting", "clip_on": False}
+    axis.add_collection(LineCollection(sides(marked), colors="black", **look), autolim=False)
 
 
-def ring(axis: Axes, layer: int, head: int, size: float = 22) -> None:
-    """A ring round one cell."""
-    look: dict[str, Any] = {
-        "markerfacecolor": "none",
-        "markeredgecolor": RING,
-        "markeredgewidth": 1.8,
-    }
-    axis.plot([head + 0.5], [layer + 0.5], "o", markersize=size, clip_on=False, zorder=5, **look)
+def ring(axis: Axes, head: Head, size: float = 22) -> None:
+    """A ring round the cell of a head."""
+    look: dict[str, Any] = {"markeredgecolor": RING, "markeredgewidth": 1.8, "mfc": "none"}
+    x, y = [head.head + 0.5], [head.layer + 0.5]
+    axis.plot(x, y, "o", markersize=size, clip_on=False, zorder=5, **look)
 
 
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
@@ -183,17 +167,16 @@ def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Pa
 
     All are made in memory first. Neither picture holds a date or a version.
     """
-    png = render(figure, "png", {"Software": None})
-    pdf = render(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None})
-    contents = {"png": png, "pdf": pdf, "parquet": data.to_parquet(None, index=False)}
+    contents = {kind: render(figure, kind) for kind in METADATA}
+    contents["parquet"] = data.to_parquet(None, index=False)
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, content in contents.items():
         write_atomic(folder / f"{name}.{suffix}", content)
     return [folder / f"{name}.{suffix}" for suffix in contents]
 
 
-def render(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+def render(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
     """The figure as a file of this kind."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
+    figure.savefig(buffer, format=kind, dpi=dpi, metadata=METADATA[kind])
     return buffer.getvalue()

@@ -26,15 +26,14 @@ _HOMES = {
     "load_model": "models.loading",
     "localisation": "experiments.localisation.bench",
     "patch": "probing.patching",
+    "plot": "api",
     "read_samples": "data.samples",
     "samples": "api",
 }
-__all__ = [*_HOMES, "plot"]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plot":
-        return importlib.import_module("sally_anne.plot")
     if name not in _HOMES:
         raise AttributeError(f"module 'sally_anne' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"sally_anne.{_HOMES[name]}"), name)

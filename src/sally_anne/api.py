@@ -1,14 +1,17 @@
-"""What a notebook begins with: samples, and a finished run that makes vectors."""
+"""What a notebook calls: samples, figures, and a finished run that makes vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from sally_anne.core import run as saved_run
-from sally_anne.core.errors import RecordError
+from sally_anne.core.errors import ProbingError, RecordError
+from sally_anne.core.head import Head
 from sally_anne.core.hub import at_hand, push
 from sally_anne.core.run import HEADS, SHARED, copy_run
 from sally_anne.data.gridtom.release import open_stories
@@ -17,6 +20,12 @@ from sally_anne.data.items import Setting
 from sally_anne.data.samples import Frames, Label, Sample, Split
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from sally_anne.probing.probes import Activations, HeadProbes
 
 __version__ = version("sally-anne")
 
@@ -87,6 +96,74 @@ def samples(
         )
         for i, text in enumerate(texts)
     ]
+
+
+class plot:  # noqa: N801
+    """Figures from what a notebook holds, which look the same wherever they are saved or shown."""
+
+    @staticmethod
+    def heatmap(
+        heads: pd.DataFrame,
+        label: str | Sequence[str] = "y_p",
+        split: str = "validation",
+        title: Sequence[str] = (),
+        chance: float | None = None,
+    ) -> Figure:
+        """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
+
+        Args:
+            heads: the table of ``HeadProbes.rank``, or of a run (``Run.heads``).
+            label: one label or several, a panel each.
+            split: validation, test or train.
+            title: what stands above, joined by dots.
+            chance: accuracy at which colours part; by default each label's own, or a half.
+
+        Raises:
+            RunFolderError: the table has no accuracy of this label and split.
+        """
+        from sally_anne.figures import style
+        from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
+
+        labels = (label,) if isinstance(label, str) else tuple(label)
+        with style.look():
+            return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
+
+    @staticmethod
+    def kde(
+        activations: Activations,
+        probes: HeadProbes,
+        layer: int | None = None,
+        head: int | None = None,
+        title: Sequence[str] = (),
+    ) -> Figure:
+        """Density of one head's activations along its probe and off it (GridToM paper, figure 5 B).
+
+        Args:
+            activations: what is shown, e.g. ``x.validation``.
+            probes: fitted on training activations, from which the plane is taken.
+            layer: of the head; with ``head``. By default the best head of probes that are ranked.
+            head: number in its layer.
+            title: what stands above, joined by dots.
+
+        Raises:
+            ProbingError: the probes were not fitted on activations, or no head is named or ranked.
+        """
+        from sally_anne.figures import style
+        from sally_anne.figures.kde import density_plane, kde_figure
+
+        if layer is None or head is None:
+            if not hasattr(probes, "ranked_"):
+                raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")
+            layer, head = probes.ranked_[0]
+        train, label = probes.fitted_on(), probes.label_
+        truth = train.values(label) == probes.classes_[-1]
+        x, shown = (a.x[:, layer, head].astype(np.float64) for a in (train, activations))
+        coef = probes.coef_[layer, head] if probes.binary else None
+        intercept = float(probes.intercept_[layer, head]) if probes.binary else 0.0
+        plane, boundary = density_plane(x, truth, coef, intercept)
+        table = plane.table(shown, activations.items, label)
+        with style.look():
+            return kde_figure(table, label, str(Head(layer, head)), title, boundary)
 
 
 class Run(saved_run.Run):

@@ -6,7 +6,7 @@ import pytest
 
 from sally_anne.figures.report import write_index, write_report
 from tests.e2e.browser import chromium, complaints, open_page  # noqa: F401
-from tests.figures.test_patching import scanned
+from tests.figures.test_heatmap import scanned
 from tests.figures.test_report import HOSTILE, evaluation, swept, with_prompts
 from tests.made_run import CONFIG, make_run  # noqa: F401
 
@@ -23,14 +23,14 @@ def test_a_probing_page_draws_its_heads_and_switches_its_map(make_run, chromium)
     with_prompts(run, HOSTILE + "{}")
     open_page(chromium, write_report(run.folder))
     assert chromium.title == f"Heads of {HOSTILE}"
-    assert len(plots(chromium)) == 10  # the map, eight heads, effects
+    assert len(plots(chromium)) == 1
     shown = "return document.querySelector('.js-plotly-plot').data.map((trace) => trace.visible)"
-    assert chromium.execute_script(shown)[:4] == [True, True, False, False]
+    assert chromium.execute_script(shown)[:2] == [True, False]
     chromium.find_element("css selector", ".updatemenu-header").click()
     chromium.find_elements("css selector", ".updatemenu-dropdown-button")[1].click()
-    assert chromium.execute_script(shown)[:4] == [False, False, True, True]
+    assert chromium.execute_script(shown)[:2] == [False, True]
     heads = chromium.find_elements("css selector", "details[name=head]")
-    assert [head.get_attribute("open") for head in heads] == ["true", *[None] * 7]
+    assert [head.get_attribute("open") for head in heads] == ["true", *[None] * 5]
     heads[1].find_element("css selector", "summary").click()
     assert [head.get_attribute("open") for head in heads][:2] == [None, "true"]
     assert complaints(chromium) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures as they are when they are saved."""
     figures: list[Figure] = []
 
-    def keep(figure: Figure, kind: str, metadata: Any) -> bytes:
+    def keep(figure: Figure, kind: str = "png", dpi: int = 0) -> bytes:
         if kind == "png":
             figure.draw_without_rendering()
             figures.append(figure)

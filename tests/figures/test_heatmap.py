@@ -1,4 +1,4 @@
-"""The heatmap shows the head table's numbers, in the right cells; colours part at chance."""
+"""Maps of heads show the table's numbers, in the right cells; colours part at chance."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import RunFolderError
+from sally_anne.core.head import Head
 from sally_anne.figures import heatmap, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
@@ -48,7 +49,7 @@ def test_the_heatmap_shows_the_planted_accuracies(planted, saved, split, sides) 
         cells = [value + shift for value in sides]
         np.testing.assert_allclose(panel.collections[0].get_array().reshape(1, 2), [cells])
         texts = {text.get_position(): text.get_text() for text in panel.texts}
-        expected = {(h + 0.5, 0.5): f"{v:.2f}".removeprefix("0") for h, v in enumerate(cells)}
+        expected = {(h + 0.5, 0.5): f"{v:.2f}" for h, v in enumerate(cells)}
         assert texts == expected
         (ring,) = panel.lines
         assert ring.get_xydata().tolist() == [[0.5, 0.5]]
@@ -69,13 +70,13 @@ def test_both_splits_are_drawn_and_saved_with_their_numbers(run, saved) -> None:
 def test_layer_0_is_at_the_top_and_colours_part_at_chance() -> None:
     cells = np.linspace(0.42, 0.98, 48).reshape(6, 8)
     figure = figure_of(table_of(cells), table_of(np.full((6, 8), 0.34), "y_o"))
-    left, _, right, _, bar = figure.axes
+    left, right, bar, _ = figure.axes
     assert left.get_ylim() == (6.0, 0.0)
     assert left.collections[0].get_clim() == right.collections[0].get_clim() == (0.0, 1.0)
     above, below = left.collections[0].get_facecolor()[-1], right.collections[0].get_facecolor()[0]
     assert above[2] > above[0] and below[0] > below[2]  # purple, and orange
     words = [text.get_text() for text in bar.get_yticklabels()]
-    assert words == [*(f"{n / 10:.1f}" for n in range(11) if n != 5), "0.5 chance"]
+    assert words == ["0", "0.5 chance", "1"]
 
 
 def test_heads_above_the_null_are_outlined() -> None:
@@ -85,17 +86,6 @@ def test_heads_above_the_null_are_outlined() -> None:
     expected = {frozenset(pair) for pair in zip(corners, [*corners[1:], corners[0]], strict=True)}
     assert sides_of(figure.axes[0]) == expected
     assert not sides_of(figure_of(table_of(np.eye(2))).axes[0])
-
-
-def test_best_mean_and_null_of_each_layer_stand_at_the_side() -> None:
-    cells = np.array([[0.5, 0.7, 0.6], [0.9, 0.5, 0.4]])
-    profile = figure_of(table_of(cells, threshold=0.65)).axes[1]
-    chance, null, mean, best = profile.lines
-    assert (chance.get_xdata()[0], null.get_xdata()[0]) == (0.5, 0.65)
-    np.testing.assert_allclose(mean.get_xdata(), [0.6, 0.6])
-    np.testing.assert_array_equal(best.get_xdata(), [0.7, 0.9])
-    on_test = figure_of(table_of(cells, threshold=0.65), split="test").axes[1]
-    assert len(on_test.lines) == 3  # the null is of validation samples
 
 
 def test_a_large_model_has_no_numbers_and_a_missing_head_is_grey() -> None:
@@ -113,3 +103,60 @@ def test_a_missing_or_empty_column_is_refused(run) -> None:
     ):
         with pytest.raises(RunFolderError, match="y_o_test_accuracy"):
             heatmap.accuracy_table(heads, ["y_o"], "test")
+
+
+def scanned(heads: pd.DataFrame) -> pd.DataFrame:
+    """L4H3 is readable (planted); L4H3 and L1H2 are used."""
+    place = heads["layer"] * 10 + heads["head"]
+    effect = np.select([place == 43, place == 12], [0.6, 0.3], 0.0)
+    return heads.assign(
+        y_p_threshold=0.8,
+        y_p_p_fwer=np.where(place == 43, 0.001, 0.6),
+        question_conclusion="as the scan says",
+        question_effect=effect,
+        question_effect_low=effect - 0.1,
+        question_effect_high=effect + 0.1,
+    )
+
+
+def test_the_table_says_what_each_head_is(run) -> None:
+    table = heatmap.patching_table(scanned(run.heads), "y_p").set_index(["layer", "head"])
+    assert table.loc[(4, 3), "conclusion"] == "readable and used"
+    assert table.loc[(1, 2), "conclusion"] == "used, not readable"
+    assert (table["conclusion"] == "neither readable nor used").sum() == len(table) - 2
+    numbers = table.loc[(4, 3), ["effect", "low", "high"]].astype(float)
+    np.testing.assert_array_equal(numbers, [0.6, 0.5, 0.7])
+    heads = scanned(run.heads).assign(question_effect_low=-0.1)
+    table = heatmap.patching_table(heads, "y_p").set_index(["layer", "head"])
+    assert table.loc[(4, 3), "conclusion"] == "readable, not used"
+    # Where the pair accuracy is too low, the scan says nothing of heads.
+    untested = heatmap.patching_table(heads.assign(question_conclusion=""), "y_p")
+    assert set(untested["conclusion"]) == {heatmap.UNTESTED}
+
+
+def test_points_lines_and_names(run) -> None:
+    table = heatmap.patching_table(scanned(run.heads), "y_p")
+    with style.look():
+        figure = heatmap.patching_figure(table, "y_p", Head(4, 3), ["model"])
+        figure.draw_without_rendering()
+    cells, scatter = figure.axes[:2]
+    texts = {text.get_position(): text.get_text() for text in cells.texts}
+    assert (texts[3.5, 4.5], texts[2.5, 1.5], texts[0.5, 0.5]) == ("0.60", "0.30", "0.00")
+    (ring,) = cells.lines
+    assert ring.get_xydata().tolist() == [[3.5, 4.5]]
+    points = scatter.collections[1].get_offsets()
+    np.testing.assert_allclose(points, table[["accuracy", "effect"]])
+    assert {"L4H3", "L1H2"} == {text.get_text() for text in scatter.texts}
+    assert scatter.lines[0].get_xdata()[0] == 0.8
+    assert scatter.lines[1].get_ydata()[0] == pytest.approx(1 / len(table))
+    bars = scatter.collections[0].get_segments()
+    np.testing.assert_allclose([bar[:, 1] for bar in bars], table[["low", "high"]])
+
+
+def test_it_is_among_all_figures_of_a_run_that_was_scanned(run, saved) -> None:
+    assert "patching" not in {path.stem for path in draw(FiguresConfig(run.folder))}
+    heads = scanned(run.heads)
+    heads.to_parquet(run.folder / "heads.parquet")
+    (numbers,) = [p for p in draw(FiguresConfig(run.folder)) if p.name == "patching.parquet"]
+    expected = heatmap.patching_table(heads, "y_p").reset_index(drop=True)
+    pd.testing.assert_frame_equal(pd.read_parquet(numbers), expected)

@@ -24,7 +24,7 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
 from sally_anne.figures import page, sweep
 from sally_anne.figures.report import write_index, write_report
-from tests.figures.test_patching import scanned
+from tests.figures.test_heatmap import scanned
 from tests.figures.test_sweep import both, rows_of
 from tests.made_run import CONFIG
 
@@ -79,32 +79,20 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     facts |= {"clusters": "maps", "clusters_drawn": 21}
     write_json(run.folder / "patching.json", {"config": {}, "question": facts})
     text = write_report(run.folder).read_text(encoding="utf-8")
-    (maps, layout), points, *_, effects = (one for one in plots_in(text))
+    ((maps, layout),) = plots_in(text)
     expected = heads["y_p_validation_accuracy"].to_numpy().reshape(6, 8)
     np.testing.assert_allclose(values(maps[0]["z"]), expected)
     assert (maps[0]["zmin"], maps[0]["zmax"]) == (0.0, 1.0)
     buttons = [button["label"] for button in layout["updatemenus"][0]["buttons"]]
-    assert len(buttons) == 7 and len(maps) == 14  # three splits of two labels, and the effects
-    np.testing.assert_allclose(values(maps[-2]["z"]).ravel(), heads["question_effect"])
-    assert [trace["visible"] for trace in maps] == [True, True, *([False] * 12)]
-    # Points of the planted head: along theta, by class, the boundary between them.
-    held = (run.items["split"] != "train").to_numpy()
-    z, truth = run.z[:, 4, 3].astype(float), run.items["y_p"].to_numpy(dtype=bool)
-    coef = run.probes["y_p.coef"][4, 3].astype(float)
-    along = (z - z[~held].mean(axis=0)) @ coef / np.linalg.norm(coef)
-    scatter = {
-        trace["name"]: values(trace["x"]) for trace in points[0] if trace["type"] == "scatter"
-    }
-    np.testing.assert_allclose(scatter["true"], along[held & truth], atol=1e-5)
-    np.testing.assert_allclose(scatter["false"], along[held & ~truth], atol=1e-5)
-    (line,) = points[1]["shapes"]
-    intercept = float(run.probes["y_p.intercept"][4, 3])
-    boundary = -(coef @ z[~held].mean(axis=0) + intercept) / np.linalg.norm(coef)
-    assert line["x0"] == line["x1"] == pytest.approx(boundary, abs=1e-6)
-    used = {trace["name"]: values(trace["y"]) for trace in effects[0]}
-    assert used["readable and used"].tolist() == [0.6] and len(used["used, not readable"]) == 1
+    assert len(buttons) == len(maps) == 7  # three splits of two labels, and the effects
+    np.testing.assert_allclose(values(maps[-1]["z"]).ravel(), heads["question_effect"])
+    assert [trace["visible"] for trace in maps] == [True, *([False] * 6)]
+    dots = [[text != "" for text in row] for row in maps[-1]["text"]]
+    np.testing.assert_array_equal(dots, (heads["question_effect"] > 0.2).to_numpy().reshape(6, 8))
+    # The densities of three heads of each label, and the effects against accuracy.
+    assert len(re.findall('src="data:image/png', without_scripts(text))) == 7
     words = words_of(text)
-    assert "L4H3 gives Y_p (protagonist) in 100.0 % of 60 test samples" in words
+    assert "L4H3 gives Yₚ (protagonist) in 100.0 % of 60 test samples" in words
     assert "1 of 48 heads are above the null" in words
     assert "Used, as measured." in words and "0.125" in words and "random sets" in words
 
