@@ -101,22 +101,15 @@ def fantom_set(name: str = "3-1-0", access: str = "inaccessible") -> dict[str, A
     yes_no = [("Al", "yes"), ("Bo", "no" if access == "inaccessible" else "yes"), ("Di", "no:long")]
     return {
         "set_id": name,
-        "part_id": name.rpartition("-")[0],
-        "conv_id": 3,
         "short_context": told_in,
         "full_context": f"Di: Bye.\n{told_in}\nBo: Well.",
-        "missed_info": "Al has a dog called Rex.",
-        "joining_speaker": "Bo",
         "factQA": {
             "question": "What is Al's dog called?",
             "correct_answer": "Al's dog is called Rex.",
-            "wrong_answer": "It is not known.",
-            "question_type": "fact",
         },
         "beliefQAs": [
             {
                 "question": "What does Bo believe Al's dog is called?",
-                "question_type": f"tom:belief:{access}",
                 "tom_type": "first-order",
                 "correct_answer": "Bo does not know.",
                 "wrong_answer": "Bo believes that it is called Rex.",
@@ -124,7 +117,6 @@ def fantom_set(name: str = "3-1-0", access: str = "inaccessible") -> dict[str, A
             },
             {
                 "question": "What does Al believe that Bo believes Al's dog is called?",
-                "question_type": f"tom:belief:{access}",
                 "tom_type": "second-order:cyclic",
                 "correct_answer": "Al believes that Bo does not know.",
                 "wrong_answer": "Al believes that Bo believes that it is called Rex.",
@@ -132,23 +124,8 @@ def fantom_set(name: str = "3-1-0", access: str = "inaccessible") -> dict[str, A
             },
         ],
         **{
-            f"{kind}QA_list": {
-                "question": "List all of them.",
-                "question_type": f"tom:{kind}:list",
-                "correct_answer": ["Al", "Cy"],
-                "wrong_answer": ["Bo"],
-                **told,
-            }
-            for kind in ("answerability", "infoAccessibility")
-        },
-        **{
             f"{kind}QAs_binary": [
-                {
-                    "question": f"Does {who} know {what}?",
-                    "question_type": f"tom:{kind}:binary",
-                    "correct_answer": answer,
-                    **told,
-                }
+                {"question": f"Does {who} know {what}?", "correct_answer": answer, **told}
                 for who, answer in yes_no
             ]
             for kind, what in (
@@ -165,7 +142,6 @@ def fantom(folder: Path) -> Path:
 
 
 OPENTOM: dict[str, Any] = {
-    "plot": "Al entered the attic.\nAl moved the kite to the a blue chest.",
     "plot_info": {
         "mover": "Al",
         "eoi": "kite",
@@ -173,12 +149,6 @@ OPENTOM: dict[str, Any] = {
         "move_to_place": "a blue chest",
         "observer": "Bo",
     },
-    "preferences": {"mover": "Al likes kite.", "observer": "", "mover_observer": ""},
-    "personality": "Al is a considerate person.",
-    "sentiment_statement": "Al likes kite.",
-    "true_sentiment": "the most positive",
-    "intention": "keep it",
-    "new_location": "a blue chest",
     "observed": False,
     "narrative": "Al and Bo saw a kite in a red box. Bo left. Al took it to a blue chest.",
     "question": {},

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Question
-from sally_anne.data.text_sets import BIGTOM, KINDS, load_bigtom, read_stories
+from sally_anne.data.text_sets import BIGTOM, load_bigtom, read_stories
 from tests.shared_data import SOURCES, official_data
 
 FB, TB = "0_forward_belief_false_belief", "0_forward_belief_true_belief"
@@ -76,7 +77,7 @@ def test_semicolons_quotation_marks_and_lines_stay_inside_quotes(tmp_path) -> No
 
 def test_letters_are_balanced_and_the_same_in_every_run() -> None:
     content = b"".join([line(*ROW)] * 1000)
-    rows = [item for item, _ in read_stories(content, Path("stories.csv"), KINDS[TB])]
+    rows = read_stories(content, Path(TB) / "stories.csv")
     assert 450 < sum(item.answer == "A" for item in rows) < 550
     # Fixed, so that a change of the rule is noticed: published results would no longer fit.
     assert "".join(str(item.answer) for item in rows[:20]) == "ABBAABAABABAABBAABAB"
@@ -114,8 +115,7 @@ def first_order(items: list[Question]) -> dict[tuple[str, str], Question]:
 def test_every_condition_has_all_stories(items, source) -> None:
     sizes = Counter(item.item_id.split("/")[0] for item in items)
     assert set(sizes.values()) == {ROWS[source]}
-    assert {"0_forward_belief_false_belief", "0_forward_belief_true_belief"} <= set(sizes)
-    assert len({item.item_id for item in items}) == len(items)
+    assert {FB, TB} <= set(sizes) and len({item.item_id for item in items}) == len(items)
     assert {item.group for item in items} == {f"story-{n:03d}" for n in range(1, ROWS[source] + 1)}
 
 
@@ -132,15 +132,6 @@ def test_the_same_row_is_the_same_story_with_the_other_answer(items, source) -> 
         assert right_text(seen) != right_text(unseen)
 
 
-def test_no_part_is_empty_and_every_answer_is_an_option(items) -> None:
-    for item in items:
-        assert [option.label for option in item.options] == ["A", "B"]
-        assert item.answer in ("A", "B")
-        parts = [item.context.scene, item.question, *(option.text for option in item.options)]
-        assert all(part and part == part.strip() for part in parts)
-        assert item.question.endswith("?")
-
-
 def test_letters_are_balanced_in_every_condition(items, source) -> None:
     letters: dict[str, str] = {}
     for item in items:
@@ -153,46 +144,12 @@ def test_letters_are_balanced_in_every_condition(items, source) -> None:
         assert 0.4 < answers.count("A") / len(answers) < 0.6, name
 
 
-FIRST_STORY = {
-    "made": (
-        "Ilse keeps bees behind a mill.",
-        ("Ilse sees her nephew change the jars.", "Ilse believes the jar holds heather honey."),
-        (
-            "Ilse does not see her nephew change the jars.",
-            "Ilse believes the jar holds lime honey.",
-        ),
-    ),
-    "published": (
-        "Noor is working as a barista at a busy coffee shop.",
-        (
-            "Noor sees her coworker swapping the milk.",
-            "Noor believes the milk pitcher contains almond milk.",
-        ),
-        (
-            "Noor does not see her coworker swapping the milk.",
-            "Noor believes the milk pitcher contains oat milk.",
-        ),
-    ),
-}
-
-
-def test_the_first_story_word_by_word(items, source) -> None:
-    found = first_order(items)
-    begins, *sides = FIRST_STORY[source]
-    for condition, (ends, right) in zip(("TB", "FB"), sides, strict=True):
-        item = found["story-001", condition]
-        assert item.context.scene.startswith(begins) and item.context.scene.endswith(ends)
-        assert right_text(item) == right
-
-
-def test_controls_are_conditions_of_their_own() -> None:
-    """What happens there leaves the belief as it was, whether it is noticed or not."""
-    items = BIGTOM.load(official_data("made", "bigtom"))
-    controls = [item for item in items if item.item_id.split("/")[0].endswith("control")]
-    assert Counter(item.tags["condition"] for item in controls) == {
-        ("TB control",): 4,
-        ("FB control",): 4,
-    }
-    unseen = first_order(items)
-    for item in controls:
-        assert right_text(item) == right_text(unseen[item.group, "FB"])
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [(ROW[:3], "line 2: must have"), ((*ROW[:3], ROW[2]), "line 2: field wrong answer is")],
+)
+def test_an_error_names_file_line_and_column(tmp_path, row, place) -> None:
+    with pytest.raises(RecordError, match=place):
+        load_bigtom(write(tmp_path, TB, line(*ROW), line(*row)))
+    with pytest.raises(RecordError, match="has no condition"):
+        load_bigtom(tmp_path / "elsewhere")

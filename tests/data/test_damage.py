@@ -21,7 +21,6 @@ from sally_anne.data.muma_tom import read_episode
 from sally_anne.data.read import Field
 from sally_anne.data.samples import read_samples
 from sally_anne.data.text_sets import (
-    KINDS,
     read_fantom,
     read_hi_tom,
     read_opentom,
@@ -39,20 +38,7 @@ JUNK = (
     *("", " \n", "x", "\ud800", "é你\0", "A", "B. ", "yes", "no:long", "the ", "x" * 999, "A) x"),
 )
 PIECES = (
-    "",
-    " ",
-    "\t",
-    ",",
-    ";",
-    '"',
-    "\n",
-    "1 ",
-    "red_box",
-    "_tom",
-    "\0",
-    "é",
-    "\u2028",
-    "(1, 2)",
+    *("", " ", "\t", ",", ";", '"', "\n", "1 ", "red_box", "_tom", "\0", "é", "\u2028", "(1, 2)"),
 )
 
 
@@ -121,12 +107,11 @@ def muma_tom(record: Any) -> list[Question]:
 
 
 def bigtom(text: str) -> list[Question]:
-    kind = KINDS["0_forward_belief_true_belief"]
-    return [item for item, _ in read_stories(text.encode("utf-8"), Path(WHERE), kind)]
+    return read_stories(text.encode("utf-8"), Path("0_forward_belief_true_belief") / WHERE)
 
 
 def mimeqa(text: str) -> list[Question]:
-    return items_of(rows_of(text.encode("utf-8"), WHERE), WHERE)
+    return items_of(rows_of(text.encode("utf-8"), WHERE))
 
 
 MIME = (
@@ -148,7 +133,7 @@ READERS: dict[str, tuple[list[Any], Callable[[Any], list[Question]]]] = {
     ),
     "moments": (
         [first_of("moments/**/moments_*_questions.json")],
-        lambda r: read_questions(r, WHERE, "test", {}),
+        lambda r: read_questions(Field(r, WHERE), "test", {}),
     ),
     "muma_tom": (EPISODES, muma_tom),
     "bigtom": ([STORY], bigtom),
@@ -170,7 +155,7 @@ def test_damaged_records(name: str) -> None:
         except RecordError as error:
             outcomes["refused"] += 1
             str(error).encode()
-            assert str(error).startswith(WHERE), seed
+            assert WHERE in str(error), seed
         else:
             outcomes["read"] += 1
             assert len({item.item_id for item in items}) == len(items), seed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,18 +19,14 @@ import numpy as np
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.read import Field, named_lines
 
+LETTERS = string.ascii_uppercase
+
 Polarity = Literal["most", "least"]
-
-
 # multimodal: frames and words; video: frames and the question; audio: the film's sound and the
 # question; audiovisual: frames, sound and the question; text: words; none: the question.
 View = Literal["multimodal", "video", "audio", "audiovisual", "text", "none"]
-
-
 # full: from the beginning of the context; focused: only the part that the question is about.
 Window = Literal["full", "focused"]
-
-
 # What of a GridToM story a model is given (its paper, section 3.2).
 Setting = Literal["multimodal", "video", "text"]
 
@@ -54,6 +50,19 @@ def two_options(item_id: str, right: str, wrong: str) -> tuple[tuple[Option, ...
     return tuple(map(Option, "AB", texts)), "AB"[texts.index(right)]
 
 
+def options_of(
+    field: Field, texts: Sequence[str], right: str = ""
+) -> tuple[tuple[Option, ...], str]:
+    """Options A, B, C ... in their order, and the label of the right one.
+
+    That is by default the field's text; RecordError unless it is among the options, and once.
+    """
+    right = right or field.stripped()
+    if list(texts).count(right) != 1 or not all(texts):
+        field.fail(f"must be one of {', '.join(texts)}, and once, is {right!r:.60}")
+    return tuple(map(Option, LETTERS, texts)), LETTERS[texts.index(right)]
+
+
 @dataclass(frozen=True)
 class Media:
     """A part of a video, or a list of pictures.
@@ -62,20 +71,16 @@ class Media:
         kind: ``video`` is one file; ``frames`` is a folder of numbered pictures.
         path: where it is; None where it is not on this machine.
         url: where it was published; empty if nowhere.
-        alternatives: other addresses of the same video.
         start, end: the full window, in seconds; None for the end of the video.
         focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
         pictures: which files of a folder of pictures belong to it, as in ``*_normal.png``.
         files: the pictures one by one in their order, where they are no folder of numbered ones.
-        perspective: whose view it is; empty for a spectator's.
-        length: of the whole video in seconds as the benchmark gives it; None where it does not.
     """
 
     kind: Literal["video", "frames"] = "video"
     path: Path | None = None
     url: str = ""
-    alternatives: tuple[str, ...] = ()
     start: float = 0.0
     end: float | None = None
     focus: float | None = None
@@ -83,8 +88,6 @@ class Media:
     frames: tuple[int, ...] | None = None
     pictures: str = "*"
     files: tuple[Path, ...] = ()
-    perspective: str = ""
-    length: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,21 +122,18 @@ class Question:
             one or more, for breakdowns. A value of ``joint`` names a score that wants all its
             questions of a group to be right, or all of one ``set`` where groups have several.
         polarity: ``least`` where the least likely option is asked for.
-        asked: the question as it is published, with all that its text holds, or as the authors'
-            code words it; empty where that is ``question``.
-        person: whom it is about, where the benchmark says so.
-        title: of the film, where it has one.
-        drawn: the order in which the authors' own code offers the options, by their places here;
-            empty for the published order.
+        asked: as published or as the authors' code words it; empty where that is ``question``.
+        person, title: whom it is about, and of the film, where the benchmark says so.
+        drawn: places of the options in the order of the authors' code; empty for the published.
 
     Rendered:
         condition: TB or FB of the belief asked for; empty where there is none.
         first: the first-order condition (in second order it differs from ``condition``).
-        map: that the story is played on; empty where there are none.
+        map: that the story is played on.
         text: the user's turn.
         before: SimToM's first prompt, whose reply stands for ``KNOWN_MARK`` in the text; the clip
-            belongs to it. Empty where the question is asked at once.
-        system: the system message before the user's turn; empty for none.
+            belongs to it.
+        system: the system message before the user's turn.
         reasons: whether replies think aloud, so that their end is the answer.
         official: whose parser reads its replies, see harness/parse.py.
         clip: gives the frames ``uint8 [F, height, width, 3]``; None without video.
@@ -156,7 +156,6 @@ class Question:
     context: Context = Context()
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     polarity: Polarity = "most"
-    licence: str = ""
     asked: str = ""
     person: str = ""
     title: str = ""
@@ -195,7 +194,6 @@ class Question:
 
     @property
     def first_text(self) -> str:
-        """What the user says first."""
         return self.before or self.text
 
     def first_prompt(self, notes: Mapping[str, str] | None = None) -> str:
@@ -232,14 +230,11 @@ class Sampling:
     most: int | None = None
 
     def __post_init__(self) -> None:
-        if sum(value is not None for value in (self.count, self.every, self.rate)) != 1:
-            raise BenchmarkError(f"exactly one of count, every and rate must be set: {self}")
-        for name in ("count", "every", "most"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BenchmarkError(f"{name} of frames must be at least 1, is {value}")
-        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
-            raise BenchmarkError(f"rate of frames must be positive and finite, is {self.rate}")
+        counts = [n for n in (self.count, self.every, self.most) if n is not None]
+        rate = 1 if self.rate is None else self.rate
+        given = sum(value is not None for value in (self.count, self.every, self.rate))
+        if given != 1 or min(counts, default=1) < 1 or not 0 < rate < math.inf:
+            raise BenchmarkError(f"one of count, every and rate must be set, and positive: {self}")
 
 
 @dataclass(frozen=True)
@@ -249,18 +244,15 @@ class Benchmark:
     Attributes:
         load: reads all items of a folder in the official layout, of all splits found there.
             Videos that are not there leave ``Media.path`` None.
-        views: for each view that it has, the fields of :class:`benchmarks.items.Context` that are
-            shown, in order. Views ``multimodal`` and ``video`` show frames as well, ``audio`` plays
-            the film's sound, and ``audiovisual`` does both.
-        default_view: the benchmark's own.
+        views: for each view that it has, the fields of :class:`Context` that are
+            shown, in order.
         windows: those that it has; the first is its own.
-        sampling: which frames its own protocol takes; no matter where there are no videos.
+        sampling: which frames its own protocol takes.
         breakdowns: kinds of tags by which accuracy is reported.
         cells: kinds of tags for each combination of which TB, FB and both are reported; TB and FB
             of a group belong together where these are the same, and without any where all tags are.
         notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
             that it refers to the end of the video.
-        default_split: the split asked about if none is chosen.
         frame_times: whether the prompt tells how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
         official: whose own parser of replies is reported with the robust one, see
@@ -292,13 +284,8 @@ FIELDS = (
     *("question", "options", "answer", "video", "images", "context"),
     *("group", "tags", "id", "split"),
 )
-
-
 # As many frames of a video as the other benchmarks show that do not say otherwise.
 FRAMES = 8
-
-
-LETTERS = string.ascii_uppercase
 
 
 def own_task(path: Path) -> Benchmark:
@@ -328,8 +315,7 @@ def own_task(path: Path) -> Benchmark:
 def load(path: Path) -> list[Question]:
     """All questions, in the order of the file; RecordError names file, line and field."""
     path = Path(path)
-    alike = (("options",), ("context",), ("video", "images"))
-    lines = named_lines(path, "question", "id", "{}", FIELDS, alike)
+    lines = named_lines(path, "question", "id", "{}", FIELDS, "options context video|images")
     return [_item(item_id, record, path) for item_id, record in lines.items()]
 
 
@@ -367,21 +353,16 @@ def _label(answer: Field, texts: list[str]) -> str:
         if given in (label, text) or (type(given) is int and given == number)
     ]
     if len(labels) != 1:
-        answer.fail(
-            f"must be the number of one option from 0 to {len(texts) - 1}, its letter or its text, "
-            f"is {given!r:.60}"
-        )
+        answer.fail(f"must be the number, letter or text of one option, is {given!r:.60}")
     return labels[0]
 
 
 def _media(record: Field, folder: Path) -> tuple[Media, ...]:
-    images = record.opt("images", Field.several)
-    if record.has("video"):
-        if images is not None:
-            record.get("images").fail("comes with video; give one of them")
-        return (Media(path=record.get("video").file(folder)),)
-    if images is None:
-        return ()
-    if not images:
-        record.get("images").fail("is empty")
-    return (Media(kind="frames", path=folder, files=tuple(i.file(folder) for i in images)),)
+    if not record.has("images"):
+        video = record.opt("video", lambda video: video.file(folder))
+        return (Media(path=video),) if video else ()
+    images = record.get("images")
+    files = tuple(image.file(folder) for image in images.several())
+    if record.has("video") or not files:
+        images.fail("is empty, or comes with video; give one of them")
+    return (Media(kind="frames", path=folder, files=files),)

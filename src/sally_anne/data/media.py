@@ -1,4 +1,4 @@
-"""Films: which frames of a window are taken, and their pixels, decoded with PyAV.
+"""Films and pictures: which frames of a window are taken, and their pixels (PyAV, Pillow).
 
 A folder of numbered pictures, or a list of them, is read like a film.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import math
 import re
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,10 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
-from PIL import Image
+from PIL import Image, ImageFile
 
 from sally_anne.core.errors import MediaError
 from sally_anne.data.items import Media, Sampling, Window
-from sally_anne.data.pictures import (
-    MOST_PIXELS,
-    SUFFIXES,
-    check_file,
-    check_pixels,
-    fitted,
-    named,
-    read_picture,
-)
 
 # Of a frame as it is given to a model (qwen-vl-utils, VIDEO_MAX_PIXELS): 768 tokens.
 FRAME_PIXELS = 768 * 28 * 28
@@ -45,6 +37,11 @@ SAFE = {
 }
 # PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
 UNREADABLE = (av.FFmpegError, OSError, ValueError)
+# Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
+FORMATS = ("PNG", "JPEG", "WEBP")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+# Of one picture or frame as stored: a video in 8K has 33 million.
+MOST_PIXELS = 64_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +64,7 @@ class Timeline:
     end: float
     damage: str = ""
     stamps: np.ndarray | None = None
-    keys: np.ndarray | None = None
+    keys: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +94,7 @@ def read_clip(
     """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
     if media.kind == "frames":
-        frames = _read_pictures(found.timeline, found.places, media, most_pixels)
+        frames = _read_pictures(found, media, most_pixels)
     else:
         frames = read_frames(found.timeline, found.places, most_pixels)
     return Clip(found.timeline, found.places, found.duration, frames)
@@ -129,7 +126,7 @@ def shape_of(
 def _size(media: Media, changed: int) -> tuple[int, int]:
     if media.kind == "frames":
         files = _numbered(media)
-        with named(files[min(files)]) as image:
+        with _opened_file(files[min(files)]) as image:
             return image.size
     assert media.path is not None
     with opened_video(media.path) as (_, stream):
@@ -140,8 +137,8 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     """Choose frames of a window by their times of presentation, also where their rate varies.
 
     A window that ends beyond the film ends with it. ``media.frames`` restricts the choice to frames
-    of these numbers. In a folder of pictures frame n is the picture numbered n, and pictures follow
-    each other evenly over ``media.length`` seconds, or one a second.
+    of these numbers. In a folder of pictures frame n is the picture numbered n, and one a second is
+    shown.
 
     Raises:
         MediaError: there is no film, it is damaged or empty, the window begins beyond its end, or
@@ -154,21 +151,12 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
         )
     path, (start, stop) = media.path, window_of(media, window)
     timeline = _timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
-    damage = timeline.damage
-    if start >= timeline.end:
-        raise MediaError(
-            f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
-            f"{damage}"
-        )
     end = timeline.end if stop is None else min(stop, timeline.end)
-    if damage and end != stop:
-        raise MediaError(
-            f"{path}: the window goes to {'its end' if stop is None else f'{stop:g} s'}, but the "
-            f"frames stop at {timeline.end:.2f} s{damage}"
-        )
-    if media.frames is not None and (missing := set(media.frames) - set(timeline.numbers.tolist())):
-        last = timeline.numbers[-1]
-        raise MediaError(f"{path}: has no frame {min(missing)}; the last one is {last}{damage}")
+    frames_end = f"the video ends at {timeline.end:.2f} s{timeline.damage}"
+    if start >= timeline.end or timeline.damage and end != stop:
+        raise MediaError(f"{path}: the window is {start:g} to {stop or end:g} s; {frames_end}")
+    if missing := set(media.frames or ()).difference(timeline.numbers.tolist()):
+        raise MediaError(f"{path}: has no frame {min(missing)}; {frames_end}")
     chosen = choose(timeline, start, end, sampling, media.frames)
     if not chosen:
         raise MediaError(f"{path}: no frame of this item is on screen from {start:g} to {end:g} s")
@@ -181,11 +169,9 @@ def window_of(media: Media, window: Window) -> tuple[float, float | None]:
     end = media.end
     if window == "focused":
         start, end = media.focus, media.end if media.focus_end is None else media.focus_end
-    name = media.path or media.url or "this video"
-    if start is None:
-        raise MediaError(f"{name}: has no focused window; use --window full")
-    if not (math.isfinite(start) and (end is None or math.isfinite(end) and end >= start)):
-        raise MediaError(f"{name}: the window {start} to {end} s is none")
+    if start is None or not math.isfinite(start) or not start <= (start if end is None else end):
+        name = media.path or media.url or "this video"
+        raise MediaError(f"{name}: has no {window} window ({start} to {end} s); use --window full")
     return start, end
 
 
@@ -249,22 +235,17 @@ def _steady(times: np.ndarray, start: float, end: float, rate: float) -> list[in
 
 def _timeline_of_pictures(media: Media) -> Timeline:
     numbers = np.array(sorted(_numbered(media)), dtype=np.int64)
-    gap = media.length / len(numbers) if media.length else 1.0
     assert media.path is not None
-    return Timeline(media.path, np.arange(len(numbers)) * gap, numbers, len(numbers) * gap)
+    return Timeline(media.path, np.arange(len(numbers)) * 1.0, numbers, float(len(numbers)))
 
 
-def _read_pictures(
-    timeline: Timeline, places: Sequence[int], media: Media, most: int | None
-) -> np.ndarray:
+def _read_pictures(found: Cut, media: Media, most: int | None) -> np.ndarray:
     files = _numbered(media)
-    pictures: list[np.ndarray] = []
-    for place in places:
-        path = files[int(timeline.numbers[place])]
-        pictures.append(read_picture(path, most))
-        shapes = [f"{shape[1]} x {shape[0]}" for shape in (pictures[-1].shape, pictures[0].shape)]
-        if shapes[0] != shapes[1]:
-            raise MediaError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
+    paths = [files[int(found.timeline.numbers[place])] for place in found.places]
+    pictures = [read_picture(path, most) for path in paths]
+    for path, picture in zip(paths, pictures, strict=True):
+        if picture.shape != pictures[0].shape:
+            raise MediaError(f"{path}: differs in size from {paths[0].name}; scale them alike")
     return np.stack(pictures)
 
 
@@ -274,12 +255,7 @@ def _numbered(media: Media) -> dict[int, Path]:
         return dict(enumerate(media.files))
     folder = media.path
     assert folder is not None
-    try:
-        files = sorted(
-            p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.match(media.pictures)
-        )
-    except OSError as error:
-        raise MediaError(f"{folder}: these pictures cannot be read ({error.strerror})") from error
+    files = sorted(p for p in folder.glob(media.pictures) if p.suffix.lower() in SUFFIXES)
     if not files:
         raise MediaError(f"{folder}: has no pictures ({', '.join(SUFFIXES)})")
     rows = [[int(digits) for digits in re.findall(r"[0-9]{1,18}", file.stem)] for file in files]
@@ -287,8 +263,7 @@ def _numbered(media: Media) -> dict[int, Path]:
         numbers = [row[-place] for row in rows]
         if len(set(numbers)) == len(numbers):
             return dict(zip(numbers, files, strict=True))
-    lacking = next((file for file, row in zip(files, rows, strict=True) if not row), files[0])
-    raise MediaError(f"{folder}: {lacking.name} has no number of its own in its name")
+    raise MediaError(f"{folder}: some of {files[0].name} ... have no number of their own")
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -304,7 +279,7 @@ def timeline_of(path: Path) -> Timeline:
 @lru_cache(maxsize=32)
 def _timeline(path: Path, changed: int, size: int) -> Timeline:
     packets: list[tuple[int | None, int]] = []
-    keys: list[int] = []
+    keys: set[int] = set()
     reach, broken = 0.0, ""
     with opened_video(path) as (container, stream):
         origin = (container.start_time or 0) / 1_000_000
@@ -317,11 +292,9 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
                 stamp, lasting = packet.pts, packet.duration or 0
                 if stamp is not None and packet.time_base is not None:
                     reach = max(reach, float((stamp + lasting) * packet.time_base) - origin)
-                if packet.stream is not stream:
-                    continue
-                if packet.is_keyframe and stamp is not None:
-                    keys.append(stamp)
-                if not packet.is_discard:
+                if packet.stream is stream and packet.is_keyframe and stamp is not None:
+                    keys.add(stamp)
+                if packet.stream is stream and not packet.is_discard:
                     packets.append((stamp, lasting))
         except UNREADABLE as error:
             broken = f"; it is damaged there ({error})"
@@ -340,16 +313,8 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
         raise MediaError(f"{path}: this video has no frames{broken}")
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     times = stamps * float(base) - origin
-    last = float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0)
-    return Timeline(
-        path=path,
-        times=times,
-        numbers=np.arange(len(times)),
-        end=float(times[-1]) + last,
-        damage=broken,
-        stamps=stamps,
-        keys=np.array(sorted(set(keys)), dtype=np.int64),
-    )
+    end = float(times[-1]) + (float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0))
+    return Timeline(path, times, np.arange(len(times)), end, broken, stamps, np.array(sorted(keys)))
 
 
 def _counted(path: Path) -> Timeline:
@@ -357,7 +322,7 @@ def _counted(path: Path) -> Timeline:
     times: list[float | None] = []
     broken = ""
     with opened_video(path) as (container, stream):
-        rate = float(stream.average_rate or stream.guessed_rate or 0)
+        gap = 1 / float(stream.average_rate or stream.guessed_rate or 1)
         try:
             times.extend(frame.time for frame in container.decode(stream))
         except UNREADABLE as error:
@@ -365,13 +330,8 @@ def _counted(path: Path) -> Timeline:
     if not times:
         raise MediaError(f"{path}: this video has no frames{broken}")
     known = np.array([time for time in times if time is not None])
-    if len(known) == len(times) and (np.diff(known) > 0).all():
-        found = known - known[0]
-    elif rate > 0:
-        found = np.arange(len(times)) / rate
-    else:
-        raise MediaError(f"{path}: neither frames nor header say when frames are shown")
-    gap = 1 / rate if rate > 0 else float(found[-1] - found[-2]) if len(found) > 1 else 0.0
+    rising = len(known) == len(times) and (np.diff(known) > 0).all()
+    found = known - known[0] if rising else np.arange(len(times)) * gap
     return Timeline(path, found, np.arange(len(found)), float(found[-1]) + gap, broken)
 
 
@@ -385,12 +345,11 @@ class Frames:
         self.pixels: np.ndarray | None = None
 
     def add(self, place: int, frame: av.VideoFrame) -> None:
+        whole = frame.to_ndarray(format="rgb24")
         if self.pixels is None:
-            check_pixels(frame.width, frame.height)
             width, height = fitted(frame.width, frame.height, self.most)
             self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
         height, width = self.pixels.shape[1:3]
-        whole = frame.to_ndarray(format="rgb24")
         if whole.shape[:2] != (height, width):
             # FFmpeg's own scaling darkens by one or two of 255.
             picture = Image.fromarray(whole).resize((width, height), Image.Resampling.BICUBIC)
@@ -413,8 +372,6 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
                 decode_counting(container, stream, frames)
             else:
                 _decode_stamped(container, stream, timeline, frames)
-    except MediaError:
-        raise
     except UNREADABLE as error:
         why = str(error)
     if missing := [place for place in places if place not in frames.there]:
@@ -437,20 +394,16 @@ def decode_counting(container: Any, stream: Any, frames: Frames) -> None:
 
 def _decode_stamped(container: Any, stream: Any, timeline: Timeline, frames: Frames) -> None:
     """Decodes from the key frame before each group of frames that share it."""
-    assert timeline.stamps is not None and timeline.keys is not None
-    groups: dict[int, dict[int, int]] = {}
-    for place in frames.rows:
-        stamp = int(timeline.stamps[place])
-        key = int(np.searchsorted(timeline.keys, stamp, "right")) - 1
-        groups.setdefault(key, {})[stamp] = place
-    for key, group in groups.items():
-        container.seek(int(timeline.keys[key]), stream=stream, backward=True)
+    assert timeline.stamps is not None
+    places = {int(timeline.stamps[place]): place for place in frames.rows}
+    starts = np.searchsorted(timeline.keys, list(places), "right") - 1
+    for start in dict.fromkeys(starts):
+        group = {s: p for (s, p), key in zip(places.items(), starts, strict=True) if key == start}
+        container.seek(int(timeline.keys[start]), stream=stream, backward=True)
         _decode_from_here(container, stream, group, frames)
     # Some containers land behind the key frame, and frames after some key frames need what was
     # before them.
-    if missing := {
-        s: p for group in groups.values() for s, p in group.items() if p not in frames.there
-    }:
+    if missing := {stamp: p for stamp, p in places.items() if p not in frames.there}:
         with opened_video(timeline.path) as (again, beginning):
             _decode_from_here(again, beginning, missing, frames)
 
@@ -496,3 +449,77 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
             # Also for frames whose size is not in the header.
             codec.options = {"max_pixels": str(MOST_PIXELS)}
         yield container, moving[0]
+
+
+def read_picture(path: Path, most: int | None = None) -> np.ndarray:
+    """One picture, ``uint8 [height, width, 3]``, scaled down as it is read to ``most`` pixels."""
+    with _opened_file(path) as image:
+        size = fitted(*image.size, most)
+        if size != image.size:
+            # A JPEG is decoded at half its size or less where that is enough.
+            image.draft("RGB", size)
+        picture = image.convert("RGB")
+        if size != picture.size:
+            picture = picture.resize(size, Image.Resampling.BICUBIC)
+        return np.array(picture)
+
+
+@contextmanager
+def _opened_file(path: Path) -> Iterator[Image.Image]:
+    try:
+        check_file(path)
+        with opened_picture(path.read_bytes()) as image:
+            yield image
+    except (MediaError, OSError) as error:
+        raise MediaError(f"{path}: this picture {error}") from error
+
+
+@contextmanager
+def opened_picture(data: bytes) -> Iterator[Image.Image]:
+    """A picture by its file's bytes; the header is read at once, pixels on demand.
+
+    MediaError, to be put after a name, for another format, too large a one, or damage.
+    """
+    # Other libraries tell Pillow, for the whole process, to fill what is missing with grey.
+    before = ImageFile.LOAD_TRUNCATED_IMAGES
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            check_pixels(image.width, image.height)
+            yield image
+    except MediaError:
+        raise
+    # Pillow reports damage by many types: truncation is an OSError, broken chunks are
+    # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise MediaError(f"cannot be decoded as {' or '.join(FORMATS)} ({error})") from error
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = before
+
+
+def check_opened(image: Image.Image) -> None:
+    """As :func:`opened_picture`, of a picture that somebody else opened."""
+    # "MPO" is a JPEG of several pictures; made ones have no format.
+    if image.format not in (*FORMATS, "MPO", None):
+        raise MediaError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
+    check_pixels(image.width, image.height)
+
+
+def check_file(path: Path) -> None:
+    """Refuse pipes and devices, which may never end; to be put after a name."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise MediaError("cannot be read: it is no regular file")
+
+
+def check_pixels(width: int, height: int) -> None:
+    """Refuse a picture or frame that is too large; to be put after a name."""
+    if width * height > MOST_PIXELS:
+        raise MediaError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
+
+
+def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
+    """Width and height scaled down to at most ``most`` pixels; as they are if they have no more."""
+    if most is None or width * height <= most:
+        return width, height
+    scale = math.sqrt(most / (width * height))
+    return max(1, int(width * scale)), max(1, int(height * scale))

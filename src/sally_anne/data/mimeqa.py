@@ -14,19 +14,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.items import Benchmark, Context, Media, Question, Sampling
-from sally_anne.data.read import Field, cell_text, csv_rows, needed, read_bytes, read_json
+from sally_anne.data.read import Field, csv_rows, find_file, read_bytes, read_json, some
 
 NAME = "mimeqa"
-LICENCE = "CC-BY-NC-SA-4.0"
 TABLES = ("annotation_final.csv", "annotations.csv", "annotation.csv", "metadata.csv", "mimeqa.csv")
 TITLES = "file_mapping.json"
 VIDEOS = "videos"
+LAYOUT = (
+    f"{TABLES[0]} with the columns file, question, question type, timestamp and reference_answer, "
+    f"the videos in {VIDEOS}/, and {TITLES} if there are titles"
+)
 SUFFIXES = (".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v")
-
-_NEEDED = ("file", "question", "question type")
-_UNFIT = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 # In the order of the paper's figure 9.
 LEVELS: dict[str, str] = {
@@ -56,75 +55,54 @@ LONGEST = 24 * 3600.0
 
 
 def load(folder: Path) -> list[Question]:
-    """All questions of a folder, in the order of its CSV.
-
-    Raises:
-        BenchmarkError: there is no CSV, or it is not clear which one.
-        RecordError: a file is malformed; names file, line and column.
-    """
-    path = _table(folder)
+    """All questions of a folder, in the order of its CSV; RecordError names file, line, column."""
+    folder = Path(folder)
+    tables = [f"{place}{name}" for place in ("", "data/") for name in TABLES]
+    path = find_file(folder, tables, LAYOUT)
     titles_path = path.parent / TITLES
-    titles = Field(read_json(titles_path) if titles_path.is_file() else {}, str(titles_path))
-    by_video = {_stem(name): title.stripped() for name, title in titles.entries().items()}
+    titles = read_json(titles_path).entries() if titles_path.is_file() else {}
     # Of a video in several formats the first of SUFFIXES.
     files = [f for f in sorted((folder / VIDEOS).glob("*")) if f.suffix.lower() in SUFFIXES]
     files.sort(key=lambda file: SUFFIXES.index(file.suffix.lower()), reverse=True)
-    rows = rows_of(read_bytes(path), str(path))
-    return items_of(rows, str(path), by_video, {file.stem: file for file in files})
+    return items_of(
+        rows_of(read_bytes(path), str(path)),
+        {_stem(name): title.stripped() for name, title in titles.items()},
+        {file.stem: file for file in files},
+    )
 
 
-def rows_of(data: bytes, where: str) -> list[Mapping[str, Field]]:
-    """All rows of a file with a header; ``where`` names it in errors.
+def rows_of(data: bytes, where: str) -> list[Field]:
+    """All rows of a file with a header, texts by column; ``where`` names the file in errors.
 
     Column names are lower-cased, and ``_``, ``-`` and spaces in them are the same.
     """
-    records = [
-        cells for cells in csv_rows(data, where) if any(cell.value.strip() for cell in cells)
+    rows = [row for row in csv_rows(data, where) if any(map(str.strip, row.value))]
+    header = some(rows, where, "header")[0].value
+    names = [re.sub(r"[\s_-]+", " ", name).strip().lower() for name in header]
+    for row in rows[1:]:
+        if any(map(str.strip, row.value[len(names) :])):
+            row.fail(f"has more columns than the header's {len(names)}; is a comma not quoted?")
+    # A short row ends in empty cells; pandas writes nan for one.
+    return [
+        replace(row, value={n: t for n, t in zip(names, row.value, strict=False) if t != "nan"})
+        for row in rows[1:]
     ]
-    if not records:
-        raise RecordError(f"{where}: is empty; a header is needed in line 1")
-    names = [re.sub(r"[\s_-]+", " ", cell.value).strip().lower() for cell in records.pop(0)]
-    rows: list[Mapping[str, Field]] = []
-    for record in records:
-        if any(cell.value.strip() for cell in record[len(names) :]):
-            raise RecordError(
-                f"{record[len(names)].where}: column {len(names) + 1} is one more than the "
-                f"header's {len(names)}; is a comma not quoted?"
-            )
-        # A short row ends in empty cells.
-        record += [replace(record[0], value="")] * (len(names) - len(record))
-        row: dict[str, Field] = {}
-        for name, cell in zip(names, record, strict=False):
-            # Of columns with one name the first counts; pandas renames the others.
-            row.setdefault(name, replace(cell, path=name))
-        rows.append(row)
-    return rows
 
 
 def items_of(
-    rows: list[Mapping[str, Field]],
-    where: str,
+    rows: list[Field],
     titles: Mapping[str, str] | None = None,
     videos: Mapping[str, Path] | None = None,
 ) -> list[Question]:
     """Items of the rows of a file, with titles and paths of videos by name without suffix."""
-    if not rows:
-        raise RecordError(f"{where}: holds no questions")
-    if lacking := [name for name in _NEEDED if name not in rows[0]]:
-        raise RecordError(
-            f"{where}, line 1: there is no column {lacking[0]!r}; the header has "
-            f"{', '.join(rows[0])[:200]}"
-        )
     items: list[Question] = []
     counts: Counter[str] = Counter()
     for row in rows:
-        file = needed(row["file"]).removeprefix(f"{VIDEOS}/")
-        video = _stem(file).strip()
-        if not video or video.startswith(".") or len(video) > 200 or _UNFIT.search(video):
-            row["file"].fail(f"must be a video's file name, is {file[:60]!r}")
+        video = _stem(row.get("file").stripped().removeprefix(f"{VIDEOS}/"))
         title = (titles or {}).get(video, "")
         category, question, official, (focus, end) = _question(row)
-        answers = [_optional(row, name) for name in ("reference answer", "answer 1", "answer 2")]
+        columns = ("reference answer", "answer 1", "answer 2")
+        answers = dict.fromkeys(text for column in columns if (text := _optional(row, column)))
         items.append(
             Question(
                 item_id=f"{video}/{counts[video]}",
@@ -132,12 +110,11 @@ def items_of(
                 split="test",
                 group=video,
                 question=question,
-                reference=" Or: ".join(dict.fromkeys(a for a in answers if a)) or None,
+                reference=" Or: ".join(answers) or None,
                 media=(Media(path=(videos or {}).get(video), focus=focus, focus_end=end),),
                 # The prompt's words, with which results were measured.
                 context=Context(scene=f"The film is called: {title}" if title else ""),
                 tags={"category": (category,), "level": (LEVELS[category],)},
-                licence=LICENCE,
                 title=title,
                 asked=official,
             )
@@ -146,33 +123,30 @@ def items_of(
     return items
 
 
-def _question(row: Mapping[str, Field]) -> tuple[str, str, str, tuple[float, float | None]]:
+def _question(row: Field) -> tuple[str, str, str, tuple[float, float | None]]:
     """Category, wording here and in the authors' code, and the part of the video in question."""
-    text = needed(row["question type"])
-    category = category_of(text)
-    if category is None:
-        row["question type"].fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
-    question = official = needed(row["question"])
+    text = row.get("question type").stripped()
+    category = category_of(text) or row.get("question type").one_of(CATEGORIES)
+    question = row.get("question").stripped()
     times = _optional(row, "timestamp")
     # Global questions are about the whole video, whatever the other column holds.
     if LEVELS[category] == "global" or not times:
-        return category, question, official, (0.0, None)
+        return category, question, question, (0.0, None)
     if (span := read_range(times)) is None:
-        row["timestamp"].fail(
+        row.get("timestamp").fail(
             f"must be a start and an end in seconds such as (12.5, 30.0), is {times[:60]!r}"
         )
-    first, last = clock(span[0]), clock(span[1])
+    first, last = map(clock, span)
     when = f"At {first}" if first == last else f"From {first} to {last}"
-    question = f"{when} of the film: {question}"
-    official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {official}"
+    official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {question}"
     # A moment alone has no length that could be shown: then the whole video is.
-    return category, question, official, span if span[0] < span[1] else (0.0, None)
+    shown = span if span[0] < span[1] else (0.0, None)
+    return category, f"{when} of the film: {question}", official, shown
 
 
-def _optional(row: Mapping[str, Field], name: str) -> str:
-    """A cell that may be missing or empty; pandas writes nan for an empty one."""
-    text = cell_text(row[name]) if name in row else ""
-    return "" if text.lower() == "nan" else text
+def _optional(row: Field, name: str) -> str:
+    """A cell that may be missing or empty."""
+    return str(row.value.get(name, "")).strip()
 
 
 def _stem(name: str) -> str:
@@ -181,34 +155,15 @@ def _stem(name: str) -> str:
     return name[: len(name) - len(suffix)]
 
 
-def _table(folder: Path) -> Path:
-    """The CSV with the questions, in the folder or its ``data``."""
-    others: list[Path] = []
-    for place in (folder, folder / "data"):
-        for name in TABLES:
-            if (place / name).is_file():
-                return place / name
-        others += sorted(place.glob("*.csv"))
-    if len(others) == 1:
-        return others[0]
-    names = ", ".join(path.name for path in others[:5]) or "none"
-    raise BenchmarkError(f"{folder}: has CSV files: {names}; the questions must be in {TABLES[0]}")
-
-
 def category_of(text: str) -> str | None:
     """The category that a file means, whatever its case and punctuation; None for none of them."""
     return _SPELLINGS.get(re.sub("[^a-z]", "", text.lower()))
 
 
 def read_range(text: str) -> tuple[float, float] | None:
-    """The two times of ``(12.5, 30.0)`` or ``[12.5, 30.0]``, in seconds.
-
-    None if there are not two within a day, or the second is before the first.
-    """
-    if text[:1] + text[-1:] not in ("()", "[]"):
-        return None
+    """The two times of ``(12.5, 30.0)`` or ``[12.5, 30.0]``, in seconds, if within a day."""
     try:
-        start, end = map(float, text[1:-1].split(","))
+        start, end = map(float, text.strip("()[]").split(","))
     except ValueError:
         return None
     return (start, end) if 0 <= start <= end <= LONGEST else None
@@ -246,10 +201,7 @@ MIMEQA = Benchmark(
     # As GPT-4o is shown the videos: a frame a second, at most 64.
     sampling=Sampling(rate=1, most=64),
     breakdowns=("category", "level"),
-    layout=(
-        f"{TABLES[0]} with the columns file, question, question type, timestamp and "
-        f"reference_answer, the videos in {VIDEOS}/, and {TITLES} if there are titles"
-    ),
+    layout=LAYOUT,
     windows=("full", "focused"),
     notes={
         "": (

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
-from sally_anne.data.read import Field, read_json
+from sally_anne.data.read import Field, read_json, some
 from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
 
 # In order of preference where one video has several files.
@@ -51,16 +50,10 @@ class Shelf:
     def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
         self._files: defaultdict[str, list[Path]] = defaultdict(list)
         self._order = {suffix: place for place, suffix in enumerate(suffixes)}
-        try:
-            files = sorted(p for p in folder.iterdir() if p.suffix.lower() in self._order)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise BenchmarkError(f"{folder}: cannot be listed ({error.strerror})") from error
-        for path in files:
+        for path in sorted(p for p in folder.glob("*") if p.suffix.lower() in self._order):
             match = _BRACKETS.search(path.stem)
-            ids = {f"id {path.stem}", *([f"id {match[1]}"] if match else [])}
-            for key in (*ids, f"title {_plain(path.stem)}"):
+            name = f"id {match[1]}" if match else f"id {path.stem}"
+            for key in {name, f"id {path.stem}", f"title {_plain(path.stem)}"}:
                 self._files[key].append(path)
 
     def find(self, urls: Sequence[str], title: str) -> Path | None:
@@ -81,7 +74,6 @@ def _plain(title: str) -> str:
 
 
 NAME = "moments"
-LICENCE = "CC BY-NC-SA 4.0"
 LABELS = ("A", "B", "C", "D")
 # As the release spells them; table 1 of the paper defines them.
 ABILITIES = (
@@ -101,18 +93,11 @@ _SPELLINGS = {
 }
 # The transcript of a window without speech; an empty one is a transcript that is not there.
 SILENCE = "(no speech)"
-# The first release, in one file: all questions, which later were parted into splits.
-WHOLE = "moments_questions.json"
-# Split of those of its questions that no split's file has.
-UNSPLIT = "unsplit"
 LAYOUT = (
     "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
-    f"folder (data/validation/ as released), or {WHOLE}, the release before it was split; videos/ "
-    "with videos and transcripts/ with .json, .srt or .vtt files, both named after the id in "
-    "video_url or after movie_title"
+    "folder (data/validation/ as released); videos/ with videos and transcripts/ with .json, .srt "
+    "or .vtt files, both named after the id in video_url or after movie_title"
 )
-_PLACES = ("", "*/", "data/*/")
-
 
 # The file of a video, by its addresses and title, and its speech; each None if not here.
 Find = Callable[[list[str], str], tuple[Path | None, tuple[Utterance, ...] | None]]
@@ -133,106 +118,58 @@ def _finder(folder: Path) -> Find:
 def load(folder: Path) -> list[Question]:
     """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
 
-    Of the first release's one file (:data:`WHOLE`) come, after these, the questions that no split
-    has; their split is :data:`UNSPLIT`. Videos and transcripts that are not there are left out.
-
-    Raises:
-        RecordError: no questions, a malformed file or record, a question or key twice, or a
-            question that the first release words differently; names file, record and field.
-        BenchmarkError: two files are of one video.
+    Videos and transcripts that are not there are left out. RecordError names file, record and
+    field; BenchmarkError if two files are of one video.
     """
     folder = Path(folder)
-    found = {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
-    whole = {p for place in _PLACES for p in folder.glob(f"{place}{WHOLE}")}
-    if not found and not whole:
+    places = ("", "*/", "data/*/")
+    files = {p for place in places for p in folder.glob(f"{place}moments_*_questions.json")}
+    if not files:
         raise RecordError(f"{folder}: holds no questions of MoMentS; it must hold {LAYOUT}")
     find = _finder(folder)
-    items: dict[str, Question] = {}
-    seen: dict[str, Path] = {}
-    for path in [*sorted(found), *sorted(whole)]:
-        named = path.name.removeprefix("moments_").removesuffix("questions.json").rstrip("_")
+    items: list[Question] = []
+    for path in sorted(files):
         keys_path = path.with_name(path.name.replace("_questions", "_keys"))
-        keys = read_keys(read_json(keys_path), str(keys_path)) if keys_path.exists() else {}
-        for item in read_questions(read_json(path), str(path), named or UNSPLIT, keys, find):
-            keys.pop(item.item_id, None)
-            if (there := items.get(item.item_id)) is None:
-                items[item.item_id], seen[item.item_id] = item, path
-                continue
-            if path.name != WHOLE or seen[item.item_id].name == WHOLE:
-                raise RecordError(
-                    f"{path}: question_id {item.item_id!r} is in {seen[item.item_id]}, too"
-                )
-            if (there.question, there.options) != (item.question, item.options):
-                raise RecordError(
-                    f"{path}: question {item.item_id!r} has other words in {seen[item.item_id]}; "
-                    "keep one of the files"
-                )
-        if keys:
-            raise RecordError(
-                f"{keys_path}: field question_id: {min(keys)!r} is the key of no question in {path}"
-            )
-    return list(items.values())
+        keys = read_keys(read_json(keys_path)) if keys_path.exists() else {}
+        split = path.name.removeprefix("moments_").removesuffix("_questions.json")
+        items += read_questions(read_json(path), split, keys, find)
+    if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
+        raise RecordError(f"{folder}: question_id {twice[0]!r} is there twice")
+    return items
 
 
 def read_questions(
-    value: Any,
-    where: str,
+    value: Field,
     split: str,
     keys: Mapping[str, str],
     find: Find = lambda urls, title: (None, None),
 ) -> list[Question]:
-    """The questions in the value of one split's JSON file; those without a key are hidden."""
-    records = _records(value, where)
-    if not records:
-        raise RecordError(f"{where}: has no questions")
-    return [_item(record, split, keys.get(name), find) for name, record in records.items()]
+    """The questions in one split's JSON file; those without a key are hidden."""
+    records = some(value.items(), value.where)
+    return [_item(r, split, keys.get(r.get("question_id").text()), find) for r in records]
 
 
-def read_keys(value: Any, where: str) -> dict[str, str]:
-    """Right labels by question, in the value of a JSON file."""
+def read_keys(value: Field) -> dict[str, str]:
+    """Right labels by question, in a JSON file."""
     return {
-        name: record.get("correct_answer_key").one_of(LABELS)
-        for name, record in _records(value, where).items()
+        record.get("question_id").text(): record.get("correct_answer_key").one_of(LABELS)
+        for record in value.items()
     }
 
 
-def _records(value: Any, where: str) -> dict[str, Field]:
-    """Records by ``question_id``, each of which is there once."""
-    found: dict[str, Field] = {}
-    for number, entry in enumerate(Field(value, where).items(), start=1):
-        record = Field(entry.value, f"{where}, record {number}")
-        name = record.get("question_id").text()
-        record = Field(entry.value, f"{where}, record {number} ({name})")
-        if name in found:
-            record.get("question_id").fail(f"is that of {found[name].where.split(', ')[-1]}, too")
-        found[name] = record
-    return found
-
-
 def _item(record: Field, split: str, answer: str | None, find: Find) -> Question:
-    options = record.get("options").entries()
-    if set(options) != set(LABELS):
-        record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
+    options = record.get("options")
+    if set(options.entries()) != set(LABELS):
+        options.fail(f"must have {', '.join(LABELS)}, has {', '.join(options.value)[:60]}")
     title = record.get("movie_title").text()
     others = record.opt("video_url_alternatives", Field.items) or []
     urls = [_address(url) for url in (record.get("video_url"), *others)]
     # A t_j beyond the video's length, which one record has, stays as it is.
     start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
-    if focus < start:
-        record.get("t_i").fail(f"is before t_0, {focus:g} < {start:g} s")
-    if end <= focus:
-        record.get("t_j").fail(f"must be after t_i, {end:g} <= {focus:g} s")
-    length = record.get("video_length").seconds()
-    if length == 0:
-        record.get("video_length").fail("must be more than 0 s")
-    abilities = record.get("assigned_categories").items()
-    if not abilities:
-        record.get("assigned_categories").fail("must name an ability")
-    # Some records have none, null or an empty list.
-    cues = record.opt("multimodal_cues", Field.items) or []
+    # Some records have no cues, null or an empty list.
     tags = {
-        "ability": tuple(dict.fromkeys(_spelt(field, ABILITIES) for field in abilities)),
-        "cue": tuple(dict.fromkeys(_spelt(field, CUES) for field in cues)),
+        "ability": (record.get("assigned_categories").items(), ABILITIES),
+        "cue": (record.opt("multimodal_cues", Field.items) or [], CUES),
     }
     path, speech = find(urls, title)
     return Question(
@@ -242,24 +179,17 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
         group=title,
         title=title,
         question=record.get("question").text(),
-        options=tuple(Option(label, text.text()) for label, text in options.items()),
+        options=tuple(Option(label, text.text()) for label, text in options.entries().items()),
         answer=answer,
-        media=(
-            Media(
-                path=path,
-                url=urls[0],
-                alternatives=tuple(urls[1:]),
-                start=start,
-                end=end,
-                focus=focus,
-                length=length,
-            ),
-        ),
+        media=(Media(path=path, url=urls[0], start=start, end=end, focus=focus),),
         context=Context(
             transcript=_within(speech, start, end), focused_transcript=_within(speech, focus, end)
         ),
-        tags={kind: values for kind, values in tags.items() if values},
-        licence=LICENCE,
+        tags={
+            kind: tuple(dict.fromkeys(_spelt(field, names) for field in fields))
+            for kind, (fields, names) in tags.items()
+            if fields
+        },
     )
 
 
@@ -268,19 +198,16 @@ def _within(speech: tuple[Utterance, ...] | None, start: float, end: float) -> s
 
 
 def _address(field: Field) -> str:
-    url = field.text()
     try:
-        video_id(url)
+        video_id(field.text())
     except ValueError as error:
         field.fail(f"must be an address ({error})")
-    if not url.startswith(("https://", "http://")):
-        field.fail(f"must be an address that begins with https://, is {url[:60]!r}")
-    return url
+    return field.text()
 
 
 def _spelt(field: Field, names: tuple[str, ...]) -> str:
     """One of the names, as :data:`ABILITIES` and :data:`CUES` spell it."""
-    text = field.value.casefold().replace("&", "and") if isinstance(field.value, str) else ""
+    text = field.text().casefold().replace("&", "and")
     found = _SPELLINGS.get(re.sub("[^a-z]", "", text))
     return found if found in names else field.one_of(names)
 

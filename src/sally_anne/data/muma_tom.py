@@ -12,12 +12,11 @@ the released code holds the whole narrative instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.items import (
     Benchmark,
     Context,
@@ -27,7 +26,7 @@ from sally_anne.data.items import (
     Question,
     Sampling,
 )
-from sally_anne.data.read import Field, read_json
+from sally_anne.data.read import Field, find_file, read_json, some
 
 NAME = "muma_tom"
 QUESTIONS, TEXTS, VIDEOS = "questions.json", "texts.json", ("videos", "Videos")
@@ -46,7 +45,6 @@ LABELS = ("A", "B", "C")
 _BYTES = re.compile(r"b(['\"])(.*)\1", re.DOTALL)
 _ESCAPE = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\[nrt\\'\"]")
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
-_ANSWER = re.compile(r"([A-Z])\)\s*(.*)", re.DOTALL)
 _POLARITY: dict[str, Polarity] = {"MOST": "most", "LEAST": "least"}
 _PEOPLE = tuple(
     re.compile(pattern)
@@ -66,43 +64,37 @@ _PEOPLE = tuple(
 def load(folder: Path) -> list[Question]:
     """All questions of a folder, see :data:`LAYOUT`, in order; an episode's are one group.
 
-    Raises:
-        RecordError: a record is malformed; names file, episode, question and field.
-        BenchmarkError: there is no ``questions.json``, or two videos are of one episode.
+    RecordError names file, episode, question and field.
     """
     folder = Path(folder)
-    path, texts_path = folder / QUESTIONS, folder / TEXTS
-    if not path.is_file():
-        raise BenchmarkError(f"{path} is missing; the folder must hold {LAYOUT}")
-    records = Field(read_json(path), str(path)).entries()
-    texts = Field(read_json(texts_path) if texts_path.exists() else {}, str(texts_path)).entries()
-    videos = _videos(folder)
+    path = find_file(folder, (QUESTIONS,), LAYOUT)
+    texts_path = folder / TEXTS
+    texts = read_json(texts_path).entries() if texts_path.exists() else {}
+    videos = {
+        file.stem.removeprefix("video_"): file
+        for name in VIDEOS
+        for file in sorted((folder / name).glob("*"))
+        if file.suffix.lower() in _SUFFIXES
+    }
     items = []
-    for episode, record in records.items():
-        cleaned(Field(episode, f"{path}, episode {episode!r}", "name"))
-        text = texts.get(episode)
-        text = Field(text.value, f"{texts_path}, episode {episode}") if text else None
+    for episode, record in read_json(path).entries().items():
         record = Field(record.value, f"{path}, episode {episode}")
-        items += read_episode(episode, record, text, videos.get(episode))
-    if not items:
-        raise RecordError(f"{path}: has no questions")
-    return items
+        items += read_episode(episode, record, texts.get(episode), videos.get(episode))
+    return some(items, path)
 
 
 def read_episode(
     episode: str, record: Field, text: Field | None = None, video: Path | None = None
 ) -> list[Question]:
     """The questions of one episode: its entries in the two files, and its video."""
-    questions = {
-        number: (*take_apart(question), answer, kind)
-        for number, question, answer, kind in _questions(record)
-    }
+    parts = {n: take_apart(question) for n, question in record.get("questions").entries().items()}
+    kinds = {number: _type(record.get("labels").get(number)) for number in parts}
     wordings = [
         words
-        for question, options, *_ in questions.values()
+        for question, options, _ in parts.values()
         for words in (question, *(option.text for option in options))
     ]
-    talks = any(kind in ("belief", "social_goal") for *_, kind in questions.values())
+    talks = any(kind in ("belief", "social_goal") for kind in kinds.values())
     context = _context(record, text, talks, people(wordings))
     return [
         Question(
@@ -112,67 +104,41 @@ def read_episode(
             group=episode,
             question=question,
             options=options,
-            answer=answer_label(answer, options),
+            answer=answer_label(record.get("answers").get(number)),
             media=(Media(path=video),),
             context=context,
-            tags={"type": (kind,), "polarity": (polarity,)},
+            tags={
+                "type": (kinds[number],),
+                "polarity": (polarity,),
+            },
             polarity=polarity,
-            licence="Apache-2.0",
         )
-        for number, (question, options, polarity, answer, kind) in questions.items()
+        for number, (question, options, polarity) in parts.items()
     ]
 
 
-def _questions(record: Field) -> Iterator[tuple[str, Field, Field, str]]:
-    """Number, question, answer and type of each question."""
-    columns = {name: record.get(name).entries() for name in ("questions", "answers", "labels")}
-    numbers = dict.fromkeys(number for column in columns.values() for number in column)
-    if not numbers:
-        record.get("questions").fail("is empty")
-    for number in numbers:
-        cleaned(Field(number, f"{record.where}, question {number!r}", "questions"))
-        given = {name: column[number].value for name, column in columns.items() if number in column}
-        row = Field(given, f"{record.where}, question {number}")
-        question, answer, label = (row.get(name) for name in columns)
-        kind = cleaned(label).lower().replace(" ", "_")
-        yield number, question, answer, replace(label, value=kind).one_of(TYPES)
-
-
-def _videos(folder: Path) -> dict[str, Path]:
-    videos: dict[str, Path] = {}
-    for path in (path for name in VIDEOS for path in sorted((folder / name).glob("*"))):
-        if path.suffix.lower() in _SUFFIXES:
-            episode = path.stem.removeprefix("video_")
-            # Where file names ignore case both folders are the same one.
-            if episode in videos and not path.samefile(videos[episode]):
-                raise BenchmarkError(f"{path}: episode {episode} also has {videos[episode]}")
-            videos[episode] = path
-    return videos
+def _type(label: Field) -> str:
+    return replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
 
 
 def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
     """The benchmark's text: the talk, or one person's actions, never the narrative."""
-    description = record.get("description")
-    narrative = cleaned(description)
+    narrative = cleaned(record.get("description"))
     if record.has("filtered_description"):
         return Context(actions=_part(record.get("filtered_description"), narrative))
-    if talks:
-        lines = _dialogue(cleaned(text)) if text is not None else None
-        return Context(dialogue=lines or _quoted(description, narrative, text, who))
-    if text is None:
-        record.get("filtered_description")
-        record.fail("field filtered_description is null, and there is no entry in texts.json")
-    return Context(actions=_part(text, narrative))
+    if not talks:
+        return Context(actions=_part(text or record.get("filtered_description"), narrative))
+    lines = _dialogue(cleaned(text)) if text is not None else None
+    return Context(dialogue=lines or _quoted(record.get("description"), text, who))
 
 
 def _part(field: Field, narrative: str) -> str:
     """A text that covers a part of the narrative."""
     text = cleaned(field)
-    words, whole = text.split(), narrative.split()
-    if len(words) >= WHOLE * len(whole) or one_line(narrative) in one_line(text):
+    if len(text.split()) >= WHOLE * len(narrative.split()):
         field.fail(
-            f"is the whole narrative ({len(words)} of {len(whole)} words), not what the "
-            "benchmark gives: one person's actions, as in field filtered_description"
+            "is the whole narrative, not what the benchmark gives: one person's actions, as in "
+            "field filtered_description"
         )
     return text
 
@@ -185,18 +151,15 @@ def _dialogue(text: str) -> str | None:
     return "\n".join(f"{line[1]}: {line[2]}" for line in lines if line)
 
 
-def _quoted(description: Field, narrative: str, text: Field | None, who: People | None) -> str:
+def _quoted(description: Field, text: Field | None, who: People | None) -> str:
     """The talk that a narrative quotes: a question, and a reply by whom the questions are about.
 
     Names are those of the questions, as texts.json renames people in some episodes.
     """
-    quotes = _quotes(narrative)
-    if len(quotes) != 2 and text is not None:
-        quotes = _quotes(cleaned(text))
-    if len(quotes) != 2:
-        description.fail(f"must quote a question and a reply, quotes {len(quotes)} utterances")
-    if who is None:
-        description.fail("quotes a talk, but the questions do not name who asks and who replies")
+    told = [_quotes(cleaned(field)) for field in (description, text) if field is not None]
+    quotes = next((quotes for quotes in told if len(quotes) == 2), None)
+    if quotes is None or who is None:
+        description.fail("must quote a question and a reply, whose people the questions name")
     return f"{who.other}: {quotes[0]}\n{who.subject}: {quotes[1]}"
 
 
@@ -244,43 +207,23 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:
-    """A question ``... MOST likely?``, its options on lines ``A) ...`` to ``C) ...``, and its
-    polarity.
-    """
-    text = cleaned(field)
-    marks = list(_OPTION.finditer(text))
-    labels = tuple(mark[1] for mark in marks)
-    if labels != LABELS:
-        field.fail(f"must offer A), B) and C) on lines of their own, offers {', '.join(labels)}")
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    texts = [one_line(text[m.end() : end]) for m, end in zip(marks, ends, strict=True)]
-    if not all(texts) or len({option.casefold() for option in texts}) < len(texts):
-        field.fail("has an empty option, or the same one twice")
-    question = one_line(text[: marks[0].start()])
+    """A question ``... MOST likely?``, options on lines ``A) ...`` to ``C) ...``, its polarity."""
+    question, *parts = _OPTION.split(cleaned(field))
+    texts = [one_line(text) for text in parts[1::2]]
     asked = re.findall(r"\b(?:MOST|LEAST)\b", question)
-    if len(asked) != 1:
-        field.fail(f"must ask once for MOST or LEAST before its options, asks {', '.join(asked)}")
-    return question, tuple(map(Option, LABELS, texts)), _POLARITY[asked[0]]
+    if tuple(parts[::2]) != LABELS or not all(texts) or len(asked) != 1:
+        field.fail("must ask once for MOST or LEAST and offer A), B) and C) on lines of their own")
+    return one_line(question), tuple(map(Option, LABELS, texts)), _POLARITY[asked[0]]
 
 
-def answer_label(field: Field, options: tuple[Option, ...]) -> str:
-    """The label of an answer ``C) text``, whose text must be that option's."""
-    match = _ANSWER.fullmatch(cleaned(field))
-    texts = {option.label: _compared(option.text) for option in options}
-    if match is None or match[1] not in texts:
-        field.fail(f"must be an option's label and text, like 'A) ...', is {field.value!r:.60}")
-    if _compared(match[2]) != texts[match[1]]:
-        field.fail(f"names option {match[1]}, but its text is another's")
-    return match[1]
+def answer_label(field: Field) -> str:
+    """The label of an answer ``C) text``."""
+    return replace(field, value=cleaned(field).partition(")")[0]).one_of(LABELS)
 
 
 def one_line(text: str) -> str:
     """A text with single blanks between its words."""
     return " ".join(text.split())
-
-
-def _compared(text: str) -> str:
-    return one_line(text).rstrip(" .").casefold()
 
 
 _WORDS = ("actions", "dialogue")

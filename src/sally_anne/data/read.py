@@ -6,8 +6,7 @@ import codecs
 import csv
 import io
 import json
-import re
-from collections import Counter
+import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +15,6 @@ from typing import Any, NoReturn, TypeVar
 from sally_anne.core.errors import RecordError
 
 T = TypeVar("T")
-_BREAK = re.compile(r"\r\n|\r|\n")
-# Bytes that are not UTF-8 are read as lone surrogates, so that their cell can be named.
-_UNREADABLE = re.compile(r"[\0\ud800-\udfff]")
 csv.field_size_limit(2**31 - 1)
 
 
@@ -39,7 +35,7 @@ class Field:
         self._require(isinstance(self.value, dict), "an object")
         path = f"{self.path}.{name}" if self.path else name
         if name not in self.value:
-            replace(self, value=None, path=path).fail("is missing")
+            replace(self, path=path).fail("is missing")
         return replace(self, value=self.value[name], path=path)
 
     def has(self, name: str) -> bool:
@@ -49,11 +45,6 @@ class Field:
     def opt(self, name: str, read: Callable[[Field], T]) -> T | None:
         """An optional field, read if it is present and not null."""
         return read(self.get(name)) if self.has(name) else None
-
-    def only(self, names: Collection[str]) -> None:
-        """Refuse fields of other names."""
-        if unknown := [name for name in self.value if name not in names]:
-            self.get(unknown[0]).fail(f"is not known; the fields are {', '.join(names)}")
 
     def items(self, count: int | None = None) -> list[Field]:
         """The elements of a list, exactly ``count`` if given."""
@@ -94,12 +85,8 @@ class Field:
     def file(self, folder: Path) -> Path:
         """An existing file, by its path from ``folder``."""
         path = folder / self.text()
-        try:
-            if not path.is_file():
-                self.fail(f"names a file that is not there: {path}")
-        # A name with NUL, or one that is too long.
-        except (OSError, ValueError) as error:
-            self.fail(f"is no name of a file ({error})")
+        if not os.path.isfile(path):
+            self.fail(f"names a file that is not there: {path}")
         return path
 
     def flag(self) -> bool:
@@ -109,13 +96,12 @@ class Field:
 
     def number(self) -> int:
         """A whole number of at least 0."""
-        whole = isinstance(self.value, int) and not isinstance(self.value, bool)
-        self._require(whole and self.value >= 0, "a whole number from 0 on")
+        self._require(type(self.value) is int and self.value >= 0, "a whole number from 0 on")
         return self.value
 
     def seconds(self) -> float:
         """A finite number of at least 0."""
-        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        number = type(self.value) in (int, float)
         self._require(number and 0 <= self.value < 10**300, "a finite number from 0 on")
         return float(self.value)
 
@@ -127,11 +113,7 @@ class Field:
 
     def _require(self, condition: object, what: str) -> None:
         if not condition:
-            try:
-                text = repr(self.value)
-            except ValueError:  # a number of thousands of digits
-                text = "a number"
-            self.fail(f"must be {what}, is {text if len(text) <= 60 else text[:57] + '...'}")
+            self.fail(f"must be {what}, is {self.value!r:.60}")
 
 
 def find_file(folder: Path, names: Collection[str], layout: str) -> Path:
@@ -151,8 +133,12 @@ def read_bytes(path: Path, hint: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, or in UTF-16 with a byte order mark; RecordError names the line."""
-    data = read_bytes(path)
+    """A text file in UTF-8, or in UTF-16 with a byte order mark."""
+    return decoded(read_bytes(path), path)
+
+
+def decoded(data: bytes, path: Path | str) -> str:
+    """The text of a file's bytes, see :func:`read_text`; RecordError names the line."""
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = "utf-16" if wide else "utf-8-sig"
     try:
@@ -164,25 +150,26 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file; RecordError names the line, or a name that an object repeats."""
-    return parse_json(read_text(path), path)
-
-
-def parse_json(text: str, path: Path | str) -> Any:
-    """The value of a JSON text, see :func:`read_json`."""
+def parse_json(text: str | bytes, where: Path | str) -> Any:
+    """The value of a JSON text; RecordError for bad JSON, bad UTF-8 and endless nesting."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{path}, line {error.lineno}: is not JSON ({error.msg})") from error
-    # Numbers of thousands of digits, repeated names, endless nesting.
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is not usable as JSON ({error})") from error
+        raise RecordError(f"{where}: is not usable as JSON ({error})") from error
 
 
-def read_list(path: Path, what: str = "questions") -> list[Field]:
+def read_json(path: Path) -> Field:
+    """The value of a JSON file."""
+    return Field(parse_json(read_text(path), path), str(path))
+
+
+def read_list(path: Path) -> list[Field]:
     """The elements of a JSON file that holds a list; RecordError if it is empty."""
-    records = Field(read_json(path), str(path)).items()
+    return some(read_json(path).items(), path)
+
+
+def some(records: list[T], path: Path | str, what: str = "questions") -> list[T]:
+    """The records of a file; RecordError if there are none."""
     if not records:
         raise RecordError(f"{path}: has no {what}")
     return records
@@ -191,50 +178,36 @@ def read_list(path: Path, what: str = "questions") -> list[Field]:
 def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
     """The objects of a JSON-lines file, one ``what`` a line; blank lines are skipped."""
     for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode(), object_pairs_hook=_unique)
-        # ValueError covers bad JSON, bad UTF-8 and numbers of thousands of digits.
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{where}: is not JSON ({error}); give one {what} a line") from error
-        if not isinstance(value, dict):
-            raise RecordError(f"{where}: must be an object with the fields of one {what}")
-        yield Field(value, where)
+        if line.strip():
+            record = Field(parse_json(line, where := f"{path}, line {number}"), where)
+            if not isinstance(record.value, dict):
+                record.fail(f"must be an object with the fields of one {what}")
+            yield record
 
 
 def named_lines(
-    path: Path,
-    what: str,
-    name: str,
-    unnamed: str,
-    fields: Collection[str],
-    alike: Collection[Collection[str]],
+    path: Path, what: str, name: str, unnamed: str, fields: Collection[str], alike: str = ""
 ) -> dict[str, Field]:
     """The lines of a user's JSON-lines file by unique name; RecordError names the field.
 
-    Args:
-        what: one line holds.
-        name: field with a line's name.
-        unnamed: name of a line without one; ``{}`` stands for the line's number.
-        fields: those that a line may have.
-        alike: of each of these groups, some field is in all lines or in none.
+    A line without a field ``name`` is called ``unnamed``, in which ``{}`` stands for its number. Of
+    the fields named in ``alike`` every line has the same; a bar parts those of which one will do.
     """
     lines: dict[str, Field] = {}
-    first: Field | None = None
     for record in json_lines(read_bytes(path), path, what):
-        record.only(fields)
-        first = first or record
-        for names in alike:
-            has, had = (any(r.has(name) for name in names) for r in (record, first))
+        if unknown := [field for field in record.value if field not in fields]:
+            record.get(unknown[0]).fail(f"is not known; the fields are {', '.join(fields)}")
+        first = next(iter(lines.values()), record)
+        for field in alike.split():
+            has, had = (any(map(r.has, field.split("|"))) for r in (record, first))
             if has != had:
+                place = first.where.removeprefix(f"{path}, ")
                 record.fail(
-                    f"field {' or '.join(names)} is {'there' if has else 'missing'}, unlike in "
-                    f"{first.where.removeprefix(f'{path}, ')}; give it in all lines or in none"
+                    f"field {field.replace('|', ' or ')} is {'there' if has else 'missing'}, "
+                    f"unlike in {place}; give it in all lines or in none"
                 )
-        number = int(record.where.rpartition(" ")[2])
-        key = record.opt(name, Field.name) or unnamed.format(number)
+        key = record.opt(name, Field.name)
+        key = key or unnamed.format(int(record.where.rpartition(" ")[2]))
         if key in lines:
             record.get(name).fail(f"repeats {key!r}")
         lines[key] = record
@@ -243,42 +216,19 @@ def named_lines(
     return lines
 
 
-def csv_rows(data: bytes, where: str, delimiter: str = ",") -> Iterator[list[Field]]:
-    """Each row's cells (RFC 4180), which name the lines they begin in; blank lines are skipped."""
-    text = io.StringIO(data.decode("utf-8-sig", errors="surrogateescape"), newline="")
+def csv_rows(data: bytes, where: str, delimiter: str = ",") -> Iterator[Field]:
+    """Each row's cells as a list of texts (RFC 4180), with the row's first line as its place.
+
+    Blank lines are skipped.
+    """
+    text = io.StringIO(decoded(data, where), newline="")
     rows = csv.reader(text, delimiter=delimiter, strict=True)
     line = 1
     try:
         for row in rows:
-            cells = []
-            for cell in row:
-                cells.append(Field(cell, f"{where}, line {line}"))
-                line += len(_BREAK.findall(cell))
             # A row of blank columns is one that cannot be used.
             if len(row) > 1 or any(map(str.strip, row)):
-                yield cells
+                yield Field(row, f"{where}, line {line}")
             line = rows.line_num + 1
     except csv.Error as error:
         raise RecordError(f"{where}, line {line}: is no row of columns ({error})") from error
-
-
-def cell_text(cell: Field) -> str:
-    """A cell's text without white space around it; RecordError for NUL and what is not UTF-8."""
-    if _UNREADABLE.search(cell.value):
-        cell.fail("holds NUL or bytes that are not UTF-8; save the file as UTF-8")
-    return cell.value.strip()
-
-
-def needed(cell: Field) -> str:
-    """As :func:`cell_text`; an empty cell is an error, too."""
-    if not (text := cell_text(cell)):
-        cell.fail("is empty")
-    return text
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"an object has {name[:40]!r} twice")
-    return record

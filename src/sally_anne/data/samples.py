@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -15,41 +14,24 @@ import numpy as np
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.core.files import file_sha256
 from sally_anne.data.items import Media, Sampling
-from sally_anne.data.media import FRAME_PIXELS, read_clip, shape_of
-from sally_anne.data.pictures import read_picture
+from sally_anne.data.media import FRAME_PIXELS, read_clip, read_picture, shape_of
 from sally_anne.data.read import Field, named_lines
 from sally_anne.hooks.identity import SEEN
 
 Split = Literal["train", "validation", "test"]
-
-
 SPLITS: tuple[Split, ...] = get_args(Split)
-
-
 ROLES = ("system", "user", "assistant")
-
-
 FIELDS = (
     "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
     "pair", "answer",
 )  # fmt: skip
-
-
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
-
-
 # Frames taken of a film.
 FRAMES = 8
-
-
 # Of the groups that are split here, this many in ten train and validate; the others test.
 TRAIN, VALIDATION = 6, 2
-
-
 Label = bool | int | str
-
-
 Frames = np.ndarray
 
 
@@ -102,7 +84,6 @@ class Sample:
     answer: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Check what an input needs; RecordError says what is wrong."""
         if bool(self.text) == bool(self.messages):
             raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
         if self.images and self.video is not None:
@@ -199,11 +180,12 @@ class SampleSet:
     @property
     def lineage(self) -> Lineage:
         """Which groups trained and which validated."""
-        train, validation = (
-            frozenset(self.identities[s.group] for s in self.samples if s.split == split)
-            for split in ("train", "validation")
+        return Lineage(
+            *(
+                frozenset(self.identities[s.group] for s in self.samples if s.split == split)
+                for split in SPLITS[:2]
+            )
         )
-        return Lineage(train, validation)
 
     @property
     def groups(self) -> int:
@@ -231,21 +213,18 @@ def sample_set(
 def read_samples(path: Path | str) -> list[Sample]:
     """Samples of a JSON-lines file, with the fields of :class:`Sample` and the same labels each."""
     path = Path(path)
-    lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, (("split",),))
+    lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, "split")
     samples = [_sample(name, record, path.parent) for name, record in lines.items()]
-    first = samples[0].labels
+    first = {name: type(value).__name__ for name, value in samples[0].labels.items()}
     splits: dict[str, Split | None] = {}
     for sample, record in zip(samples, lines.values(), strict=True):
-        labels = record.get("labels")
-        if sample.labels.keys() != first.keys():
-            labels.fail(f"must have {', '.join(first)}, has {', '.join(sample.labels)}")
-        for name, value in sample.labels.items():
-            if type(value) is not type(first[name]):
-                labels.get(name).fail(f"is {value!r}, on the first line {first[name]!r}")
+        if {name: type(value).__name__ for name, value in sample.labels.items()} != first:
+            labels = ", ".join(f"{name} ({kind})" for name, kind in first.items())
+            record.get("labels").fail(f"must be those of the first line: {labels}")
         if splits.setdefault(sample.group, sample.split) != sample.split:
             record.get("split").fail(
-                f"is {sample.split}, but its group {sample.group!r} is in "
-                f"{splits[sample.group]}, and a group is never split"
+                f"is {sample.split}, but its group {sample.group!r} is in {splits[sample.group]}, "
+                "and a group is never split"
             )
     return samples
 
@@ -291,46 +270,32 @@ def fingerprint(samples: Sequence[Sample]) -> str:
 
 
 def _sample(name: str, record: Field, folder: Path) -> Sample:
-    labels = record.get("labels")
-    values = {label: _label(value) for label, value in labels.entries().items()}
-    if not values:
-        labels.fail("names no label")
     only_chat = record.has("messages") and not record.has("text")
-    sample = partial(
-        Sample,
-        item_id=name,
-        text="" if only_chat else record.get("text").text(),
-        messages=_messages(record),
-        images=tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
-        video=record.opt("video", lambda video: video.file(folder)),
-        labels=values,
-        group=record.opt("group", Field.text) or "",
-        split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
-        tags={k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
-        pair=record.opt("pair", Field.text) or "",
-        answer=record.opt("answer", Field.text) or "",
-    )
+    fields: dict[str, Any] = {
+        "text": "" if only_chat else record.get("text").text(),
+        "messages": tuple(map(_message, record.opt("messages", Field.items) or [])),
+        "images": tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
+        "video": record.opt("video", lambda video: video.file(folder)),
+        "labels": {k: _label(label) for k, label in record.get("labels").entries().items()},
+        "split": record.opt("split", lambda split: split.one_of(SPLITS)),
+        "tags": {k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
+        **{key: record.opt(key, Field.text) or "" for key in ("group", "pair", "answer")},
+    }
+    if not fields["labels"]:
+        record.get("labels").fail("names no label")
+    if fields["messages"] and fields["messages"][-1]["role"] == "system":
+        record.get("messages").fail("must end with the user's or assistant's")
     try:
-        return sample()
+        return Sample(name, **fields)
     except RecordError as error:
         record.fail(str(error))
 
 
-def _messages(record: Field) -> tuple[dict[str, str], ...]:
-    turns = tuple(
-        {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").text()}
-        for turn in record.opt("messages", Field.items) or []
-    )
-    if record.has("messages") and not turns:
-        record.get("messages").fail("is empty")
-    if turns and turns[-1]["role"] == "system":
-        record.get("messages").fail(
-            "ends with the system's message; the last must be the user's or assistant's"
-        )
-    return turns
+def _message(turn: Field) -> dict[str, str]:
+    return {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").text()}
 
 
-def _label(value: Field) -> Any:
+def _label(value: Field) -> Label:
     if not isinstance(value.value, bool | int | str):
         value.fail("must be true or false, a whole number, or a text")
     return value.value
@@ -362,12 +327,9 @@ class Lineage:
         if kept is None:
             return None
         try:
-            parts = [kept[name] for name in ("train", "validation")]
-            if not all(isinstance(h, str) for part in parts for h in part):
-                raise TypeError("hashes must be text")
+            return cls(frozenset(kept["train"]), frozenset(kept["validation"]))
         except (KeyError, TypeError) as error:
             raise BenchmarkError(f"{where}: its entry {SEEN!r} cannot be read ({error})") from error
-        return cls(*map(frozenset, parts))
 
     @property
     def seen(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -82,15 +83,12 @@ class Utterance:
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
     """All speech of a film, in order of time; cues without words are left out.
 
-    Raises:
-        RecordError: the file does not end in one of :data:`SUFFIXES`, or is malformed; names file
-            and line, or the field of a JSON file.
+    RecordError names file and line, or the field of a JSON file.
     """
     readers = {".srt": parse_srt, ".vtt": parse_vtt, ".json": parse_whisperx}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
+    if path.suffix.lower() not in readers:
         raise RecordError(f"{path}: is no transcript; it must end in {', '.join(SUFFIXES)}")
-    return reader(read_text(path), str(path))
+    return readers[path.suffix.lower()](read_text(path), str(path))
 
 
 def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
@@ -98,11 +96,10 @@ def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
 
     Markup is removed; ``[NAME]: text`` names the speaker.
     """
-
-    def words(raw: str) -> tuple[str, str]:
-        return _speaker(_SRT_MARKUP.sub("", raw), "")
-
-    return _in_order(_cue(block, where, words) for block in _blocks(text))
+    return _in_order(
+        _cue(number, lines, where, lambda raw: (_SRT_MARKUP.sub("", raw), ""))
+        for number, lines in _blocks(text)
+    )
 
 
 def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
@@ -113,14 +110,13 @@ def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
 
     def words(raw: str) -> tuple[str, str]:
         voice = _VTT_VOICE.search(raw)
-        plain = html.unescape(_VTT_MARKUP.sub("", raw))
-        return _speaker(plain, _line(html.unescape(voice[1])) if voice else "")
+        return html.unescape(_VTT_MARKUP.sub("", raw)), html.unescape(voice[1]) if voice else ""
 
     blocks = list(_blocks(text))
     if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
         raise RecordError(f"{where}, line 1: must begin with WEBVTT")
     cues = (block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0]))
-    return _in_order(_cue(block, where, words) for block in cues)
+    return _in_order(_cue(number, lines, where, words) for number, lines in cues)
 
 
 def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
@@ -128,8 +124,8 @@ def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
 
     Words that the aligner could not place lack times.
     """
-    whole = Field(parse_json(text, where), where)
-    return _in_order(map(_segment, whole.get("segments").items()))
+    segments = Field(parse_json(text, where), where).get("segments").items()
+    return _in_order(map(_segment, segments))
 
 
 def within(utterances: Iterable[Utterance], start: float, end: float | None) -> str:
@@ -166,42 +162,36 @@ def _part(one: Utterance, start: float, last: float) -> str:
     return " ".join(word.text for word, keep in zip(one.words, kept, strict=True) if keep)
 
 
-def _in_order(utterances: Iterable[Utterance | None]) -> tuple[Utterance, ...]:
-    known = [utterance for utterance in utterances if utterance is not None]
-    return tuple(sorted(known, key=lambda u: (u.start, u.end)))
+def _in_order(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
+    return tuple(sorted((u for u in utterances if u.text), key=lambda u: (u.start, u.end)))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
     """Stretches of lines that are not blank, with the number of their first line, from 1."""
-    block: list[str] = []
     # Not `splitlines`, which takes many more characters for the end of a line.
-    lines = re.split(r"\r\n|\r|\n", text)
-    for number, line in enumerate([*lines, ""], start=1):
-        if line.strip():
-            block.append(line)
-        elif block:
-            yield number - len(block), block
-            block = []
+    lines = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
+    for blank, block in groupby(lines, lambda line: not line[1].strip()):
+        if not blank:
+            numbers, found = zip(*block, strict=True)
+            yield numbers[0], list(found)
 
 
 def _cue(
-    block: tuple[int, list[str]], where: str, words: Callable[[str], tuple[str, str]]
-) -> Utterance | None:
-    number, lines = block
-    # The first line may be a number or a name.
-    timed = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
-    line = lines[timed or 0]
-    place, times = f"{where}, line {number + (timed or 0)}", _TIMES.fullmatch(line)
-    if timed is None or times is None:
-        raise RecordError(
-            f"{place}: must be times such as 00:01:02,500 --> 00:01:04,000 (a number may come "
-            f"before them), is {line.strip()[:60]!r}"
-        )
-    start, end = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
+    number: int, lines: list[str], where: str, words: Callable[[str], tuple[str, str]]
+) -> Utterance:
+    """The first line may be a number or a name; ``words`` gives text and speaker."""
+    timed = 1 if len(lines) > 1 and "-->" not in lines[0] else 0
+    times = _TIMES.fullmatch(lines[timed])
+    start, end = (_seconds(times.groups()[i : i + 4]) for i in (0, 4)) if times else (1.0, 0.0)
     if end < start:
-        raise RecordError(f"{place}: ends before it starts, {line.strip()[:60]!r}")
-    text, speaker = words("\n".join(lines[timed + 1 :]))
-    return Utterance(start, end, text, speaker) if text else None
+        raise RecordError(
+            f"{where}, line {number + timed}: must be rising times such as 00:01:02,500 --> "
+            f"00:01:04,000 (a number may come before them), is {lines[timed].strip()[:60]!r}"
+        )
+    text, speaker = map(_line, words("\n".join(lines[timed + 1 :])))
+    if not speaker and (match := _SPEAKER.match(text)):
+        text, speaker = text[match.end() :], _line(match[1])
+    return Utterance(start, end, text, speaker)
 
 
 def _seconds(parts: Sequence[str | None]) -> float:
@@ -210,27 +200,17 @@ def _seconds(parts: Sequence[str | None]) -> float:
     return float(f"{whole}.{rest}")
 
 
-def _speaker(text: str, speaker: str) -> tuple[str, str]:
-    """A text in one line, and its speaker."""
-    line = _line(text)
-    if not speaker and (match := _SPEAKER.match(line)):
-        return line[match.end() :], _line(match[1])
-    return line, speaker
-
-
 def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _segment(segment: Field) -> Utterance | None:
-    start, end = _span(segment)
+def _segment(segment: Field) -> Utterance:
     text = segment.get("text")
     if not isinstance(text.value, str):
         text.fail("must be a text")
-    line = _line(text.value)
-    speaker = _line(segment.opt("speaker", Field.text) or "")
+    speaker = segment.opt("speaker", Field.text) or ""
     words = segment.opt("words", Field.items) or []
-    return Utterance(start, end, line, speaker, tuple(map(_word, words))) if line else None
+    return Utterance(*_span(segment), _line(text.value), _line(speaker), tuple(map(_word, words)))
 
 
 def _word(word: Field) -> Word:

@@ -106,7 +106,7 @@ class Draft:
 def read_questions(path: Path) -> list[Draft]:
     """All questions of a JSON-lines file; RecordError names file, line and field."""
     questions = []
-    for item_id, record in named_lines(path, "question", "id", "{}", FIELDS, ()).items():
+    for item_id, record in named_lines(path, "question", "id", "{}", FIELDS).items():
         answer = record.get("answer").stripped()
         own = record.opt("distractors", lambda texts: tuple(f.stripped() for f in texts.items()))
         if own is not None and (problem := faults(own, answer)):

@@ -27,9 +27,8 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.items import Question
-from sally_anne.data.media import read_clip
+from sally_anne.data.media import MOST_PIXELS, read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
-from sally_anne.data.pictures import MOST_PIXELS
 from sally_anne.data.read import Field, read_json
 from sally_anne.harness.chat_endpoint import Budget, open_endpoint
 from sally_anne.harness.config import check_second, saved_options
@@ -555,7 +554,7 @@ def from_json(field: Field) -> Episode:
 
 def read_entries(path: Path) -> dict[str, Field]:
     """The entries of a JSON file by episode, not yet checked."""
-    entries = Field(read_json(path), str(path)).entries()
+    entries = read_json(path).entries()
     return {number: Field(e.value, f"{path}, episode {number}") for number, e in entries.items()}
 
 

@@ -33,8 +33,7 @@ from sally_anne.data.gridtom.stories import (
     initial_ticks,
 )
 from sally_anne.data.gridtom.world import COLOURS
-from sally_anne.data.media import read_frames, timeline_of
-from sally_anne.data.pictures import read_picture
+from sally_anne.data.media import read_frames, read_picture, timeline_of
 from sally_anne.data.read import Field, json_lines, read_bytes
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {

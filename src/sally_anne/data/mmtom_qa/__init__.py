@@ -15,13 +15,15 @@ import pickle
 import pickletools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
-from sally_anne.data.read import Field, find_file, json_lines, read_bytes
+from sally_anne.data.read import Field, find_file, json_lines, read_bytes, some
 
 QUESTIONS = "questions.json"
 LAYOUT = (
@@ -30,9 +32,6 @@ LAYOUT = (
 )
 TYPES = ("1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "2.4")
 CONDITIONS = {"1.1": "TB", "1.2": "FB"}
-# Which texts a question is published with: all of the scene or of the actions, or a part.
-SCENES = ("graph", "init_graph", "filtered_graph", "filtered_init_graph")
-ACTIONS = ("actions", "filtered_actions")
 LABELS = ("a", "b")
 # A question's text; each heading stands once, those of scene and actions at most once.
 HEADINGS = ("What's inside the apartment:", "Actions taken by ", "Question:", "(a)", "(b)")
@@ -43,7 +42,7 @@ _FORM = re.compile(
     r"(?:Please respond with either a or b\s*\.?\s*)?\Z",
     re.DOTALL,
 )
-# Far more than any episode, step or frame; a number beyond it is a mistake.
+# Far more frames than any episode has.
 MOST = 999_999
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
 # Depth and segmentation are in the same folder under other names.
@@ -70,48 +69,31 @@ def load(folder: Path) -> list[Question]:
     folder = Path(folder)
     path = find_file(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)
     videos = episode_media(folder)
-    items: dict[str, tuple[Question, Field]] = {}
+    items: dict[str, Question] = {}
     for record in json_lines(read_bytes(path), path, "question"):
         item = read_record(record, videos)
         if item.item_id in items:
-            first = items[item.item_id][1].where.removeprefix(f"{path}, ")
-            record.get("episode").fail(
-                f"with its type and times repeats the question of {first}; remove one"
-            )
-        items[item.item_id] = (item, record)
-    if not items:
-        raise RecordError(f"{path}: has no questions")
-    return [item for item, _ in items.values()]
+            record.get("episode").fail("with its type and times repeats a question; remove one")
+        items[item.item_id] = item
+    return some([*items.values()], path)
 
 
 def read_record(
-    record: Field, videos: Callable[[int, Field], Media] = lambda *_: NOT_HERE
+    record: Field, videos: Callable[[str, Field], Media] = lambda *_: NOT_HERE
 ) -> Question:
     """One line of the file; ``videos`` gives an episode's frames up to a step."""
     # Published as a number with one decimal.
     published = record.get("question_type")
-    kind = str(published.value).strip()
-    if kind not in TYPES:
-        published.fail(f"must be one of {', '.join(TYPES)}")
-    episode = _episode(record.get("episode"))
-    start, end = _step(record.get("start_time")), _step(record.get("end_time"))
-    if start > end:
-        record.get("end_time").fail(f"is {end}, before start_time {start}")
-    texts = record.get("test")
-    modality = tuple(entry.one_of(SCENES + ACTIONS) for entry in texts.items())
-    if len(set(modality)) < len(modality):
-        texts.fail("names a text twice")
-    text = record.get("question")
-    parts = take_apart(text)
-    for kinds, name in ((SCENES, "scene"), (ACTIONS, "actions")):
-        if set(kinds) & set(modality) and not parts[name]:
-            text.fail(f"has no {name}, which field test asks for")
-    if record.has("answer_list"):
-        choices = record.get("answer_list")
-        if tuple(map(_letter, choices.items(len(LABELS)))) != LABELS:
-            choices.fail(f"must be the labels {' and '.join(LABELS)} of the question's options")
-    family = "belief" if kind.startswith("1") else "goal"
-    tags = {"type": (kind,), "family": (family,), "modality": modality}
+    kind = replace(published, value=str(published.value).strip()).one_of(TYPES)
+    episode = record.get("episode").name().strip()
+    start, end = (record.get(name).number() for name in ("start_time", "end_time"))
+    parts = take_apart(record.get("question"))
+    answer = record.get("answer")
+    tags = {
+        "type": (kind,),
+        "family": ("belief" if kind.startswith("1") else "goal",),
+        "modality": tuple(entry.text() for entry in record.get("test").items()),
+    }
     if kind in CONDITIONS:
         tags["condition"] = (CONDITIONS[kind],)
     return Question(
@@ -121,50 +103,27 @@ def read_record(
         group=f"episode-{episode}",
         question=parts["question"],
         options=tuple(Option(label, parts[label]) for label in LABELS),
-        answer=_letter(record.get("answer")),
+        answer=replace(answer, value=answer.stripped().lower()).one_of(LABELS),
         media=(videos(episode, record.get("end_time")),),
         context=Context(scene=parts["scene"], actions=parts["actions"]),
         tags=tags,
         polarity="least" if "less likely" in parts["question"] else "most",
-        asked=text.text(),
+        asked=record.get("question").text(),
         person=parts["person"],
-        licence="MIT",
     )
-
-
-def _episode(field: Field) -> int:
-    if isinstance(field.value, str) and re.fullmatch(r"\s*[0-9]{1,6}\s*", field.value):
-        return int(field.value)
-    return _step(field)
-
-
-def _step(field: Field) -> int:
-    value = field.number()
-    if value > MOST:
-        field.fail(f"must be at most {MOST}")
-    return value
-
-
-def _letter(field: Field) -> str:
-    letter = field.stripped().lower()
-    if letter not in LABELS:
-        field.fail(f"must be {' or '.join(LABELS)}")
-    return letter
 
 
 def take_apart(text: Field) -> dict[str, str]:
     """Scene, actions and person (empty where the text has none), question, and options a and b."""
-    whole = text.text()
-    match = _FORM.fullmatch(whole)
-    if match is None or any(whole.count(heading) > 1 for heading in HEADINGS):
-        text.fail(f"must have these headings, each once and in this order: {', '.join(HEADINGS)}")
-    parts = match.groupdict()
-    if empty := [name for name, part in parts.items() if part is not None and not part.strip()]:
-        text.fail(f"has nothing for {empty[0]}")
-    parts = {name: (part or "").strip() for name, part in parts.items()}
-    if parts["a"] == parts["b"]:
-        text.fail("has the same text for (a) and (b)")
-    return parts
+    match = _FORM.fullmatch(text.text())
+    parts = {k: part and part.strip() for k, part in match.groupdict().items()} if match else {}
+    twice = any(text.value.count(heading) > 1 for heading in HEADINGS)
+    if twice or not parts or "" in parts.values() or parts["a"] == parts["b"]:
+        text.fail(
+            f"must have these headings, each once and in this order: {', '.join(HEADINGS)}, and "
+            "a text after each"
+        )
+    return {name: part or "" for name, part in parts.items()}
 
 
 def picture(number: int) -> str:
@@ -172,32 +131,25 @@ def picture(number: int) -> str:
     return f"Action_{number:04d}_0_normal.png"
 
 
-def episode_media(folder: Path) -> Callable[[int, Field], Media]:
+def episode_media(folder: Path) -> Callable[[str, Field], Media]:
     """Finds, in the benchmark's folder, the frames of an episode up to the end of a field's step.
 
     What it returns raises RecordError for an unusable pickle of intervals and for a step that the
     episode does not have.
     """
-    places = [folder]
-    for place in (folder / name for name in PLACES):
-        if place.is_dir():
-            places += [place, *sorted(path for path in place.iterdir() if path.is_dir())]
     intervals = cache(read_intervals)
+    tasks: dict[str, Path] = {}
+    for place in ("", *(f"{place}/{deeper}" for place in PLACES for deeper in ("", "*/"))):
+        for path in sorted(folder.glob(f"{place}task_*")):
+            tasks.setdefault(path.name, path)
 
-    @cache
-    def folder_of(episode: int) -> Path | None:
-        paths = (place / f"task_{episode}" for place in places)
-        return next((path for path in paths if path.is_dir()), None)
-
-    def media(episode: int, step: Field) -> Media:
-        task = folder_of(episode)
+    def media(episode: str, step: Field) -> Media:
+        task = tasks.get(f"task_{episode}")
         if task is None:
             return NOT_HERE
         steps = intervals(task / INTERVALS)
         if step.number() >= len(steps):
-            step.fail(
-                f"is {step.number()}, but {task / INTERVALS} has {len(steps)} steps, counted from 0"
-            )
+            step.fail(f"must be a step of {task / INTERVALS}: has {len(steps)}, counted from 0")
         frames = task / "script" / "0"
         last = steps[step.number()][1]
         # The last step ends with the number of frames, at which there is no frame any more.
@@ -217,25 +169,23 @@ def episode_media(folder: Path) -> Callable[[int, Field], Media]:
 def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
     """First frame and frame of the end of each step, counted from 0, from a pickled list of pairs.
 
-    RecordError names the file, and the instruction that it must not have or the step at fault.
+    RecordError names the file, and the instruction that it must not have.
     """
     data = read_bytes(path, "; it has the frames at which steps end: unpack it with the frames")
     if len(data) > MOST_BYTES:
         raise RecordError(f"{path}: has more than {MOST_BYTES} bytes, too many for frame intervals")
     try:
-        steps = read_pickle(data)
+        steps: Any = read_pickle(data)
     except ValueError as error:
         raise RecordError(f"{path}: {error}") from error
-    if not isinstance(steps, list | tuple) or not steps:
-        raise RecordError(f"{path}: must be a list of pairs, is {type(steps).__name__}")
-    for number, step in enumerate(steps):
-        pair: Any = step if isinstance(step, list | tuple) and len(step) == 2 else (None, None)
+    try:
+        if not steps or not all(map(_is_frame, chain(*steps))) or any(a > b for a, b in steps):
+            raise ValueError
+    except (TypeError, ValueError) as error:
         # Values are not shown: a small pickle can hold one that takes for ever to print.
-        if not all(map(_is_frame, pair)) or pair[0] > pair[1]:
-            raise RecordError(
-                f"{path}, step {number}: must be a first and a last frame, whole numbers up to "
-                f"{MOST}, rising"
-            )
+        raise RecordError(
+            f"{path}: must be a list of pairs, each a first and a last frame, up to {MOST}, rising"
+        ) from error
     return tuple((int(first), int(last)) for first, last in steps)
 
 

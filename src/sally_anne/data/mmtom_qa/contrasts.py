@@ -106,7 +106,7 @@ def sample_set(
 def belief_pairs(items: Iterable[Question]) -> list[BeliefPair]:
     """Pairs of all belief items whose belief is known to be true or false, in their order."""
     asked = (item for item in items if item.tags.get("family") == ("belief",))
-    return [pair for pair in map(belief_pair, asked) if pair is not None]
+    return [pair for pair in map(belief_pair, asked) if pair]
 
 
 def belief_pair(item: Question) -> BeliefPair | None:
@@ -116,11 +116,10 @@ def belief_pair(item: Question) -> BeliefPair | None:
     # Chance wording is no reason to fail; a pair that cannot be labelled is left out.
     if goal is None or item.answer not in read or len(read) != 2:
         return None
-    held = read[item.answer]
-    (other,) = (match for label, match in read.items() if label != item.answer)
-    if held is None or other is None or bool(held["no"]) == bool(other["no"]):
-        return None
-    if any(held[part] != other[part] for part in ("person", "thing", "place")):
+    held = read.pop(item.answer)
+    (other,) = read.values()
+    parts = [match and match.group("person", "thing", "place") for match in (held, other)]
+    if held is None or other is None or parts[0] != parts[1] or held["no"] == other["no"]:
         return None
     so = Contents(item.context.scene).holds(held["place"], held["thing"])
     if so is None:
@@ -129,12 +128,12 @@ def belief_pair(item: Question) -> BeliefPair | None:
     condition: Condition = "TB" if says_inside == so else "FB"
     if item.tags.get("condition", (condition,)) != (condition,):
         return None
-    parts = (item.context.scene, item.context.actions, f"{goal['goal']}.")
+    words = (item.context.scene, item.context.actions, f"{goal['goal']}.")
     return BeliefPair(
         item_id=item.item_id,
         group=item.group,
         condition=condition,
-        context="\n".join(part for part in parts if part),
+        context="\n".join(filter(None, words)),
         true_statement=held[0],
         false_statement=other[0],
         says_inside=says_inside,

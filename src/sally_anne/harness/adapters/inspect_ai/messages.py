@@ -20,8 +20,14 @@ from inspect_ai import model
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.data.media import FRAME_PIXELS, Frames, decode_counting, opened_video
-from sally_anne.data.pictures import check_file, opened
+from sally_anne.data.media import (
+    FRAME_PIXELS,
+    Frames,
+    check_file,
+    decode_counting,
+    opened_picture,
+    opened_video,
+)
 from sally_anne.harness.adapters.common import laid_out, one_clip
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
@@ -91,7 +97,7 @@ def _runs(content: str | Sequence[model.Content]) -> list[list[Any]]:
 
 def picture(reference: str) -> np.ndarray:
     """A picture, of a data URI or path, as ``uint8 [height, width, 3]``."""
-    with _named("picture", reference), opened(_bytes(reference)) as image:
+    with _named("picture", reference), opened_picture(_bytes(reference)) as image:
         return np.array(image.convert("RGB"))
 
 
