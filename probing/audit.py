@@ -1,12 +1,12 @@
 """``sally-anne audit RUN``: what else than a belief could explain a run's accuracy.
 
-Each baseline is measured next to the best head, and what follows from it is said in words.
+Each control is measured next to the best head, and what follows from it is said in words.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, stage
-from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
+from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.head import Head
@@ -25,11 +25,19 @@ from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing import baselines
-from sally_anne.probing.baselines import Baseline, ProbeRun
+from sally_anne.probing.baselines import (
+    LEFT_OUT,
+    NO_MEMORY,
+    OWN,
+    Control,
+    ProbeRun,
+    by_heads,
+    content_rows,
+    controls_of,
+)
 from sally_anne.probing.config import AuditConfig
 from sally_anne.probing.probes import Activations, HeadProbes
-from sally_anne.probing.sources import display_names, reopen
+from sally_anne.probing.sources import reopen
 
 TABLE, SAVED = "audit.parquet", "audit.json"
 ALL = "all"
@@ -38,24 +46,16 @@ ALL = "all"
 BY_CONDITION = ("format",)
 # How many groups of each split where the model reads anew, of six.
 PARTS = {"train": 3, "validation": 1, "test": 2}
-# Of content: one of two rooms is named.
-CHANCE = 0.5
-# What the rows of a part are compared with: the run's own input, read by probes of the same part.
-OWN = "the run's own input"
-NUMBERS = ("accuracy", "low", "high", "best", "best_low", "best_high")
-EMPTY: dict[str, Any] = dict.fromkeys(NUMBERS, np.nan) | {
-    "samples": 0, "clusters": 0, "reaches": False, "why": ""
-}  # fmt: skip
-# What may happen to one row while the others can be measured.
-LEFT_OUT = (HookError, NonFiniteError, OutOfMemoryError, ProbingError)
-NO_MEMORY = "this row needs more than the run", "all other rows are asked"
+EMPTY: dict[str, Any] = dict.fromkeys(
+    ("chance", "accuracy", "low", "high", "best", "best_low", "best_high"), np.nan
+) | {"samples": 0, "clusters": 0, "reaches": False, "why": ""}
 
 
 def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     """Write and print the table.
 
     Returns:
-        A row for each label, condition and baseline: ``label, condition, kind, row, accuracy, low,
+        A row for each label, condition and control: ``label, condition, kind, row, accuracy, low,
         high, samples, clusters, chance``, the best head's ``best, best_low, best_high`` on the same
         samples, and whether the row ``reaches`` it: both are above chance, and their intervals
         overlap. Where the model read a part of the stories anew, the best head is fitted and chosen
@@ -77,21 +77,28 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         x = Activations(saved.activations(), saved.samples, saved.labels, probing.site)
         probes = HeadProbes(probing.c, probing.max_iter, probing.solver)
         probed = ProbeRun(data, x, probes, probing.batch_size)
-        questions = opened.pair_sets.get("question")
-        how = config.stories, config.seed
-        table, facts = audit_of(opened.model(), probed, questions, opened.clusters, *how, console)
-        of = facts["labels"]
-        conclusions = {label: conclusion(table, label, of[label]) for label in saved.labels}
+        clusters, questions = opened.clusters, opened.pair_sets.get("question")
+        chosen, counts = choose_groups(x.items, clusters, config.stories)
+        loaded = opened.model()
+        controls = list(controls_of(loaded, probed, chosen, config.seed, console))
+        with stage(console, "next to the best head"):
+            table, facts = measure(probed, controls, clusters)
+        if questions is not None:
+            first = saved.labels[0]
+            rows = _content(loaded, probed, questions, counts, first, facts[first]["head"])
+            table = pd.concat([table, rows], ignore_index=True)
+        said = {label: conclusion(table, label, of) for label, of in facts.items()}
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
-        options = {"stories": config.stories, "seed": config.seed}
-        saved_as = {"config": options, "facts": facts, "conclusions": conclusions}
-        write_json(config.run / SAVED, saved_as)
-    for label in saved.labels:
-        name = display_names(data).get(label, label)
-        print_audit(console, table[table["label"] == label], name, conclusions[label], of[label])
-    console.print(f"[dim]{escape(facts['sizes'])}[/dim]")
-    console.print(f"table: {escape(str(config.run / TABLE))}", soft_wrap=True)
+        options = {"stories": config.stories, "seed": config.seed, "groups": counts}
+        write_json(config.run / SAVED, {"config": options, "facts": facts, "conclusions": said})
+    for label, words in said.items():
+        _print(console, table[table["label"] == label], data.meaning, words)
+    console.print(
+        f"[dim]The model reads {sum(counts.values())} {data.noun} anew: "
+        f"{', '.join(f'{counts[split]} {split}' for split in SPLITS)}.[/dim]"
+    )
     again = f"sally-anne report {shlex.quote(str(config.run))}"
+    console.print(f"table: {escape(str(config.run / TABLE))}", soft_wrap=True)
     console.print(f"next, the run's page with it: {escape(again)}", soft_wrap=True)
     return table
 
@@ -99,152 +106,6 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
 def audit(folder: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook: ``sa.audit("runs/...")``; options as of the command."""
     return run(AuditConfig(run=Path(folder), **options), Console(quiet=True))
-
-
-def audit_of(
-    loaded: LoadedModel,
-    probed: ProbeRun,
-    questions: PairSet | None,
-    clusters: Mapping[str, str],
-    stories: int,
-    seed: int,
-    console: Console,
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Measure every row.
-
-    Args:
-        loaded: the model.
-        probed: the run.
-        questions: pairs at whose last token the believed room's colour is decoded, if any.
-        clusters: what is resampled for intervals, by group.
-        stories: how many groups the model reads anew, at most.
-        seed: of random weights, films and shuffling.
-        console: where progress is shown.
-
-    Returns:
-        The table as of :func:`run`, and facts: of all ``labels`` the best head, the cosine of its
-        probe with the head's direct-logit direction, and chance; how many ``stories`` of each split
-        the model read anew; what ``clusters`` are; both in words.
-    """
-    labels, items = probed.x.labels, probed.items
-    chosen, counts = choose_groups(items, clusters, stories)
-    samples = [probed.data.samples[i] for i in chosen]
-    facts: dict[str, dict[str, Any]] = {}
-    coef: dict[str, np.ndarray] = {}
-    # Which samples the best head predicts, NaN of those that it was not scored on; by label, and
-    # whether it was fitted on a part of them.
-    best: dict[tuple[str, bool], np.ndarray] = {}
-    with stage(console, "asking the run's own heads and words"):
-        for label in labels:
-            probes = probed.blank.fit(probed.x.train, label=label)
-            probes.rank(probed.x.validation)
-            layer, head = probes.ranked_[0]
-            facts[label], coef[label] = {"layer": layer, "head": head}, probes.coef_[layer, head]
-            right = probes.predict(probed.x.x)[:, layer, head] == probed.x.values(label)
-            best[label, False] = right.astype(float)
-        rows = baselines.text_baselines(probed, seed) + baselines.embedding_rows(loaded, probed)
-        again = baselines.probed_rows(probed, chosen, probed.x.at(chosen), "view", OWN)
-    for row in again:
-        best[row.label, True] = np.full(len(items), np.nan)
-        best[row.label, True][row.rows] = row.right
-    rows += again
-
-    def add(
-        doing: str,
-        kind: str,
-        names: Sequence[str],
-        work: Callable[[], list[Baseline]],
-        otherwise: str = "",
-    ) -> None:
-        """Rows of these names, and empty ones that say why of what ``work`` could not do."""
-        made: list[Baseline] = []
-        with stage(console, doing):
-            try:
-                with within_memory(*NO_MEMORY):
-                    made = work()
-            except LEFT_OUT as error:
-                otherwise = str(error)
-        done = {(row.label, name) for row in made for name in names if row.name.startswith(name)}
-        rows.extend(made)
-        rows.extend(
-            Baseline(kind, name, label, why=otherwise)
-            for label in labels
-            for name in names
-            if (label, name) not in done
-        )
-
-    directions: list[np.ndarray] = []
-
-    def answer() -> list[Baseline]:
-        words = baselines.verdict_words(loaded, samples[0])
-        return baselines.answer_rows(loaded, probed, chosen, words)
-
-    def direct() -> list[Baseline]:
-        words = baselines.verdict_words(loaded, samples[0])
-        made, logits = baselines.direct_rows(loaded, probed, words)
-        directions.append(logits)
-        return made
-
-    def untrained() -> list[Baseline]:
-        other = baselines.random_init_baseline(loaded, seed)
-        names = baselines.RANDOM_INIT
-        return baselines.refitted(other, probed, chosen, samples, "untrained", *names)
-
-    binary = "it is asked of labels that are true or false"
-    add("asking the model's own answer", "answer", ["verdict token"], answer, binary)
-    add("asking the heads' direct logits", "answer", ["direct logit"], direct, binary)
-    reads = f"reads {len(samples)} samples"
-    add(f"a random-init baseline {reads}", "untrained", baselines.RANDOM_INIT, untrained)
-    films = all(sample.shows for sample in samples)
-    changed = baselines.film_changes(samples, seed) if films else {}
-    for name in baselines.FILMS:
-        if name in changed:
-            add(
-                f"the model {reads}: {name}",
-                "view",
-                [name],
-                lambda name=name: baselines.refitted(  # type: ignore[misc]
-                    loaded, probed, chosen, changed[name], "view", name
-                ),
-            )
-        else:
-            why = (
-                "it cannot be made of each film" if films else "there is not a film of each sample"
-            )
-            rows += [Baseline("view", name, label, why=why) for label in labels]
-    lines = lines_of(rows, probed, clusters, best)
-    if questions is not None:
-        first = labels[0]
-        at = Head(facts[first]["layer"], facts[first]["head"])
-        about = {"label": first, "condition": ALL, "kind": "content", "chance": CHANCE} | EMPTY
-        with stage(console, "asking for the believed room's colour"):
-            try:
-                with within_memory(*NO_MEMORY):
-                    content = baselines.content_rows(loaded, probed, questions, counts, first, at)
-                lines += [
-                    about | {"row": name} | _measured(right, [pair.cluster for pair in pairs])
-                    for name, right, pairs in content
-                ]
-            except LEFT_OUT as error:
-                lines.append(about | {"row": f"{first}'s head", "why": str(error)})
-    test = probed.at("test")
-    for label in labels:
-        if directions and label in probed.binary_labels:
-            a, b = coef[label], directions[0][facts[label]["layer"], facts[label]["head"]]
-            norms = np.linalg.norm(a) * np.linalg.norm(b)
-            facts[label]["cosine_with_direct_logit"] = float(a @ b / norms) if norms else 0.0
-        whole = _measured(best[label, False][test], _clusters_at(test, items, clusters))
-        facts[label] |= {f"best_{key}": value for key, value in whole.items()}
-        facts[label]["chance"] = float(_common(probed, label)[test].mean())
-    noun = "groups" if all(k == v for k, v in clusters.items()) else "maps"
-    sizes = ", ".join(f"{counts[split]} {split}" for split in SPLITS)
-    return pd.DataFrame(lines), {
-        "labels": facts,
-        "stories": counts,
-        "clusters": noun,
-        "sizes": f"Rows in which the model reads anew, and the best head next to them, are of "
-        f"{sum(counts.values())} {probed.data.noun} ({sizes}); intervals over {noun}.",
-    }
 
 
 def choose_groups(
@@ -255,75 +116,91 @@ def choose_groups(
     Returns:
         Places ``[n]`` in order, and how many groups of each split.
     """
-    chosen: set[str] = set()
-    counts = {}
+    chosen: dict[str, list[str]] = {}
     for split, part in PARTS.items():
         groups = items.loc[items["split"] == split, "group"].unique()
         turns = in_turn(groups, lambda group: clusters[group], str)
-        own = turns[: most * part // sum(PARTS.values())]
-        counts[split] = len(own)
-        chosen |= set(own)
-    return np.flatnonzero(items["group"].isin(chosen).to_numpy()), counts
+        chosen[split] = turns[: most * part // sum(PARTS.values())]
+    places = np.flatnonzero(items["group"].isin(sum(chosen.values(), [])).to_numpy())
+    return places, {split: len(own) for split, own in chosen.items()}
 
 
-def _clusters_at(rows: np.ndarray, items: pd.DataFrame, clusters: Mapping[str, str]) -> list[str]:
-    return [clusters[group] for group in items["group"].iloc[rows]]
+def measure(
+    run: ProbeRun, controls: Iterable[Control], clusters: Mapping[str, str]
+) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
+    """Predict every label by every control, and by the heads, and compare them on test samples.
+
+    Returns:
+        The table as of :func:`run`, and of each label the best ``head``, its ``accuracy, low,
+        high`` and ``chance`` on all test samples.
+    """
+    items, split, every = run.x.items, run.split, np.arange(len(run.x))
+    member = np.array([clusters[group] for group in items["group"]])
+    lines, facts = [], {}
+
+    def score(control: Control, y: np.ndarray) -> tuple[np.ndarray, str]:
+        """Which samples ``[N]`` are predicted, NaN of those that are not test samples of it."""
+        assert control.values is not None and control.predict is not None
+        at = every if control.at is None else control.at
+        predicted, which = control.predict(control.values, y[at], split[at])
+        right = np.full(len(every), np.nan)
+        test = split[at] == "test"
+        right[at[test]] = (predicted == y[at])[test]
+        return right, which
+
+    for label in run.x.labels:
+        y = run.x.values(label)
+        common = (y == pd.Series(y[split == "train"]).mode()[0]).astype(float)
+        whole, head = score(Control("", "", run.x.x, by_heads(run.probes)), y)
+        best, test = whole, split == "test"
+        facts[label] = {"head": head, **_interval(whole[test], member[test])}
+        facts[label]["chance"] = float(common[test].mean())
+        part = np.full(len(every), np.nan)
+        for control in controls:
+            line = {"label": label, "kind": control.kind, "condition": ALL, "row": control.name}
+            try:
+                if control.why:
+                    raise ProbingError(control.why)
+                right, which = score(control, y)
+            except ProbingError as error:
+                lines.append(line | {"row": control.name.replace(" ({})", ""), "why": str(error)})
+                continue
+            if control.name == OWN:
+                part = right
+            line["row"] = control.name.replace("{}", which)
+            best, own = whole if control.at is None else part, ~np.isnan(right)
+            parts = {ALL: own}
+            if control.kind in BY_CONDITION and "condition" in items:
+                of = items["condition"]
+                parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
+            for condition, at in parts.items():
+                chance = float(common[at].mean())
+                measured = _interval(right[at], member[at])
+                beside = _interval(best[at], member[at])
+                # With few samples the interval of what predicts nothing is wide, too.
+                above, predicts = (_end(one, "low") > chance for one in (beside, measured))
+                overlap = _end(measured, "high") >= _end(beside, "low")
+                lines.append(
+                    {**line, "condition": condition, "chance": chance, **measured}
+                    | dict(zip(("best", "best_low", "best_high"), beside.values(), strict=False))
+                    | {"reaches": above and predicts and overlap}
+                    | {"why": "" if above else "the best head is not above chance on these samples"}
+                )
+    return _table(lines), facts
 
 
-def _measured(right: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
+def _table(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    table = pd.DataFrame([EMPTY | dict(line) for line in lines])
+    return table[["label", "kind", "row", "condition", *EMPTY]]
+
+
+def _interval(right: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
     """Accuracy with its interval over clusters; of one cluster NaN."""
     names, group = np.unique(clusters, return_inverse=True)
     mean = estimate_mean(right, group, draw_groups(len(names)))
     low, high = (mean.low, mean.high) if len(names) > 1 else (np.nan, np.nan)
-    interval = {"accuracy": mean.value, "low": low, "high": high}
-    return interval | {"samples": mean.n, "clusters": len(names)}
-
-
-def lines_of(
-    rows: Sequence[Baseline],
-    probed: ProbeRun,
-    clusters: Mapping[str, str],
-    best: Mapping[tuple[str, bool], np.ndarray],
-) -> list[dict[str, Any]]:
-    """Lines of the table: each row over all samples, and within each condition where that counts.
-
-    ``best`` has for each label, and for whether a part of the samples trained it, which samples
-    ``[N]`` the best head predicts.
-    """
-    items = probed.items
-    lines = []
-    for row in rows:
-        about = {"label": row.label, "kind": row.kind, "row": row.name}
-        if row.why:
-            lines.append(about | {"condition": ALL, "chance": np.nan, **EMPTY, "why": row.why})
-            continue
-        parts = {ALL: np.ones(len(row.rows), dtype=bool)}
-        if row.kind in BY_CONDITION and "condition" in items:
-            of = items["condition"].to_numpy()[row.rows]
-            parts |= {str(name): of == name for name in dict.fromkeys(of)}
-        for condition, part in parts.items():
-            at = row.rows[part]
-            own = _clusters_at(at, items, clusters)
-            measured = _measured(row.right[part], own)
-            head = _measured(best[row.label, row.part][at], own)
-            chance = float(_common(probed, row.label)[at].mean())
-            # With few samples the interval of what predicts nothing is wide, too.
-            above, predicts = (_end(one, "low") > chance for one in (head, measured))
-            overlap = _end(measured, "high") >= _end(head, "low")
-            lines.append(
-                about
-                | {"condition": condition, "chance": chance, **EMPTY, **measured}
-                | {"best": head["accuracy"], "best_low": head["low"], "best_high": head["high"]}
-                | {"reaches": bool(above and predicts and overlap)}
-                | {"why": "" if above else "the best head is not above chance on these samples"}
-            )
-    return lines
-
-
-def _common(probed: ProbeRun, label: str) -> np.ndarray:
-    """Which samples ``[N]`` have the value that most training samples have."""
-    y = probed.x.values(label)
-    return (y == pd.Series(y[probed.at("train")]).mode()[0]).astype(float)
+    found = {"accuracy": mean.value, "low": low, "high": high}
+    return found | {"samples": mean.n, "clusters": len(names)}
 
 
 def _end(measured: Mapping[str, Any], which: str) -> float:
@@ -331,22 +208,38 @@ def _end(measured: Mapping[str, Any], which: str) -> float:
     return measured["accuracy"] if np.isnan(measured[which]) else measured[which]
 
 
+def _content(
+    loaded: LoadedModel, run: ProbeRun, questions: PairSet, counts: Mapping[str, int], label: str,
+    head: str,
+) -> pd.DataFrame:  # fmt: skip
+    """Rows of the believed room's colour: one of two rooms is named, so chance is a half."""
+    about = {"label": label, "condition": ALL, "kind": "content", "chance": 0.5}
+    try:
+        with within_memory(*NO_MEMORY):
+            found = content_rows(loaded, run, questions, counts, Head.parse(head))
+    except LEFT_OUT as error:
+        return _table([about | {"row": f"{label}'s head", "why": str(error)}])
+    names = f"{label}'s head", "best head for it"
+    return _table(
+        about
+        | {"row": f"{name} ({at})"}
+        | _interval(right, np.array([pair.cluster for pair in pairs]))
+        for name, (at, right, pairs) in zip(names, found, strict=True)
+    )
+
+
 def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
-    best = {end: facts[f"best_{end}"] for end in ("accuracy", "low", "high")}
-    begin = (
-        f"{label}: the best head ({Head(facts['layer'], facts['head'])}) tells "
-        f"{_ends(best)} of the test samples"
-    )
-    if np.isnan(best["low"]):
+    begin = f"{label}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
+    if np.isnan(facts["low"]):
         begin += ", which are of one cluster, so that values alone are compared"
-    if not _end(best, "low") > facts["chance"]:
+    if not _end(facts, "low") > facts["chance"]:
         begin += f", which is not above chance ({facts['chance']:.3f}): nothing to explain."
         return " ".join([begin, *_not_compared(own[own["accuracy"].isna()])])
     reached = own[own["reaches"]]
     form, design = (reached[reached["kind"] == kind] for kind in ("format", "design"))
-    other = reached[~reached["kind"].isin(("format", "design"))]
+    other = reached.drop([*form.index, *design.index])
     parts = [
         f"{begin}.",
         f"Confounded by format: {_listed(form)}."
@@ -388,17 +281,15 @@ def _listed(rows: pd.DataFrame) -> str:
     )
 
 
-def print_audit(
-    console: Console, table: pd.DataFrame, name: str, words: str, facts: Mapping[str, Any]
-) -> None:
+def _print(console: Console, table: pd.DataFrame, meaning: Mapping[str, str], words: str) -> None:
     """One label's rows, and its conclusion in ``words``."""
+    label = table["label"].iloc[0]
+    name = label.upper() if label in meaning else label
     shown = Table(title=f"{name}: accuracy of what should not suffice", title_justify="left")
-    shown.add_column("row")
-    for column in ("accuracy [95 %]", "chance", "best head", "could explain"):
-        shown.add_column(column, justify="right", no_wrap=column in ("accuracy [95 %]", "chance"))
+    for column in ("row", "accuracy [95 %]", "chance", "best head", "could explain"):
+        shown.add_column(column, no_wrap=column in ("accuracy [95 %]", "chance"))
     # Within one condition, only what reaches; all is in the table that is saved.
-    own = table[(table["condition"] == ALL) | table["reaches"]]
-    for row in own.to_dict("records"):
+    for row in table[(table["condition"] == ALL) | table["reaches"]].to_dict("records"):
         shown.add_row(
             escape(f"{row['kind']}: {row['row']}{_where(row['condition'])}"),
             escape(_ends(row)),
@@ -406,6 +297,4 @@ def print_audit(
             "yes" if row["reaches"] and row["row"] != OWN else "",
         )
     console.print(shown)
-    if (cosine := facts.get("cosine_with_direct_logit")) is not None:
-        console.print(f"cosine of the best probe with its head's direct logit: {cosine:.3f}")
     console.print(f"[bold]{escape(words)}[/bold]")

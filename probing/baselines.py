@@ -1,14 +1,14 @@
-"""Baselines of the audit: what else could predict a run's labels, as well as its best head.
+"""Controls of the audit: what else could predict a run's labels, as well as its best head.
 
-Words, form, tags and input embeddings; the model's own answer; random weights; other films.
+Each is a table of features, and a way to predict labels from it by training samples alone: words,
+form, tags and input embeddings; the model's own answer; random weights; other films.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -16,14 +16,15 @@ import numpy as np
 import pandas as pd
 import torch
 from accelerate import dispatch_model
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from sally_anne.core.errors import HookError, ProbingError
+from sally_anne.core.console import Console, stage
+from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
 from sally_anne.core.head import Head
 from sally_anne.data.pairs import VERDICT, ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
@@ -51,43 +52,37 @@ LEAF = 5
 # Single blanks are not among them: how many there are, the length says.
 MARKS = r"[^\w ]+| {2,}"
 ALIKE = "training samples do not differ in it"
-RANDOM_INIT = ("random-init baseline", "random-init baseline, standardised")
 FILMS = ("text alone", "blank film", "shuffled film", "another story's film")
+# What the rows of a part are compared with: the run's own input, read by probes of the same part.
+OWN = "the run's own input"
+# What may happen to one control while the others can be measured.
+LEFT_OUT = (HookError, NonFiniteError, OutOfMemoryError, ProbingError)
+NO_MEMORY = "this row needs more than the run", "all other rows are asked"
+
+# Of features [n, ...], labels [n] and splits [n]: predicted labels [n], and what was chosen by
+# validation samples, which takes the place of {} in a control's name.
+Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, str]]
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """How well one thing predicts a label.
+class Control:
+    """One thing that might predict labels: ``values [n, ...]`` of samples, and how.
 
-    Attributes:
-        kind: answer, untrained, input, words, format, design or view.
-        name: the thing.
-        label: which label.
-        rows: which samples, ``[n]``, by their place in the run; of test samples alone.
-        right: whether each is predicted rightly, ``[n]``.
-        part: whether it is of the part of the samples that the model read anew.
-        why: why it is empty, if it is.
+    ``at [n]`` are their places in the run if the model read a part of them anew. The kind is
+    answer, untrained, input, words, format, design or view. ``why`` says why it is empty, if it is.
     """
 
     kind: str
     name: str
-    label: str
-    rows: np.ndarray = field(default_factory=lambda: np.array([], dtype=int))
-    right: np.ndarray = field(default_factory=lambda: np.array([]))
-    part: bool = False
+    values: np.ndarray | None = None
+    predict: Predict | None = None
+    at: np.ndarray | None = None
     why: str = ""
 
 
 @dataclass(frozen=True)
 class ProbeRun:
-    """A run's samples and their activations, in one order.
-
-    Attributes:
-        data: the samples; says what their tags are.
-        x: their activations.
-        probes: how the run fits its own; what else is fitted takes its c and max_iter.
-        batch_size: samples that the run reads together.
-    """
+    """A run's samples and their activations, in one order, and how its probes are fitted."""
 
     data: SampleSet
     x: Activations
@@ -95,42 +90,125 @@ class ProbeRun:
     batch_size: BatchSize = DEFAULT_BATCH
 
     @property
-    def items(self) -> pd.DataFrame:
-        """A row a sample."""
-        return self.x.items
-
-    def at(self, split: str) -> np.ndarray:
-        """Places of a split's samples."""
-        return np.flatnonzero((self.items["split"] == split).to_numpy())
+    def split(self) -> np.ndarray:
+        """Of each sample, ``[N]``."""
+        return self.x.items["split"].to_numpy()
 
     @property
-    def binary_labels(self) -> list[str]:
-        """Labels that are true or false."""
-        return [label for label in self.x.labels if self.x.values(label).dtype == bool]
-
-    @property
-    def blank(self) -> HeadProbes:
-        """Probes as the run's own, not yet fitted."""
-        return clone(self.probes)
-
-    @property
-    def linear(self) -> Pipeline:
+    def linear(self) -> list[BaseEstimator]:
         """A logistic regression on standardised features, with the run's c and max_iter."""
         own = LogisticRegression(C=self.probes.c, max_iter=self.probes.max_iter)
-        return make_pipeline(StandardScaler(), own)
-
-    def right(self, model: Any, x: np.ndarray, label: str, at: np.ndarray) -> np.ndarray:
-        """Which samples ``at [n]`` a scikit-learn model predicts, fitted on ``x [N, ...]``."""
-        y, train = self.x.values(label), self.at("train")
-        return (clone(model).fit(x[train], y[train]).predict(x[at]) == y[at]).astype(float)
+        return [StandardScaler(), own]
 
 
-# Baselines for which no model runs.
+# How labels are predicted.
 
 
-def text_of(sample: Sample) -> str:
-    """The contents of all turns."""
-    return "\n".join(turn["content"] for turn in sample.turns)
+def fitted(*steps: BaseEstimator) -> Predict:
+    """By a scikit-learn model."""
+
+    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
+        train = split == "train"
+        return clone(make_pipeline(*steps)).fit(x[train], y[train]).predict(x), ""
+
+    return predict
+
+
+def by_heads(blank: HeadProbes) -> Predict:
+    """By a probe on each head ``[n, L, H, D]``, of which the best ranked is taken."""
+
+    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
+        made = Activations(x, pd.DataFrame({"split": split, "y": y}), ("y",))
+        probes = clone(blank).fit(made.train, label="y")
+        probes.rank(made.validation)
+        best = probes.ranked_[0]
+        return probes.predict(x)[:, *best], str(best)
+
+    return predict
+
+
+def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
+    """By whether a score ``[n]`` is nearer to the training mean of what is true.
+
+    As probes do: a model that leans to one word may still tell labels apart, and labels may be true
+    where it says wrong. Of scores ``[n, L, H]`` the head that is best on validation samples counts.
+    """
+    if y.dtype != bool:
+        raise ProbingError("it is asked of labels that are true or false")
+    own, true = score[split == "train"], y[split == "train"]
+    if true.all() or not true.any():
+        side = score > own.mean(0)
+    else:
+        first, second = own[true].mean(0), own[~true].mean(0)
+        side = (score - (first + second) / 2) * (first - second) > 0
+    if side.ndim == 1:
+        return side, ""
+    right = (side == y[:, None, None])[split == "validation"].mean(0)
+    best = np.unravel_index(right.argmax(), right.shape)
+    return side[:, *best], str(Head(*map(int, best)))
+
+
+def by_pair(names: Sequence[str], tree: BaseEstimator) -> Predict:
+    """By the pair of columns of codes ``[n, T]`` that is best on validation samples."""
+
+    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
+        found = {}
+        for one, two in combinations(range(len(names)), 2):
+            both = np.hstack([x[:, [at]] == np.unique(x[:, at]) for at in (one, two)])
+            found[f"{names[one]} x {names[two]}"] = fitted(tree)(both, y, split)[0]
+        held = split == "validation"
+        best = max(found, key=lambda pair: (found[pair] == y)[held].mean())
+        return found[best], best
+
+    return predict
+
+
+# Tables of features.
+
+
+def text_controls(run: ProbeRun, seed: int) -> list[Control]:
+    """Words, form and tags."""
+    samples, train = run.data.samples, run.split == "train"
+    texts = ["\n".join(turn["content"] for turn in sample.turns) for sample in samples]
+    tree = fitted(DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed))
+
+    def counted(pattern: str, most: int | None = None) -> np.ndarray:
+        """Counts of what the training texts have."""
+        counts = CountVectorizer(token_pattern=pattern, max_features=most)
+        try:
+            counts.fit(np.array(texts, dtype=object)[train])
+        except ValueError:  # they have nothing of the kind
+            return np.empty((len(texts), 0))
+        return counts.transform(texts).toarray().astype(float)
+
+    numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
+    frequent = np.hstack([counted(r"\w+", WORDS), numbers])
+    frequent = frequent[:, frequent[train].std(0) > 0]
+    products = PolynomialFeatures(2, interaction_only=True)
+    controls = [
+        Control("words", "bag of words", counted(r"\w+"), fitted(*run.linear)),
+        Control("words", "words in pairs", frequent,
+                fitted(StandardScaler(), products, *run.linear)),
+        Control("format", "length in words", numbers[:, :1], tree),
+        Control("format", "marks and line breaks", counted(MARKS), tree),
+    ]  # fmt: skip
+    names = list(dict.fromkeys(tag for sample in samples for tag in sample.tags))
+    tags = pd.DataFrame([[str(s.tags.get(tag)) for tag in names] for s in samples], columns=names)
+    codes = tags.apply(lambda column: np.unique(column, return_inverse=True)[1]).to_numpy()
+    for tag in names:
+        if tag != "condition":
+            kind = "design" if tag in run.data.content else "format"
+            values = pd.get_dummies(tags[tag]).to_numpy(float)
+            controls.append(Control(kind, run.data.features.get(tag, tag), values, tree))
+    controls = [
+        replace(c, why=ALIKE) if (c.values[train] == c.values[train][:1]).all() else c
+        for c in controls
+        if c.values is not None
+    ]
+    if len(names) > 1:
+        leaves = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
+        controls.append(Control("design", "tags in pairs: {}", codes, by_pair(names, leaves)))
+    return controls
 
 
 def _mentions(text: str) -> float:
@@ -141,77 +219,22 @@ def _mentions(text: str) -> float:
     return float(sum(word in own for word in before))
 
 
-def text_baselines(run: ProbeRun, seed: int) -> list[Baseline]:
-    """Rows of words, form and tags, on all test samples; empty where training samples are alike."""
-    train, validation, test = (run.at(split) for split in SPLITS)
-    texts = [text_of(sample) for sample in run.data.samples]
-    tree = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
-
-    def counted(pattern: str, most: int | None = None) -> np.ndarray:
-        """Counts of what the training texts have."""
-        counts = CountVectorizer(token_pattern=pattern, max_features=most)
-        try:
-            counts.fit([texts[i] for i in train])
-        except ValueError:  # they have nothing of the kind
-            return np.empty((len(texts), 0))
-        return counts.transform(texts).toarray().astype(float)
-
-    numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
-    frequent = np.hstack([counted(r"\w+", WORDS), numbers])
-    frequent = frequent[:, frequent[train].std(0) > 0]
-    pairs = make_pipeline(
-        StandardScaler(), PolynomialFeatures(2, interaction_only=True), *run.linear
-    )
-    features: list[tuple[str, str, Any, np.ndarray]] = [
-        ("words", "bag of words", run.linear, counted(r"\w+")),
-        ("words", "words in pairs", pairs, frequent),
-        ("format", "length in words", tree, numbers[:, :1]),
-        ("format", "marks and line breaks", tree, counted(MARKS)),
-    ]
-    names = dict.fromkeys(tag for sample in run.data.samples for tag in sample.tags)
-    tags = {}
-    for tag in names:
-        values = np.array([str(s.tags.get(tag)) for s in run.data.samples])
-        tags[tag] = (values[:, None] == np.unique(values)[None]).astype(float)
-        if tag != "condition":
-            kind = "design" if tag in run.data.content else "format"
-            features.append((kind, run.data.features.get(tag, tag), tree, tags[tag]))
-    both = {pair: np.hstack([tags[tag] for tag in pair]) for pair in combinations(tags, 2)}
-    rows = []
-    for label in run.x.labels:
-        for kind, name, model, x in features:
-            if (x[train] == x[train[:1]]).all():
-                rows.append(Baseline(kind, name, label, why=ALIKE))
-            else:
-                rows.append(Baseline(kind, name, label, test, run.right(model, x, label, test)))
-        if both:
-            best = max(both, key=lambda p: run.right(tree, both[p], label, validation).mean())  # noqa: B023
-            right = run.right(tree, both[best], label, test)
-            name = f"tags in pairs: {' x '.join(best)}"
-            rows.append(Baseline("design", name, label, test, right))
-    return rows
-
-
-def embedding_rows(loaded: LoadedModel, run: ProbeRun) -> list[Baseline]:
+def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
     """Input embeddings of the last token, and their mean over the words."""
-    tokenizer = loaded.processor.tokenizer
-    embed = loaded.model.get_input_embeddings()
-    last, mean = [], []
+    tokenizer, embed = loaded.processor.tokenizer, loaded.model.get_input_embeddings()
+    vectors = []
     for sample in run.data.samples:
-        ids = tokenizer(text_of(sample), add_special_tokens=False)["input_ids"]
+        text = "\n".join(turn["content"] for turn in sample.turns)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         with torch.inference_mode():  # as the model does it, wherever its weights are kept
-            vectors = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
-        last.append(vectors[-1])
-        mean.append(vectors.mean(0))
-    test = run.at("test")
+            own = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
+        vectors.append((own[-1], own.mean(0)))
     return [
-        Baseline("input", f"embeddings, {n}", label, test, run.right(run.linear, x, label, test))
-        for n, x in (("last token", np.array(last)), ("mean of the words", np.array(mean)))
-        for label in run.x.labels
+        Control("input", f"embeddings, {name}", np.array(values), fitted(*run.linear))
+        for name, values in zip(
+            ("last token", "mean of the words"), zip(*vectors, strict=True), strict=True
+        )
     ]
-
-
-# The model's own answer.
 
 
 def verdict_words(loaded: LoadedModel, sample: Sample) -> tuple[int, int]:
@@ -223,20 +246,11 @@ def verdict_words(loaded: LoadedModel, sample: Sample) -> tuple[int, int]:
     return first, second
 
 
-def answer_rows(
-    loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray, words: tuple[int, int]
-) -> list[Baseline]:
-    """The model's next token: right rather than wrong.
-
-    As probes do, the logit difference is put on the :func:`side` of a class by the training samples
-    among the ``chosen [n]``: a model that leans to one word may still tell labels apart, and labels
-    may be true where it says wrong. What it would say as it is, right above a difference of zero,
-    is a row of its own where that differs.
-    """
-    split = run.items["split"].to_numpy()[chosen]
-    rows = chosen[split != "validation"]
-    test = split[split != "validation"] == "test"
+def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Control:
+    """The model's next token after the ``chosen`` samples: the logit of right above wrong."""
+    rows = chosen[run.split[chosen] != "validation"]
     samples = [run.data.samples[i] for i in rows]
+    words = verdict_words(loaded, samples[0])
     prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
     batches = plan_batches(samples, DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size)
 
@@ -251,79 +265,25 @@ def answer_rows(
     diff = np.empty(len(rows))
     for batch, own in zip(batches, each_piece(loaded, logit_diffs, batches), strict=True):
         diff[list(batch)] = own
-    baselines = []
-    for label in run.binary_labels:
-        y = run.x.values(label)[rows]
-        fitted = (side(diff, y, ~test) == y)[test].astype(float)
-        plain = ((diff > 0) == y)[test].astype(float)
-        baselines.append(Baseline("answer", "verdict token", label, rows[test], fitted, part=True))
-        if (fitted != plain).any():
-            name = "verdict token, as it is said"
-            baselines.append(Baseline("answer", name, label, rows[test], plain, part=True))
-    return baselines
+    return Control("answer", "verdict token", diff, by_side, rows)
 
 
-def side(score: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Whether ``score [N, ...]`` is nearer to the mean of what is true, of two classes ``y [N]``.
-
-    Means are of the samples ``train``, bool ``[N]``; without both classes the score is compared
-    with their mean.
-    """
-    own, true = score[train], y[train]
-    if true.all() or not true.any():
-        return score > own.mean(0)
-    first, second = own[true].mean(0), own[~true].mean(0)
-    return (score - (first + second) / 2) * (first - second) > 0
-
-
-def direct_rows(
-    loaded: LoadedModel, run: ProbeRun, words: tuple[int, int]
-) -> tuple[list[Baseline], np.ndarray]:
-    """Head outputs on their direct-logit directions, the best head by validation.
-
-    Nothing is fitted but which :func:`side` of it is true.
-
-    Returns:
-        The rows, and the directions ``[L, H, D]``.
-
-    Raises:
-        HookError: as :func:`probing.interchange.logit_directions`, or another site.
-    """
+def direct_control(loaded: LoadedModel, run: ProbeRun) -> Control:
+    """Head outputs on their direct-logit directions; a HookError of other sites or norms."""
     if run.x.site != HEAD_OUT:
         raise HookError(f"direct-logit directions are of head_out, not {run.x.site}")
+    words = verdict_words(loaded, run.data.samples[0])
     directions = logit_directions(loaded.model, words).float().numpy()
     score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
-    validation, test = run.at("validation"), run.at("test")
-    train = (run.items["split"] == "train").to_numpy()
-    rows = []
-    for label in run.binary_labels:
-        y = run.x.values(label)
-        right = side(score, y, train) == y[:, None, None]
-        best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
-        own = right[(test, *best)].astype(float)
-        name = f"direct logit ({Head(*map(int, best))})"
-        rows.append(Baseline("answer", name, label, test, own))
-    return rows, directions
-
-
-# The model once more, with other weights or another film.
+    return Control("answer", "direct logit ({})", score, by_side)
 
 
 def random_init_baseline(loaded: LoadedModel, seed: int) -> LoadedModel:
-    """The same configuration with random weights, on the same devices.
-
-    What the model keeps on disk, its counterpart keeps in memory.
-
-    Raises:
-        OutOfMemoryError: it does not fit next to the model.
-    """
+    """The same configuration with random weights, on the same devices; disk becomes memory."""
     model = loaded.model
     places = getattr(model, "hf_device_map", None) or {"": model.device}
     places = {part: "cpu" if at == "disk" else at for part, at in places.items()}
-    with (
-        torch.random.fork_rng(),
-        within_memory("it does not fit next to the model", "all other rows are asked"),
-    ):
+    with torch.random.fork_rng():
         torch.manual_seed(seed)
         made = type(model)(loaded.config).to(model.dtype)
         dispatch_model(made, places, skip_keys=model._skip_keys_device_placement)
@@ -335,13 +295,12 @@ def random_init_baseline(loaded: LoadedModel, seed: int) -> LoadedModel:
 
 @dataclass(frozen=True, eq=False)
 class ChangedFilm:
-    """A sample's film, drawn when it is read, without its frames' light or their order."""
+    """A sample's film, changed when it is read."""
 
     source: Sample
-    blank: bool = False
-    order: tuple[int, ...] | None = None
+    change: Callable[[Frames], Frames]
 
-    @cached_property
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Frames, height and width."""
         shape = self.source.shape()
@@ -350,10 +309,7 @@ class ChangedFilm:
 
     def frames(self) -> Frames:
         """``uint8 [F, height, width, 3]``."""
-        if self.blank:
-            return np.zeros((*self.shape, 3), dtype=np.uint8)
-        frames = self.source.frames()
-        return frames if self.order is None else frames[list(self.order)]
+        return self.change(self.source.frames())
 
 
 def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]]:
@@ -368,75 +324,67 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
     for sample in samples:
         alike.setdefault((sample.split, sample.shape()), []).append(sample)
     made: dict[tuple[str, str], tuple[ChangedFilm | None, ...]] = {}
-    films = []
     for sample in samples:
         key = sample.group, sample.context or sample.item_id
         if key not in made:
-            blank = ChangedFilm(sample, True)
+            blank = ChangedFilm(sample, np.zeros_like)
             count = blank.shape[0]
             others = [s for s in alike[sample.split, blank.shape] if s.group != sample.group]
-            other = ChangedFilm(others[draw.integers(len(others))]) if others else None
-            order = list(range(count))
-            while count > 1 and order == sorted(order):
-                order = draw.permutation(count).tolist()
-            shuffled = ChangedFilm(sample, order=tuple(order)) if count > 1 else None
-            made[key] = blank, shuffled, other
-        films.append(made[key])
+            other = others[draw.integers(len(others))] if others else None
+            order = np.arange(count)
+            while count > 1 and (np.diff(order) == 1).all():
+                order = draw.permutation(count)
+            shuffled = ChangedFilm(sample, lambda frames, order=order: frames[order])  # type: ignore[misc]
+            own = other and ChangedFilm(other, lambda frames: frames)
+            made[key] = blank, shuffled if count > 1 else None, own
     changed = {"text alone": [replace(s, video=None, images=()) for s in samples]}
-    for name, every in zip(FILMS[1:], zip(*films, strict=True), strict=True):
+    for name, every in zip(FILMS[1:], zip(*made.values(), strict=True), strict=True):
         if all(every):
-            pairs = zip(samples, every, strict=True)
-            changed[name] = [replace(s, video=film, images=()) for s, film in pairs]
+            films = dict(zip(made, every, strict=True))
+            changed[name] = [
+                replace(s, video=films[s.group, s.context or s.item_id], images=()) for s in samples
+            ]
     return changed
 
 
-def refitted(
-    loaded: LoadedModel,
-    run: ProbeRun,
-    chosen: np.ndarray,
-    samples: Sequence[Sample],
-    kind: str,
-    name: str,
-    scaled: str | None = None,
-) -> list[Baseline]:
-    """Probes fitted anew on these ``samples``, ``chosen [n]`` of the run; best by validation.
+def controls_of(
+    loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray, seed: int, console: Console
+) -> Iterator[Control]:
+    """All controls; those in which the model reads anew are of the ``chosen`` samples' places."""
+    samples = [run.data.samples[i] for i in chosen]
+    heads = by_heads(run.probes)
+    films = film_changes(samples, seed) if all(sample.shows for sample in samples) else {}
 
-    With ``scaled``, that is the name of a second row, of standardised features.
-    """
-    x = extract(loaded, samples, site=run.x.site, batch_size=run.batch_size)
-    rows = probed_rows(run, chosen, x, kind, name)
-    if scaled is not None:
-        spread = x.train.x.std(0)
-        own = (x.x - x.train.x.mean(0)) / np.where(spread > 0, spread, 1)
-        rows += probed_rows(run, chosen, replace(x, x=own), kind, scaled)
-    return rows
+    def untrained() -> np.ndarray:
+        other = random_init_baseline(loaded, seed)
+        return extract(other, samples, site=run.x.site, batch_size=run.batch_size).x
 
+    def seen(name: str) -> np.ndarray:
+        if name not in films:
+            raise ProbingError("there is not such a film of each sample")
+        return extract(loaded, films[name], site=run.x.site, batch_size=run.batch_size).x
 
-def probed_rows(
-    run: ProbeRun, chosen: np.ndarray, x: Activations, kind: str, name: str
-) -> list[Baseline]:
-    """The best head by validation, fitted on ``x`` of the ``chosen`` samples; empty if none is."""
-    places = chosen[(x.items["split"] == "test").to_numpy()]
-    rows = []
-    for label in x.labels:
-        probes = run.blank
+    yield from text_controls(run, seed)
+    yield from embedding_controls(loaded, run)
+    yield Control("view", OWN, run.x.x[chosen], heads, chosen)
+    steps: list[tuple[str, str, Callable[[], Control | np.ndarray]]] = [
+        ("answer", "verdict token", lambda: answer_control(loaded, run, chosen)),
+        ("answer", "direct logit", lambda: direct_control(loaded, run)),
+        ("untrained", "random-init baseline", untrained),
+        *(("view", name, lambda name=name: seen(name)) for name in FILMS),  # type: ignore[misc]
+    ]
+    for kind, name, work in steps:
         try:
-            probes.fit(x.train, label=label).rank(x.validation)
-        except ProbingError as error:
-            rows.append(Baseline(kind, name, label, part=True, why=str(error)))
-            continue
-        right = probes.predict(x.test.x)[:, *probes.ranked_[0]] == x.test.values(label)
-        rows.append(Baseline(kind, name, label, places, right.astype(float), part=True))
-    return rows
-
-
-# The believed room, at the question's last token.
+            with stage(console, f"{len(samples)} samples: {name}"), within_memory(*NO_MEMORY):
+                made = work()
+            yield made if isinstance(made, Control) else Control(kind, name, made, heads, chosen)
+        except LEFT_OUT as error:
+            yield Control(kind, name, why=str(error))
 
 
 def content_rows(
-    loaded: LoadedModel, run: ProbeRun, pair_set: PairSet, counts: Mapping[str, int], label: str,
-    head: Head,
-) -> list[tuple[str, np.ndarray, list[ContrastPair]]]:  # fmt: skip
+    loaded: LoadedModel, run: ProbeRun, pair_set: PairSet, counts: Mapping[str, int], head: Head
+) -> list[tuple[Head, np.ndarray, list[ContrastPair]]]:
     """Whether heads tell a prompt's own answer from the other one, at the question's last token.
 
     Multinomial probes of the answer are fitted on all prompts and scored on both of a pair: of a
@@ -444,8 +392,8 @@ def content_rows(
     believed in by its counterpart. What always names the same of the two is right of half of them.
 
     Returns:
-        Of the ``head`` that ``label`` is read from best, and of the best for this: its name, which
-        share of each pair of test pairs is right, ``[n]``, and these.
+        Of the ``head``, and of the best for this by validation: which share of each pair of test
+        pairs is right, ``[n]``, and these.
     """
     pairs = {split: pair_set.choose(split, counts[split]) for split in SPLITS}
     if not all(pairs.values()):
@@ -466,21 +414,13 @@ def content_rows(
     answers = np.array([pair.answers for pair in every])
     split = np.array([pair.split for pair in every])
     train = split == "train"
-    probes = run.blank.fit(x[train].reshape(-1, *x.shape[2:]), answers[train].ravel())
-
-    def right(part: str) -> np.ndarray:
-        own = split == part
-        odds = probes.predict_proba(x[own].reshape(-1, *x.shape[2:]))
-        odds = odds.reshape(-1, 2, *odds.shape[1:])
-        # A word that no training pair has is given no odds.
-        known = (answers[own][..., None] == probes.classes_)[:, None, :, None, None]
-        first, second = np.moveaxis((odds[:, :, None] * known).sum(-1), 2, 0)
-        lead = first - second
-        return (np.heaviside(lead[:, 0], 0.5) + np.heaviside(-lead[:, 1], 0.5)) / 2
-
-    best = Head(*map(int, np.unravel_index(right("validation").mean(0).argmax(), x.shape[2:4])))
-    test = right("test")
-    return [
-        (f"{name} ({Head(*at)})", test[:, *at], pairs["test"])
-        for name, at in ((f"{label}'s head", head), ("best head for it", best))
-    ]
+    probes = clone(run.probes).fit(x[train].reshape(-1, *x.shape[2:]), answers[train].ravel())
+    odds = probes.predict_proba(x.reshape(-1, *x.shape[2:])).reshape(*x.shape[:4], -1)
+    # A word that no training pair has is given no odds.
+    known = (answers[..., None] == probes.classes_)[:, None, :, None, None]
+    first, second = np.moveaxis((odds[:, :, None] * known).sum(-1), 2, 0)
+    lead = first - second
+    right = (np.heaviside(lead[:, 0], 0.5) + np.heaviside(-lead[:, 1], 0.5)) / 2
+    held = right[split == "validation"].mean(0)
+    best = Head(*map(int, np.unravel_index(held.argmax(), held.shape)))
+    return [(at, right[split == "test"][:, *at], pairs["test"]) for at in (head, best)]
