@@ -202,13 +202,9 @@ def test_sound_that_goes_on_after_the_pictures(tmp_path: Path) -> None:
     assert seen(cut(path, Sampling(count=2), 0.0, 8.0).frames) == [0, 59]
 
 
-def test_frames_without_stamps_are_counted(tmp_path: Path) -> None:
-    path = film(tmp_path / "bare.h264")
-    timeline = timeline_of(path)
-    assert timeline.stamps is None and len(timeline.times) == 60
-    gap = timeline.times[1]
-    clip = cut(path, Sampling(count=3), 0.0, 40 * gap)
-    assert seen(clip.frames) == [0, 20, 40]
+def test_frames_without_stamps_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="no frames with a time"):
+        timeline_of(film(tmp_path / "bare.h264"))
 
 
 def test_files_that_are_no_films(tmp_path: Path) -> None:

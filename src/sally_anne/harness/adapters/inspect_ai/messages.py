@@ -24,7 +24,6 @@ from sally_anne.data.media import (
     FRAME_PIXELS,
     Frames,
     check_file,
-    decode_counting,
     opened_picture,
     opened_video,
 )
@@ -120,7 +119,9 @@ def video(reference: str, frames: int | None = None) -> np.ndarray:
         chosen = np.linspace(0, count - 1, min(count, frames or count)).round().astype(int)
         kept = Frames(chosen.tolist(), FRAME_PIXELS)
         with opened_video(name, data) as (container, stream):
-            decode_counting(container, stream, kept)
+            for number, frame in enumerate(container.decode(stream)):
+                if number in kept.rows:
+                    kept.add(number, frame)
         assert kept.pixels is not None
         return kept.pixels
 
