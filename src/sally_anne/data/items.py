@@ -69,8 +69,8 @@ class Media:
 
     Attributes:
         kind: ``video`` is one file; ``frames`` is a folder of numbered pictures.
-        path: where it is; None where it is not on this machine.
-        url: where it was published; empty if nowhere.
+        path: None where it is not on this machine.
+        url: where it was published.
         start, end: the full window, in seconds; None for the end of the video.
         focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
@@ -110,17 +110,15 @@ class Question:
 
     Attributes:
         item_id: unique in its benchmark.
-        split: as published, e.g. ``validation`` or ``test``.
         group: intervals are over groups: a video, an episode, a story.
         question: without its options.
         options: what may be chosen, in the published order; empty for open questions.
         answer: label of the right option; None where the key is hidden, or for open questions.
         answers: labels that must all be named, where several are asked for in place of one.
         reference: right answer of an open question; None where it is hidden or options are given.
-        media: videos or pictures; empty for text alone.
-        tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
-            one or more, for breakdowns. A value of ``joint`` names a score that wants all its
-            questions of a group to be right, or all of one ``set`` where groups have several.
+        tags: values by kind (``ability``, ``type``, ``order``, ``condition`` ...) for breakdowns. A
+            value of ``joint`` names a score that wants all its questions of a group to be right, or
+            all of one ``set`` where groups have several.
         polarity: ``least`` where the least likely option is asked for.
         asked: as published or as the authors' code words it; empty where that is ``question``.
         person, title: whom it is about, and of the film, where the benchmark says so.
@@ -243,9 +241,7 @@ class Benchmark:
 
     Attributes:
         load: reads all items of a folder in the official layout, of all splits found there.
-            Videos that are not there leave ``Media.path`` None.
-        views: for each view that it has, the fields of :class:`Context` that are
-            shown, in order.
+        views: for each view that it has, the fields of :class:`Context` that are shown, in order.
         windows: those that it has; the first is its own.
         sampling: which frames its own protocol takes.
         breakdowns: kinds of tags by which accuracy is reported.
@@ -255,8 +251,7 @@ class Benchmark:
             that it refers to the end of the video.
         frame_times: whether the prompt tells how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
-        official: whose own parser of replies is reported with the robust one, see
-            harness/parse.py; empty for the parser of JSON objects.
+        official: whose own parser of replies is reported with the robust one (harness/parse.py).
         layout: what the folder holds, for the message when it does not.
         submission: whether answers are also written in the form that its authors collect.
         left_out: which published questions are not among the items, and why; always printed.

@@ -21,12 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ContrastPair:
-    """A pair.
+    """Two inputs of one group and split, with what each decides for.
 
-    Attributes:
-        samples: the two inputs, of one group and split.
-        answers: what the first decides for, and what the second.
-        cluster: what is drawn anew for intervals, as a map.
+    For intervals its ``cluster``, as a map, is drawn anew.
     """
 
     samples: tuple[Sample, Sample]
@@ -55,8 +52,7 @@ class PairSet:
     """Pairs of one kind.
 
     Attributes:
-        kind: ``question`` or ``verdict``.
-        pairs: all of them.
+        kind: ``question`` or ``statement``.
         reply: whether the answer is asked for in a turn of its own; else it follows the text.
         place: where heads are exchanged, in words.
         clusters: what clusters are.
@@ -79,7 +75,7 @@ class PairSet:
 
     def choose(self, split: Split, most: int) -> list[ContrastPair]:
         """At most so many of a split, from all clusters in turn; always the same."""
-        found = [pairs for pairs in self.pairs if pairs.split == split]
+        found = [pair for pair in self.pairs if pair.split == split]
         return in_turn(found, lambda t: t.cluster, lambda t: t.name)[:most]
 
 
@@ -93,10 +89,7 @@ def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T]
 def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str, str]) -> PairSet:
     """Two statements on one context of which a true-or-false label holds for one alone.
 
-    Args:
-        samples: those of one group and context are compared; those without a context are left out.
-        label: its name.
-        clusters: cluster, as a map, of each group; where there are none, it is its own.
+    Those of one group and context are compared; a group without a cluster, as a map, is its own.
     """
     by_context: dict[tuple[str, str], dict[object, Sample]] = {}
     for sample in samples:
@@ -114,23 +107,19 @@ def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str
 def own_pairs(samples: Sequence[Sample]) -> PairSet:
     """Samples of your own that share a ``pair``, each with its ``answer``.
 
-    Raises:
-        RecordError: a key is that of one sample or of more than two, or of two groups or splits, or
-            a sample has no answer or that of its counterpart; names the key.
+    RecordError names a key whose samples are not two of one group and split with unlike answers.
     """
     sides: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.pair:
             sides.setdefault(sample.pair, []).append(sample)
     for key, pair in sides.items():
-        if len(pair) != 2:
-            raise RecordError(f"pair {key!r} is named by {len(pair)} samples, and must be by two")
-        if pair[0].group != pair[1].group or pair[0].split != pair[1].split:
-            raise RecordError(f"the samples of pair {key!r} must be of one group and split")
-        if not all(s.answer for s in pair) or pair[0].answer == pair[1].answer:
+        alike = len({(sample.group, sample.split) for sample in pair}) == 1
+        answers = {sample.answer for sample in pair} - {""}
+        if not alike or not len(pair) == len(answers) == 2:
             raise RecordError(
-                f"the samples of pair {key!r} need an answer each, and not the same: the word that "
-                "the model should say"
+                f"pair {key!r}, of {len(pair)} samples, must be of two of one group and split, "
+                "each with an answer of its own: the word that the model should say"
             )
     pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in sides.values()]
     return PairSet("question", pairs, True, "the last prompt token")

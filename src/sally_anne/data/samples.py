@@ -52,15 +52,13 @@ class Sample:
     """One labelled input. Activations are read at the end of its text, or of its last message.
 
     Attributes:
-        text: what the user says; or give ``messages``.
-        messages: a chat, each message with ``role`` (system, user, assistant) and ``content``.
+        text: what the user says; or give ``messages``, a chat with ``role`` and ``content`` each.
         images: pictures of one size, shown as the frames of a film: files, or arrays
             ``uint8 [height, width, 3]``.
         video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
             them.
-        labels: value by name; binary or several classes.
         group: samples of one group are never split; each is its own by default.
-        split: train, validation or test; None to have it drawn.
+        split: None to have it drawn.
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
             ends, so that these are read once; empty where nothing is shared.
@@ -152,7 +150,6 @@ class SampleSet:
     """Samples of one source, each in a split, and what a run says of them.
 
     Attributes:
-        samples: in order; all have the same labels.
         source: where they come from, for people to read.
         noun: what groups are.
         facts: what else was chosen; runs whose facts differ are different runs.
@@ -307,12 +304,7 @@ def _media(video: Path | Media) -> Media:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Hashes of what the stories say.
-
-    Attributes:
-        train: gave probes, directions and sigma.
-        validation: chose heads, and in a sweep K and alpha.
-    """
+    """Hashes of the stories that trained probes, and of those that chose heads, K and alpha."""
 
     train: frozenset[str] = frozenset()
     validation: frozenset[str] = frozenset()

@@ -33,8 +33,8 @@ class Source:
     settings: tuple[str, ...] = ("multimodal", "text")
 
 
-def _stories(options: Any) -> StorySet:
-    return open_stories(options.data, options.data_seed, gridtom.plots_of(options.contrast))
+def _stories(o: Any) -> StorySet:
+    return open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
 
 
 def _gridtom(o: Any) -> SampleSet:
@@ -81,15 +81,13 @@ def _named(options: Any) -> str:
 def open_task(options: Any) -> SampleSet:
     """The samples that a run's options name, each in a split.
 
-    Raises:
-        OptionError: options that do not go together.
-        RecordError, BenchmarkError: the samples cannot be read.
+    OptionError for options that do not go together; RecordError or BenchmarkError for the samples.
     """
     name = _named(options)
     source = SOURCES[name]
-    given = [n for n in (*SPECIAL, "task") if getattr(options, n) != getattr(type(options), n)]
-    if name != "--samples":
-        given = [n for n in given if n != "task"]
+    given = [n for n in SPECIAL if getattr(options, n) != getattr(type(options), n)]
+    if name == "--samples" and options.task != type(options).task:
+        given.append("task")
     if other := [n for n in given if n not in source.takes]:
         raise OptionError(f"{flag_name(other[0])} does not go with {name}")
     if options.setting not in source.settings:
@@ -100,9 +98,7 @@ def open_task(options: Any) -> SampleSet:
 def open_pairs(options: Any, data: SampleSet) -> dict[str, PairSet]:
     """The pairs that a run's samples have, by kind; none where nothing says which are pairs.
 
-    Raises:
-        RecordError: a pair of the user's own is none.
-        BenchmarkError: the stories cannot be read.
+    RecordError for a pair of the user's own that is none; BenchmarkError for unreadable stories.
     """
     source, pair_sets = SOURCES[_named(options)], {}
     if source.questions is not None:

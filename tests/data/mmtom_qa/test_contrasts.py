@@ -8,6 +8,7 @@ import pytest
 
 from sally_anne.data.items import Context, Option, Question
 from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair
+from sally_anne.data.samples import Sample
 
 GOAL = "Ann has been trying to get a salmon"
 INSIDE = "Ann thinks that the salmon is inside the fridge."
@@ -46,14 +47,11 @@ def item(kind: str = "1.1", answer: str = "a", scene: str = FULL) -> Question:
 def test_a_pair_is_labelled_by_belief_and_by_what_is_so(kind, answer, scene, condition) -> None:
     pair = belief_pair(item(kind, answer, scene))
     assert pair is not None
-    assert pair.condition == condition
-    assert pair.says_inside is (answer == "a")
-    true, false = (INSIDE, NOT_INSIDE) if answer == "a" else (NOT_INSIDE, INSIDE)
-    assert (pair.true_statement, pair.false_statement) == (true, false)
-    held, other = pair.samples()
+    held, other = pair
+    assert held.tags["condition"] == other.tags["condition"] == condition
     assert (held.labels["y_p"], other.labels["y_p"]) == (True, False)
-    inside = held if answer == "a" else other
-    outside = other if answer == "a" else held
+    inside, outside = (held, other) if answer == "a" else (other, held)
+    assert inside.content.endswith(INSIDE) and outside.content.endswith(NOT_INSIDE)
     # What is so is the scene's, whatever is believed.
     assert (inside.labels["y_o"], outside.labels["y_o"]) == (scene == FULL, scene == EMPTY)
     assert inside.item_id == f"episode-1/{kind}/0-1/inside"
@@ -64,7 +62,7 @@ def test_both_sides_differ_in_the_statement_alone() -> None:
     pair = belief_pair(item())
     assert pair is not None
     told = f"{FULL}\nShe walks to the fridge.\n{GOAL}. Belief: "
-    assert [sample.content for sample in pair.samples()] == [told + INSIDE, told + NOT_INSIDE]
+    assert [sample.content for sample in pair] == [told + INSIDE, told + NOT_INSIDE]
 
 
 GOOD = item()
@@ -81,11 +79,8 @@ GOOD = item()
         item("1.1", scene=EMPTY),
         item("1.2", scene=FULL),
         replace(GOOD, answer=None),
-        replace(GOOD, options=(Option("a", INSIDE),)),
         replace(GOOD, options=()),
         replace(GOOD, options=(Option("a", INSIDE), Option("b", INSIDE))),
-        replace(GOOD, options=(Option("a", INSIDE), Option("b", "Ann sleeps."))),
-        replace(GOOD, options=(GOOD.options[0], Option("b", NOT_INSIDE.replace("Ann", "Bob")))),
         replace(GOOD, options=(GOOD.options[0], Option("b", NOT_INSIDE.replace("salmon", "cod")))),
     ],
 )
@@ -94,12 +89,10 @@ def test_what_cannot_be_labelled_is_left_out(other) -> None:
     assert belief_pair(other) is None
 
 
-def pairs(count: int, condition: str, says_inside: bool) -> list[BeliefPair]:
-    name = f"{condition}-{says_inside}"
-    return [
-        BeliefPair(f"{name}-{i}", "g", condition, "told", "true", "false", says_inside)  # type: ignore[arg-type]
-        for i in range(count)
-    ]
+def pairs(count: int, condition: str, says: str) -> list[BeliefPair]:
+    tags = {"condition": condition, "says": says}
+    names = [f"{condition}-{says}-{i}" for i in range(count)]
+    return [(Sample(n, "true", tags=tags, context=n), Sample(f"{n}-", "false")) for n in names]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +105,14 @@ def pairs(count: int, condition: str, says_inside: bool) -> list[BeliefPair]:
         ((5, 5, 5, 5), (5, 5, 5, 5)),
         ((5, 5, 8, 1), (4, 5, 8, 1)),
         ((9, 9, 0, 0), (0, 0, 0, 0)),
-        ((0, 0, 0, 0), (0, 0, 0, 0)),
     ],
 )
 def test_balanced_keeps_as_many_of_either_statement(counts, kept) -> None:
-    cells = (("TB", True), ("FB", True), ("TB", False), ("FB", False))
+    cells = (("TB", "inside"), ("FB", "inside"), ("TB", "not-inside"), ("FB", "not-inside"))
     every = [p for n, cell in zip(counts, cells, strict=True) for p in pairs(n, *cell)]
     found = balanced(every)
     assert found == [pair for pair in every if pair in found]
-    sizes = [sum((p.condition, p.says_inside) == cell for p in found) for cell in cells]
+    sizes = [sum(tuple(p[0].tags.values()) == cell for p in found) for cell in cells]
     assert sizes == list(kept)
     # Which are kept depends on names alone, not on their order.
-    assert {p.item_id for p in balanced(every[::-1])} == {p.item_id for p in found}
+    assert {p[0].item_id for p in balanced(every[::-1])} == {p[0].item_id for p in found}

@@ -11,7 +11,6 @@ import pytest
 
 from sally_anne.data.media import cut
 from sally_anne.data.mmtom_qa import MMTOM_QA, load, picture
-from tests.shared_data import official_data
 
 STEPS = [[0, 3], [3, 5], [5, 9]]
 ASKED = "Question: Which? (a) One. (b) Two. Please respond with either a or b."
@@ -88,27 +87,3 @@ def test_frames_are_spread_up_to_the_moment_asked_about(tmp_path, monkeypatch) -
     assert shown[1] == [0, 50, 100, 150, 200, 250, 300, 350] == as_published(350)
     # There is no frame 700.
     assert shown[2] == [0, 99, 198, 297, 396, 495, 594, 693] == as_published(699)
-
-
-def test_every_published_question_is_shown_what_its_authors_show(tmp_path) -> None:
-    """Films of the published questions, made up: step n of an episode ends at 9 (n + 1) frames."""
-    text = official_data("published", "mmtom_qa", "questions.json").read_text()
-    records = [json.loads(line) for line in text.splitlines() if line.strip()]
-    (tmp_path / "questions.json").write_text(text)
-    longest: dict[int, int] = {}
-    for record in records:
-        episode = int(record["episode"])
-        longest[episode] = max(longest.get(episode, 0), record["end_time"])
-    for episode, last in longest.items():
-        pictures = tmp_path / "videos" / f"task_{episode}" / "script" / "0"
-        pictures.mkdir(parents=True)
-        steps = [[9 * n, 9 * (n + 1)] for n in range(last + 3)]
-        (pictures.parent.parent / "frame_intervals.pik").write_bytes(pickle.dumps(steps))
-        for number in range(9 * (last + 3)):
-            (pictures / picture(number)).touch()
-    items = load(tmp_path)
-    assert len(items) == len(records)
-    for item, record in zip(items, records, strict=True):
-        found = cut(item.media[0], "full", MMTOM_QA.sampling)
-        shown = [int(n) for n in found.timeline.numbers[found.places]]
-        assert shown == as_published(9 * (record["end_time"] + 1)), item.item_id

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.mmtom_qa import MOST, MOST_BYTES, read_intervals
+from sally_anne.data.mmtom_qa import MOST, read_intervals
 
 PAIRS = ((0, 38), (38, 90), (90, 300), (300, 70_000))
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -43,11 +43,10 @@ class Payload:
         return self.call
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pairs_of_every_shape_and_protocol(tmp_path, shape, protocol) -> None:
-    path = saved(tmp_path, pickle.dumps(SHAPES[shape], protocol))
-    assert read_intervals(path) == PAIRS
+def test_pairs_of_every_shape_and_protocol(tmp_path, shape) -> None:
+    for protocol in PROTOCOLS:
+        assert read_intervals(saved(tmp_path, pickle.dumps(SHAPES[shape], protocol))) == PAIRS
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -112,13 +111,11 @@ def test_malicious_and_broken_pickles_are_refused(tmp_path, data) -> None:
     assert len(str(raised.value)) < len(str(path)) + 250
 
 
-def test_a_missing_folder_or_huge_file_is_named(tmp_path) -> None:
+def test_a_missing_file_is_named(tmp_path) -> None:
     with pytest.raises(RecordError):
         read_intervals(tmp_path / "frame_intervals.pik")
     with pytest.raises(RecordError):
         read_intervals(tmp_path)
-    with pytest.raises(RecordError):
-        read_intervals(saved(tmp_path, bytes(MOST_BYTES + 1)))
 
 
 SOURCES = [pickle.dumps(value, p) for value in SHAPES.values() for p in PROTOCOLS]

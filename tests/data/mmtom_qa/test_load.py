@@ -36,7 +36,6 @@ GOOD: dict[str, Any] = {
     "episode": 23,
     "start_time": 4,
     "end_time": 7,
-    "answer_list": ["a", "b"],
 }
 
 
@@ -45,11 +44,6 @@ def write(folder: Path, *records: dict[str, Any] | str | bytes) -> Path:
     data = [line if isinstance(line, bytes) else line.encode() for line in lines]
     (folder / "questions.json").write_bytes(b"\n".join(data))
     return folder
-
-
-def changed(**fields: Any) -> dict[str, Any]:
-    """The good record with some fields changed, or removed by ``...``."""
-    return {name: value for name, value in (GOOD | fields).items() if value is not ...}
 
 
 def read(record: Any) -> Question:
@@ -76,7 +70,7 @@ def test_a_good_line_gives_all_parts(tmp_path) -> None:
 
 def test_a_byte_order_mark_blank_lines_and_windows_line_ends_change_nothing(tmp_path) -> None:
     line = json.dumps(GOOD).encode()
-    other = json.dumps(changed(episode=24)).encode()
+    other = json.dumps(GOOD | {"episode": 24}).encode()
     found = load(write(tmp_path, b"\xef\xbb\xbf" + line + b"\r", b"", b"  \r", other + b"\r", b""))
     assert [item.group for item in found] == ["episode-23", "episode-24"]
     assert found[0] == load(write(tmp_path, GOOD))[0]
@@ -88,18 +82,16 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_change_nothing(tmp_
         {"episode": " 23 "},
         {"question_type": " 1.1 "},
         {"answer": "A "},
-        {"answer_list": None},
-        {"answer_list": ["a ", "b "]},
         {"question": TEXT + "  \n "},
     ],
 )
 def test_known_spellings_mean_the_same(fields) -> None:
-    assert read(changed(**fields)) == read(GOOD)
+    assert read(GOOD | fields) == read(GOOD)
 
 
 def test_a_record_without_the_request_is_the_same_item_and_asked_as_it_stands() -> None:
     bare = TEXT.removesuffix(" Please respond with either a or b.")
-    assert read(changed(question=bare)) == replace(read(GOOD), asked=bare)
+    assert read(GOOD | {"question": bare}) == replace(read(GOOD), asked=bare)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +104,7 @@ def test_a_record_without_the_request_is_the_same_item_and_asked_as_it_stands() 
     ],
 )
 def test_the_type_gives_family_and_condition(kind, family, condition) -> None:
-    tags = read(changed(question_type=kind)).tags
+    tags = read(GOOD | {"question_type": kind}).tags
     assert tags["type"] == (str(kind),)
     assert tags["family"] == (family,)
     assert tags.get("condition") == condition
@@ -120,9 +112,9 @@ def test_the_type_gives_family_and_condition(kind, family, condition) -> None:
 
 def test_scene_and_actions_may_be_left_out_where_the_record_says_so() -> None:
     asked = "Question: Which? (a) One. (b) Two. Please respond with either a or b."
-    item = read(changed(question=asked, test=[]))
+    item = read(GOOD | {"question": asked, "test": []})
     assert (item.context.scene, item.context.actions, item.question) == ("", "", "Which?")
-    item = read(changed(question=f"Actions taken by Ann: She walks. {asked}", test=["actions"]))
+    item = read(GOOD | {"question": f"Actions taken by Ann: She walks. {asked}"})
     assert (item.context.scene, item.context.actions) == ("", "She walks.")
 
 
@@ -131,6 +123,15 @@ def test_a_question_that_is_there_twice_and_an_empty_file(tmp_path) -> None:
         load(write(tmp_path, GOOD, GOOD))
     with pytest.raises(RecordError, match=r"questions\.json"):
         load(write(tmp_path, ""))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("question", TEXT * 2), ("answer", "c"), ("question_type", 3), ("end_time", -1)],
+)
+def test_an_error_names_line_and_field(field: str, value: Any) -> None:
+    with pytest.raises(RecordError, match=f"questions.json, line 1: field {field} must"):
+        read(GOOD | {field: value})
 
 
 @pytest.fixture(scope="module", params=SOURCES)
@@ -160,48 +161,12 @@ def test_every_line_is_an_item_of_its_type(items, source) -> None:
         assert item.group == f"episode-{record['episode']}"
 
 
-def right(items: list[Question], kind: str) -> list[str]:
-    chosen = [item for item in items if item.tags["type"] == (kind,)]
-    return [next(o.text for o in item.options if o.label == item.answer) for item in chosen]
-
-
 def test_right_answers_are_those_of_their_type(items) -> None:
     """Who is about to open a container believes that it holds what it does; who passes, not."""
-    assert all(" is inside " in text for text in right(items, "1.1") + right(items, "1.2"))
-    assert all(" is not inside " in text for text in right(items, "1.3"))
-    for kind in ("2.1", "2.2", "2.3", "2.4"):
-        assert all(" has been trying to get " in text for text in right(items, kind))
-
-
-FIRST_QUESTION = {
-    "made": (
-        "episode-3/1.1/0-6",
-        ("Ines", "cupcake", "fridge"),
-        "Ines is standing in the bedroom. She walks",
-        "with a bathroom cabinet, which holds a remote control.",
-    ),
-    "published": (
-        "episode-23/1.1/21-21",
-        ("Mark", "salmon", "microwave"),
-        "Mark is situated in the bathroom. He proceeds",
-        "with a bathroom cabinet, which is currently empty.",
-    ),
-}
-
-
-def test_the_first_question_word_by_word(items, source) -> None:
-    item_id, (name, thing, place), begins, ends = FIRST_QUESTION[source]
-    item = next(item for item in items if item.item_id == item_id)
-    goal = f"If {name} has been trying to get a {thing}, which one of the following statements"
-    assert item.question == f"{goal} is more likely to be true?"
-    assert [option.text for option in item.options] == [
-        f"{name} thinks that the {thing} is not inside the {place}.",
-        f"{name} thinks that the {thing} is inside the {place}.",
-    ]
-    assert item.answer == "b"
-    assert item.context.actions.startswith(begins)
-    assert item.context.actions.endswith(f"and is about to open the {place}.")
-    assert item.context.scene.endswith(ends)
+    says = {"1.1": " is inside ", "1.2": " is inside ", "1.3": " is not inside "}
+    for item in items:
+        right = next(o.text for o in item.options if o.label == item.answer)
+        assert says.get(item.tags["type"][0], " has been trying to get ") in right
 
 
 def test_descriptions_agree_with_the_published_types(items) -> None:
@@ -224,10 +189,11 @@ def test_pairs_of_all_belief_types(items) -> None:
     types = {item.item_id: item.tags["type"][0] for item in items}
     asked = sum(kind.startswith("1") for kind in types.values())
     assert 0.95 * asked <= len(pairs) <= asked
-    conditions = {(types[p.item_id], p.condition, p.says_inside) for p in pairs}
+    tags = {(types[held.context], *held.tags.values()) for held, _ in pairs}
     # As published, 1.3 is about false beliefs without exception.
-    assert conditions == {("1.1", "TB", True), ("1.2", "FB", True), ("1.3", "FB", False)}
-    samples = [sample for pair in balanced(pairs) for sample in pair.samples()]
+    inside = {("1.1", "TB", "inside"), ("1.2", "FB", "inside")}
+    assert tags == {*inside, ("1.3", "FB", "not-inside")}
+    samples = [sample for pair in balanced(pairs) for sample in pair]
     assert len(samples) >= asked
     says_not = [" is not inside " in sample.content.split("Belief:")[1] for sample in samples]
     table = Counter(zip((s.labels["y_p"] for s in samples), says_not, strict=True))

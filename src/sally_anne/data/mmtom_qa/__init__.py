@@ -11,13 +11,11 @@ for, the published types say of 1.1 and 1.2 alone whether they are true.
 
 from __future__ import annotations
 
-import pickle
 import pickletools
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +49,12 @@ NOT_HERE = Media(kind="frames", url=URL)
 # Where the archive may have been unpacked, below the benchmark's folder: there, or a folder deeper.
 PLACES = ("videos", "benchmark")
 INTERVALS = "frame_intervals.pik"
-MOST_BYTES = 2**20
-# All that a pickle of nested lists and tuples of numbers needs; nothing here runs code.
-INSTRUCTIONS = {
-    "PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS",
-    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "INT", "BININT", "BININT1",
-    "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE",
-    "POP", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE",
-}  # fmt: skip
+# Pickles are not loaded: of their instructions those that make nested lists of numbers are read.
+NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"}
+LISTS = {
+    *("PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "TUPLE"),
+    *("TUPLE2", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
+}
 
 
 def load(folder: Path) -> list[Question]:
@@ -169,49 +165,23 @@ def episode_media(folder: Path) -> Callable[[str, Field], Media]:
 def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
     """First frame and frame of the end of each step, counted from 0, from a pickled list of pairs.
 
-    RecordError names the file, and the instruction that it must not have.
+    RecordError names the file, and an instruction of a pickle that makes anything else.
     """
     data = read_bytes(path, "; it has the frames at which steps end: unpack it with the frames")
-    if len(data) > MOST_BYTES:
-        raise RecordError(f"{path}: has more than {MOST_BYTES} bytes, too many for frame intervals")
-    try:
-        steps: Any = read_pickle(data)
-    except ValueError as error:
-        raise RecordError(f"{path}: {error}") from error
-    try:
-        if not steps or not all(map(_is_frame, chain(*steps))) or any(a > b for a, b in steps):
-            raise ValueError
-    except (TypeError, ValueError) as error:
-        # Values are not shown: a small pickle can hold one that takes for ever to print.
-        raise RecordError(
-            f"{path}: must be a list of pairs, each a first and a last frame, up to {MOST}, rising"
-        ) from error
-    return tuple((int(first), int(last)) for first, last in steps)
-
-
-def _is_frame(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value <= MOST and value == int(value)
-
-
-def read_pickle(data: bytes) -> object:
-    """The value of a pickle of nested lists and tuples of numbers; nothing else is unpickled.
-
-    Raises:
-        ValueError: the data are no whole pickle, or use an instruction that such values do not
-            need, such as those that name a class or call something.
-    """
+    numbers: list[Any] = []
     try:
         for instruction, argument, _ in pickletools.genops(data):
-            if instruction.name not in INSTRUCTIONS:
+            if instruction.name not in NUMBERS | LISTS:
                 raise ValueError(f"uses instruction {instruction.name}; refused")
-            # A place in a table that would be made as long as the file says.
-            if instruction.name in ("PUT", "LONG_BINPUT") and int(str(argument)) > len(data):
-                raise ValueError(f"uses a memo of {argument} places; refused")
-        return pickle.loads(data)
-    # What a damaged file makes of its instructions: no stack left, a wrong operand.
-    except Exception as error:
-        raise ValueError(f"is no whole pickle of numbers ({str(error)[:100]})") from error
+            numbers += [argument] if instruction.name in NUMBERS else []
+        if not all(type(n) in (int, float) and 0 <= n <= MOST and n == int(n) for n in numbers):
+            raise ValueError(f"has other numbers than frames from 0 to {MOST}")
+        steps = list(zip(map(int, numbers[::2]), map(int, numbers[1::2]), strict=True))
+        if not steps or any(first > last for first, last in steps):
+            raise ValueError("must be pairs, each a first and a last frame, rising")
+    except ValueError as error:
+        raise RecordError(f"{path}: is no pickle of intervals ({str(error)[:100]})") from error
+    return tuple(steps)
 
 
 _WORDS = ("scene", "actions")

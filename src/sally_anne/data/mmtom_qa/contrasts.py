@@ -16,16 +16,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.items import Media, Question, Setting
+from sally_anne.data.items import Question, Setting
 from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.samples import sample_set as from_samples
 
-Condition = Literal["TB", "FB"]
+# The two statements about one belief, the true one first: labelled inputs on one context.
+BeliefPair = tuple[Sample, Sample]
 MEANING = {
     "y_p": "does the statement fit the person's belief?",
     "y_o": "does the statement fit reality?",
@@ -37,69 +37,26 @@ STATEMENT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class BeliefPair:
-    """The two statements about one belief: what the person believes, and what not.
-
-    Attributes:
-        item_id: of the item they come from.
-        group: the episode.
-        condition: whether the belief is true (TB) or false (FB).
-        context: scene, actions and what the person wants, which both statements follow.
-        says_inside: whether the person believes that the thing is inside.
-        media: the episode's film.
-    """
-
-    item_id: str
-    group: str
-    condition: Condition
-    context: str
-    true_statement: str
-    false_statement: str
-    says_inside: bool
-    media: Media = Media()
-
-    def samples(self, setting: Setting = "text") -> list[Sample]:
-        """The pair as labelled inputs, the true statement first, with the film if multimodal."""
-        samples = []
-        for statement, held in ((self.true_statement, True), (self.false_statement, False)):
-            says = "inside" if self.says_inside is held else "not-inside"
-            samples.append(
-                Sample(
-                    item_id=f"{self.item_id}/{says}",
-                    text=f"{self.context} Belief: {statement}",
-                    video=None if setting == "text" else self.media,
-                    labels={"y_p": held, "y_o": held is (self.condition == "TB")},
-                    group=self.group,
-                    tags={"condition": self.condition, "says": says},
-                    context=self.item_id,
-                )
-            )
-        return samples
-
-
 def sample_set(
     items: Iterable[Question], setting: Setting = "text", split_seed: int = 0
 ) -> SampleSet:
     """The samples of a probing run: belief pairs of MMToM-QA, :func:`balanced`, split by episode.
 
-    Raises:
-        BenchmarkError: there is no such setting or too few episodes, or a film is not there.
+    BenchmarkError where a film is not there, or there are too few episodes.
     """
-    if setting == "video":
-        raise BenchmarkError("MMToM-QA's belief pairs have no setting video; take text")
+    items = list(items)
     pairs = balanced(belief_pairs(items))
-    if setting != "text" and (lacking := [p for p in pairs if p.media.path is None]):
-        raise BenchmarkError(
-            f"the film of {lacking[0].item_id} is not there; take --setting text, or get it from "
-            f"{lacking[0].media.url}"
-        )
-    found = from_samples(
-        [sample for pair in pairs for sample in pair.samples(setting)],
-        "belief pairs of MMToM-QA",
-        split_seed,
-        {"task": "mmtom_qa", "setting": setting},
-    )
+    films = {item.item_id: item.media[0] for item in items if item.media}
+    samples = [sample for pair in pairs for sample in pair]
+    if setting != "text":
+        samples = [replace(sample, video=films[sample.context]) for sample in samples]
+        if lacking := [s.context for s in samples if films[s.context].path is None]:
+            raise BenchmarkError(
+                f"the film of {lacking[0]} is not there; take --setting text, or get it from "
+                f"{films[lacking[0]].url}"
+            )
+    facts = {"task": "mmtom_qa", "setting": setting}
+    found = from_samples(samples, "belief pairs of MMToM-QA", split_seed, facts)
     return replace(found, meaning=MEANING, features=FEATURES, content=("says",))
 
 
@@ -124,21 +81,25 @@ def belief_pair(item: Question) -> BeliefPair | None:
     so = Contents(item.context.scene).holds(held["place"], held["thing"])
     if so is None:
         return None
-    says_inside = not held["no"]
-    condition: Condition = "TB" if says_inside == so else "FB"
+    condition = "FB" if bool(held["no"]) == so else "TB"
     if item.tags.get("condition", (condition,)) != (condition,):
         return None
-    words = (item.context.scene, item.context.actions, f"{goal['goal']}.")
-    return BeliefPair(
-        item_id=item.item_id,
-        group=item.group,
-        condition=condition,
-        context="\n".join(filter(None, words)),
-        true_statement=held[0],
-        false_statement=other[0],
-        says_inside=says_inside,
-        media=item.media[0] if item.media else Media(),
-    )
+    words = filter(None, (item.context.scene, item.context.actions, f"{goal['goal']}."))
+    context = "\n".join(words)
+
+    def sample(statement: re.Match[str]) -> Sample:
+        says = "not-inside" if statement["no"] else "inside"
+        true = statement is held
+        return Sample(
+            item_id=f"{item.item_id}/{says}",
+            text=f"{context} Belief: {statement[0]}",
+            labels={"y_p": true, "y_o": true is (condition == "TB")},
+            group=item.group,
+            tags={"condition": condition, "says": says},
+            context=item.item_id,
+        )
+
+    return sample(held), sample(other)
 
 
 def balanced(pairs: Sequence[BeliefPair]) -> list[BeliefPair]:
@@ -149,16 +110,12 @@ def balanced(pairs: Sequence[BeliefPair]) -> list[BeliefPair]:
     labels free of it, but there Y_o is the opposite of Y_p. Of those that say the same, as many
     are of either condition as there can be. Which are kept depends on their names alone.
     """
-    halves = [[pair for pair in pairs if pair.says_inside is half] for half in (True, False)]
+    halves = [[p for p in pairs if p[0].tags["says"] == says] for says in ("inside", "not-inside")]
     count = min(map(len, halves))
-    kept = {pair.item_id for half in halves for pair in _of_both_conditions(half, count)}
-    return [pair for pair in pairs if pair.item_id in kept]
-
-
-def _of_both_conditions(pairs: Sequence[BeliefPair], count: int) -> list[BeliefPair]:
-    by_name = sorted(pairs, key=lambda pair: hashlib.sha256(pair.item_id.encode()).digest())
-    true = [pair for pair in by_name if pair.condition == "TB"]
-    false = [pair for pair in by_name if pair.condition == "FB"]
-    most_true = max(count // 2, count - len(false))
-    chosen = true[:most_true]
-    return chosen + false[: count - len(chosen)]
+    kept: list[BeliefPair] = []
+    for half in halves:
+        half.sort(key=lambda pair: hashlib.sha256(pair[0].context.encode()).digest())
+        true, false = ([p for p in half if p[0].tags["condition"] == c] for c in ("TB", "FB"))
+        true = true[: max(count // 2, count - len(false))]
+        kept += true + false[: count - len(true)]
+    return [pair for pair in pairs if pair in kept]
