@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -61,6 +61,12 @@ def options_of(
     if list(texts).count(right) != 1 or not all(texts):
         field.fail(f"must be one of {', '.join(texts)}, and once, is {right!r:.60}")
     return tuple(map(Option, LETTERS, texts)), LETTERS[texts.index(right)]
+
+
+def tags_of(**values: str | Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Tags by kind, each one text or several; kinds without any are left out."""
+    found = {k: (v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for k, v in values.items()}
+    return {kind: texts for kind, texts in found.items() if any(texts)}
 
 
 @dataclass(frozen=True)
@@ -320,10 +326,7 @@ def _item(item_id: str, record: Field, path: Path) -> Question:
     if record.has("options") and (not many or len(set(texts)) < len(texts)):
         record.get("options").fail(f"must be 2 to {len(LETTERS)} different texts")
     answer = record.get("answer") if record.has("answer") else None
-    tags = {
-        kind: tuple(value.text() for value in values.several())
-        for kind, values in (record.opt("tags", Field.entries) or {}).items()
-    }
+    tags = record.opt("tags", Field.entries) or {}
     return Question(
         item_id=item_id,
         benchmark=path.stem,
@@ -335,7 +338,7 @@ def _item(item_id: str, record: Field, path: Path) -> Question:
         reference=answer.text() if answer and not texts else None,
         media=_media(record, path.parent),
         context=Context(record.opt("context", Field.text) or ""),
-        tags={kind: values for kind, values in tags.items() if values},
+        tags=tags_of(**{k: [value.text() for value in v.several()] for k, v in tags.items()}),
     )
 
 

@@ -378,9 +378,8 @@ def _decode_from_here(container: Any, stream: Any, group: dict[int, int], frames
 def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
     """The container and its moving pictures, not a cover; ``data`` replaces the file's content.
 
-    Raises:
-        MediaError: it cannot be opened as a film, has sound alone, or frames of more than
-            :data:`MOST_PIXELS` pixels.
+    MediaError if it cannot be opened as a film, or has sound alone; frames of more than
+    :data:`MOST_PIXELS` are not decoded.
     """
     try:
         if data is None:
@@ -396,11 +395,6 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
             raise MediaError(f"{path}: has no video stream, only sound or a cover")
         # A stream of an unknown kind has no codec, and fails when it is decoded.
         if codec := moving[0].codec_context:
-            try:
-                check_pixels(codec.width, codec.height)
-            except MediaError as error:
-                raise MediaError(f"{path}: a frame of this video {error}") from error
-            # Also for frames whose size is not in the header.
             codec.options = {"max_pixels": str(MOST_PIXELS)}
         yield container, moving[0]
 
@@ -439,10 +433,7 @@ def opened_picture(data: bytes) -> Iterator[Image.Image]:
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            check_pixels(image.width, image.height)
             yield image
-    except MediaError:
-        raise
     # Pillow reports damage by many types: truncation is an OSError, broken chunks are
     # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
@@ -456,19 +447,12 @@ def check_opened(image: Image.Image) -> None:
     # "MPO" is a JPEG of several pictures; made ones have no format.
     if image.format not in (*FORMATS, "MPO", None):
         raise MediaError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
-    check_pixels(image.width, image.height)
 
 
 def check_file(path: Path) -> None:
     """Refuse pipes and devices, which may never end; to be put after a name."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise MediaError("cannot be read: it is no regular file")
-
-
-def check_pixels(width: int, height: int) -> None:
-    """Refuse a picture or frame that is too large; to be put after a name."""
-    if width * height > MOST_PIXELS:
-        raise MediaError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
 
 
 def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:

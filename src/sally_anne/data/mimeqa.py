@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.items import Benchmark, Context, Media, Question, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Question, Sampling, tags_of
 from sally_anne.data.read import Field, csv_rows, find_file, read_bytes, read_json, some
 
 NAME = "mimeqa"
@@ -114,7 +114,7 @@ def items_of(
                 media=(Media(path=(videos or {}).get(video), focus=focus, focus_end=end),),
                 # The prompt's words, with which results were measured.
                 context=Context(scene=f"The film is called: {title}" if title else ""),
-                tags={"category": (category,), "level": (LEVELS[category],)},
+                tags=tags_of(category=category, level=LEVELS[category]),
                 title=title,
                 asked=official,
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling, tags_of
 from sally_anne.data.read import Field, read_json, some
 from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
 
@@ -139,10 +139,7 @@ def load(folder: Path) -> list[Question]:
 
 
 def read_questions(
-    value: Field,
-    split: str,
-    keys: Mapping[str, str],
-    find: Find = lambda urls, title: (None, None),
+    value: Field, split: str, keys: Mapping[str, str], find: Find = lambda urls, title: (None, None)
 ) -> list[Question]:
     """The questions in one split's JSON file; those without a key are hidden."""
     records = some(value.items(), value.where)
@@ -166,11 +163,9 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
     urls = [_address(url) for url in (record.get("video_url"), *others)]
     # A t_j beyond the video's length, which one record has, stays as it is.
     start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
+    abilities = record.get("assigned_categories").items()
     # Some records have no cues, null or an empty list.
-    tags = {
-        "ability": (record.get("assigned_categories").items(), ABILITIES),
-        "cue": (record.opt("multimodal_cues", Field.items) or [], CUES),
-    }
+    cues = record.opt("multimodal_cues", Field.items) or []
     path, speech = find(urls, title)
     return Question(
         item_id=record.get("question_id").text(),
@@ -185,11 +180,10 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
         context=Context(
             transcript=_within(speech, start, end), focused_transcript=_within(speech, focus, end)
         ),
-        tags={
-            kind: tuple(dict.fromkeys(_spelt(field, names) for field in fields))
-            for kind, (fields, names) in tags.items()
-            if fields
-        },
+        tags=tags_of(
+            ability=[_spelt(field, ABILITIES) for field in abilities],
+            cue=[_spelt(field, CUES) for field in cues],
+        ),
     )
 
 

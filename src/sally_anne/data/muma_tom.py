@@ -25,6 +25,7 @@ from sally_anne.data.items import (
     Polarity,
     Question,
     Sampling,
+    tags_of,
 )
 from sally_anne.data.read import Field, find_file, read_json, some
 
@@ -107,10 +108,7 @@ def read_episode(
             answer=answer_label(record.get("answers").get(number)),
             media=(Media(path=video),),
             context=context,
-            tags={
-                "type": (kinds[number],),
-                "polarity": (polarity,),
-            },
+            tags=tags_of(type=kinds[number], polarity=polarity),
             polarity=polarity,
         )
         for number, (question, options, polarity) in parts.items()

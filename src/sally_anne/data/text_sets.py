@@ -9,13 +9,21 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Benchmark, Context, Option, Question, options_of, two_options
+from sally_anne.data.items import (
+    Benchmark,
+    Context,
+    Option,
+    Question,
+    View,
+    options_of,
+    tags_of,
+    two_options,
+)
 from sally_anne.data.read import (
     Field,
     csv_rows,
@@ -31,19 +39,14 @@ from sally_anne.data.read import (
 Items = list[Question]
 
 
-def _benchmark(
-    name: str, load: Callable[[Path], Items], breakdowns: Iterable[str], layout: str, **more: Any
-) -> Benchmark:
-    views = more.pop("views", {"text": ("scene",), "none": ()})
-    return Benchmark(name, load, views, tuple(breakdowns), layout, **more)
+VIEWS: dict[View, tuple[str, ...]] = {"text": ("scene",), "none": ()}
 
 
 # BigToM: stories with a true or a false belief (Gandhi et al., NeurIPS 2023).
 #
 # One folder a condition, ``{0|1}_{variable}_{condition}``: whether the story states the first
-# belief (1), what is asked for, and what happens. In the controls something happens that leaves the
-# belief as it was. A row of stories.csv is story; question; right answer; wrong answer; the same
-# row of all folders is about one story, so these questions form a group.
+# belief (1), what is asked for, and what happens; in the controls that leaves the belief as it was.
+# The same row of all folders is about one story, so these questions form a group.
 
 BELIEFS = {"0": "hidden", "1": "told"}
 CONDITIONS = {
@@ -98,20 +101,19 @@ def read_stories(content: bytes, path: Path) -> Items:
                 options=options,
                 answer=answer,
                 context=Context(scene=story),
-                tags={
-                    "variable": (variable,),
-                    "condition": (CONDITIONS[happens],),
-                    "initial_belief": (BELIEFS[belief],),
-                },
+                tags=tags_of(
+                    variable=variable, condition=CONDITIONS[happens], initial_belief=BELIEFS[belief]
+                ),
                 drawn=(first, 1 - first),
             )
         )
     return some(items, path, "stories")
 
 
-BIGTOM = _benchmark(
+BIGTOM = Benchmark(
     "bigtom",
     load_bigtom,
+    VIEWS,
     ("variable", "condition", "initial_belief"),
     BIGTOM_LAYOUT,
     official="bigtom",
@@ -122,10 +124,9 @@ BIGTOM = _benchmark(
 
 # ToMi: where an object is, was, and is looked for (Le et al., EMNLP 2019).
 #
-# ``main.py`` writes train, val and test.txt; the repository's zip has fb_all_test.txt and so on. A
-# line is its number in the story and a sentence; the last is the question, its answer and a number,
-# parted by tabs. The .trace file of the same name has a line a question: what happens, the type of
-# the question and that of the story. The options are the two containers that the story names.
+# A line is its number in the story and a sentence; the last is the question, its answer and a
+# number, parted by tabs. The .trace file of the same name has a line a question: what happens, the
+# type of the question and that of the story. The options are the two containers of the story.
 
 TOMI_LAYOUT = (
     "test.txt and test.trace (or fb_all_test.txt and fb_all_test.trace), here or in data/; the "
@@ -227,12 +228,6 @@ def _tomi_items(
         group = f"{path.stem}/{number:04d}"
         (wrong,) = (container for container in containers if container != right)
         options, answer = two_options(f"{group}/{kind}", right, wrong)
-        tags = {
-            "type": (re.sub("_[01]_", "_", kind),),
-            "order": (_ORDERS[trace["order"]],),
-            "story": (trace["story"],),
-            "joint": ("story",),
-        }
         yield Question(
             item_id=f"{group}/{kind}",
             benchmark="tomi",
@@ -242,18 +237,23 @@ def _tomi_items(
             options=options,
             answer=answer,
             context=Context(scene="\n".join(sentences)),
-            tags=tags | ({"condition": (beliefs[kind],)} if both and kind in beliefs else {}),
+            tags=tags_of(
+                type=re.sub("_[01]_", "_", kind),
+                order=_ORDERS[trace["order"]],
+                story=trace["story"],
+                joint="story",
+                condition=beliefs.get(kind, "") if both else "",
+            ),
         )
 
 
-TOMI = _benchmark(
-    "tomi", load_tomi, ("type", "order", "story", "condition"), TOMI_LAYOUT, cells=("order",)
+TOMI = Benchmark(
+    "tomi", load_tomi, VIEWS, ("type", "order", "story", "condition"), TOMI_LAYOUT, cells=("order",)
 )
 
 
 # Hi-ToM: what one thinks that another thinks, up to the fourth order (He et al., EMNLP 2023).
 #
-# ``data`` is a list of questions, each with its story and 15 containers, ``"A. red_box, B. ..."``.
 # The authors ask for an answer alone (VP) of other stories than for thoughts as well (CoTP); these
 # are the splits. Of each story five questions are asked, of the orders 0 to 4, order by order.
 
@@ -301,19 +301,20 @@ def read_hi_tom(record: Field) -> Question:
         options=options,
         answer=answer,
         context=Context(scene=record.get("story").stripped()),
-        tags={
-            "order": (f"{order}",),
-            "deception": (deception,),
-            "length": (f"{length}",),
+        tags=tags_of(
+            order=f"{order}",
+            deception=deception,
+            length=f"{length}",
             # The paper's joint accuracy needs all lower orders to be right, too.
-            "joint": tuple(f"up to order {top}" for top in range(max(order, 1), 5)),
-        },
+            joint=[f"up to order {top}" for top in range(max(order, 1), 5)],
+        ),
     )
 
 
-HI_TOM = _benchmark(
+HI_TOM = Benchmark(
     "hi_tom",
     load_hi_tom,
+    VIEWS,
     ("order", "deception", "length"),
     HI_TOM_LAYOUT,
     notes={"": ASSUMED},
@@ -323,11 +324,10 @@ HI_TOM = _benchmark(
 
 # FANToM: who knows what was discussed while they were away (Kim et al., EMNLP 2023).
 #
-# A list of sets of questions, each on one piece of information in a conversation that somebody
-# leaves and comes back to: its beliefs, whether each speaker can answer the fact question
-# (answerability) and knows the information (info-access). They are asked on the part of the
-# conversation that matters or on all of it: the splits ``short`` and ``full``. Where nobody has
-# missed the information, a set is a control.
+# A set of questions is on one piece of information in a conversation that somebody leaves and
+# comes back to: beliefs, and who can answer the fact question (answerability) and knows of it
+# (info-access), asked on the part of the conversation that matters or on all of it: the splits
+# ``short`` and ``full``. Where nobody has missed the information, a set is a control.
 
 FANTOM_FILE = "fantom_v1.json"
 FANTOM_LAYOUT = (
@@ -344,7 +344,7 @@ LEFT_OUT = (
     "in free words are left out: their replies are scored by words and embeddings there"
 )
 # Kind, number, question, options and answer, whether it can be known, and the order of a belief.
-_Asked = tuple[str, int, str, tuple[tuple[Option, ...], str], str, dict[str, tuple[str, ...]]]
+_Asked = tuple[str, int, str, tuple[tuple[Option, ...], str], str, str]
 
 
 def load_fantom(folder: Path) -> Items:
@@ -380,12 +380,12 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
                     options=options,
                     answer=answer,
                     context=context,
-                    tags={
-                        "type": (f"{kind}{control}",),
-                        **order,
-                        "set": (name,),
-                        "joint": tuple(f"{score}{control}" for score in joint),
-                    },
+                    tags=tags_of(
+                        type=f"{kind}{control}",
+                        order=order,
+                        set=name,
+                        joint=[f"{score}{control}" for score in joint],
+                    ),
                 )
             )
     return items
@@ -397,7 +397,7 @@ def _fantom_beliefs(beliefs: Iterable[tuple[Field, bool]]) -> Iterator[_Asked]:
         texts = (wrong, right) if right_last else (right, wrong)
         options = options_of(belief.get("correct_answer"), texts)
         access = belief.get("missed_info_accessibility").one_of(ACCESS)
-        order = {"order": (belief.get("tom_type").stripped(),)}
+        order = belief.get("tom_type").stripped()
         yield "belief", number, belief.get("question").stripped(), options, access, order
 
 
@@ -418,15 +418,15 @@ def _fantom_binary(record: Field, split: str) -> Iterator[_Asked]:
                 question = f"{before.format(**fact)}\n{one.get('question').stripped()}"
                 right = "Yes" if answer == "yes" else "No"
                 options = options_of(one.get("correct_answer"), ("Yes", "No"), right)
-                yield kind, number, question, options, accesses[number], {}
+                yield kind, number, question, options, accesses[number], ""
 
 
-FANTOM = _benchmark(
+FANTOM = Benchmark(
     "fantom",
     load_fantom,
+    {"text": ("dialogue",), "none": ()},
     ("type", "order"),
     FANTOM_LAYOUT,
-    views={"text": ("dialogue",), "none": ()},
     default_split="short",
     left_out=LEFT_OUT,
 )
@@ -435,9 +435,8 @@ FANTOM = _benchmark(
 # OpenToM: where a character thinks a thing is, how full and within reach it is, and what another
 # thinks of its being moved (Xu et al., ACL 2024).
 #
-# ``opentom.json`` is on stories of about 200 words, ``opentom_long.json`` on longer ones. The mover
-# moves a thing; the observer sees it or not. Answers are classes: Yes and No of coarse location
-# questions, the two places of fine ones, three each of fullness, accessibility and attitude.
+# The mover moves a thing; the observer sees it or not. Answers are classes: Yes and No of coarse
+# location questions, the two places of fine ones, three of fullness, accessibility and attitude.
 
 # By split: the file, and the field of its stories.
 OPENTOM_FILES = {
@@ -502,15 +501,10 @@ def read_opentom(record: Field, split: str) -> Question:
         options, answer = options_of(field.get("answer"), classes)
     else:
         options, answer = _places(plot, field.get("answer"), question)
-    hop = {"hop": (asked,)} if kind == "multihop" else {}
-    tags = {
-        "type": (f"{'multihop' if hop else asked}{DEGREES[order]}",),
-        "perspective": (perspective,),
-        **hop,
-    }
-    observed = record.get("observed").flag()
-    if not observed and kind == "location" and order == "fo" and perspective != "narrator":
-        tags["condition"] = ("TB" if perspective == "mover" else "FB",)
+    hop = asked if kind == "multihop" else ""
+    condition = ""
+    if kind == "location" and order == "fo" and not record.get("observed").flag():
+        condition = {"mover": "TB", "observer": "FB", "narrator": ""}[perspective]
     return Question(
         item_id=split,
         benchmark="opentom",
@@ -520,7 +514,12 @@ def read_opentom(record: Field, split: str) -> Question:
         options=options,
         answer=answer,
         context=Context(scene=record.get(OPENTOM_FILES[split][1]).stripped()),
-        tags=tags,
+        tags=tags_of(
+            type=f"{'multihop' if hop else asked}{DEGREES[order]}",
+            perspective=perspective,
+            hop=hop,
+            condition=condition,
+        ),
     )
 
 
@@ -534,16 +533,15 @@ def _places(plot: Field, answer: Field, question: str) -> tuple[tuple[Option, ..
     return two_options(question, texts[1 + right], texts[2 - right])
 
 
-OPENTOM = _benchmark(
-    "opentom", load_opentom, ("type", "hop", "perspective"), OPENTOM_LAYOUT, cells=("type",)
+OPENTOM = Benchmark(
+    "opentom", load_opentom, VIEWS, ("type", "hop", "perspective"), OPENTOM_LAYOUT, cells=("type",)
 )
 
 
 # ToMBench: eight tasks and 31 abilities in English and Chinese (Chen et al., ACL 2024).
 #
-# JSON lines, one file a task or ability, one question a line. Each has its story, question and
-# options in both languages, which are the splits ``en`` and ``zh``. Where there are two options,
-# those of C and D are NaN or null.
+# A file a task, a question a line, in both languages, which are the splits ``en`` and ``zh``. Where
+# there are two options, those of C and D are NaN or null.
 
 TOMBENCH_LAYOUT = "a file for each task, such as False Belief Task.jsonl, here or in data/"
 ABILITY, ANSWER = "能力\nABILITY", "答案\nANSWER"
@@ -604,20 +602,21 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
                 options=options,
                 answer=answer,
                 context=Context(scene=record.get(story).stripped()),
-                tags={
-                    "task": (task,),
-                    "category": tuple(dict.fromkeys(category for category, _ in abilities)),
-                    "ability": tuple(dict.fromkeys(f"{c}: {name}" for c, name in abilities)),
-                    "language": (language,),
-                },
+                tags=tags_of(
+                    task=task,
+                    category=[category for category, _ in abilities],
+                    ability=[f"{category}: {name}" for category, name in abilities],
+                    language=language,
+                ),
             )
         )
     return items
 
 
-TOMBENCH = _benchmark(
+TOMBENCH = Benchmark(
     "tombench",
     load_tombench,
+    VIEWS,
     ("task", "category", "ability", "language"),
     TOMBENCH_LAYOUT,
     default_split="en",

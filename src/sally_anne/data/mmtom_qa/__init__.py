@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling, tags_of
 from sally_anne.data.read import Field, find_file, json_lines, read_bytes, some
 
 QUESTIONS = "questions.json"
@@ -85,13 +85,6 @@ def read_record(
     start, end = (record.get(name).number() for name in ("start_time", "end_time"))
     parts = take_apart(record.get("question"))
     answer = record.get("answer")
-    tags = {
-        "type": (kind,),
-        "family": ("belief" if kind.startswith("1") else "goal",),
-        "modality": tuple(entry.text() for entry in record.get("test").items()),
-    }
-    if kind in CONDITIONS:
-        tags["condition"] = (CONDITIONS[kind],)
     return Question(
         item_id=f"episode-{episode}/{kind}/{start}-{end}",
         benchmark="mmtom_qa",
@@ -102,7 +95,12 @@ def read_record(
         answer=replace(answer, value=answer.stripped().lower()).one_of(LABELS),
         media=(videos(episode, record.get("end_time")),),
         context=Context(scene=parts["scene"], actions=parts["actions"]),
-        tags=tags,
+        tags=tags_of(
+            type=kind,
+            family="belief" if kind.startswith("1") else "goal",
+            modality=[entry.text() for entry in record.get("test").items()],
+            condition=CONDITIONS.get(kind, ""),
+        ),
         polarity="least" if "less likely" in parts["question"] else "most",
         asked=record.get("question").text(),
         person=parts["person"],
