@@ -22,7 +22,6 @@ from sally_anne.data.mimeqa import CATEGORIES
 from sally_anne.figures import style
 
 PARSERS = ("judge", "robust", "official", "options")  # in the order in which one is chosen
-SPREAD = 0.3  # of a category's height, how far the outermost runs are from its middle
 # Of each measure of a transfer its title, colours and their ends.
 PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "accuracy": ("test accuracy of the best head's probe", style.DIVERGING, (0.0, 1.0)),
@@ -37,7 +36,7 @@ PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "statement_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }
 FEWEST = 3  # groups that a correlation needs: any two points lie on a line
-WRITTEN_UP_TO = 7  # parts up to which intervals and controls stand in the cells
+WRITTEN_UP_TO = 7  # parts or categories up to which intervals and counts stand in the cells
 
 
 def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
@@ -60,18 +59,17 @@ def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """
     parser = first_parser(table["parser"].unique())
     kept = table[(table["parser"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
-    ends = ("value", "low", "high")
-    rows: list[dict[str, Any]] = []
-    for items, group in kept.groupby("items", sort=False):
-        runs = [("against", "first", group.iloc[:1]), ("run", "second", group)]
-        for name, which, part in runs:
-            for row in part.to_dict("records"):
-                columns = [which, f"{which}_low", f"{which}_high"]
-                numbers = {end: row[column] for end, column in zip(ends, columns, strict=True)}
-                if name == "run":
-                    numbers |= {c: v for c, v in row.items() if str(c).startswith("difference")}
-                rows.append({"items": items, "run": row[name], "n": row["n"], **numbers})
-    return parser, pd.DataFrame(rows)
+    gains = [name for name in kept if str(name).startswith("difference")]
+
+    def part(rows: pd.DataFrame, run: str, which: str, more: list[str]) -> pd.DataFrame:
+        columns = {"items": "items", run: "run", "n": "n"}
+        columns |= {which: "value", f"{which}_low": "low", f"{which}_high": "high"}
+        return rows[[*columns, *more]].rename(columns=columns)
+
+    first = part(kept.drop_duplicates("items"), "against", "first", [])
+    points = pd.concat([first, part(kept, "run", "second", gains)], ignore_index=True)
+    order = points["items"].map({name: place for place, name in enumerate(first["items"])})
+    return parser, points.iloc[order.argsort(kind="stable")].reset_index(drop=True)
 
 
 def first_parser(there: Sequence[str]) -> str:
@@ -89,17 +87,15 @@ def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     height = 0.2 * len(names) * max(1.0, 0.45 * len(runs)) + 0.2 * (len(runs) // 3) + 1.7
     figure = style.new_figure(5.6 + 0.07 * max(map(len, names)), height)
     right, gain = figure.subplots(1, 2, sharey=True)
-    handles = []
-    for place, run in enumerate(runs):
+    lifts = np.linspace(-0.3, 0.3, len(runs))
+    for place, (run, lift) in enumerate(zip(runs, lifts, strict=True)):
         rows = table[table["run"] == run]
-        lift = SPREAD * (2 * place / max(1, len(runs) - 1) - 1)
-        y = np.array([names.index(name) for name in rows["items"]]) + lift
+        y = rows["items"].map(names.index) + lift
         colour, marker = (look[place % 8] for look in (style.COLOURS, style.MARKERS))
-        _draw_intervals(right, rows[["value", "low", "high"]], y, colour, marker)
+        _draw_intervals(right, rows[["value", "low", "high"]], y, colour, marker, run)
         if place:
             ends = ["difference", "difference_low", "difference_high"]
             _draw_intervals(gain, rows[ends], y, colour, marker, hollow=True)
-        handles.append(style.sign(run, colour, marker=marker, linestyle="", markersize=5))
     counts = table.drop_duplicates("items").set_index("items")["n"]
     right.set_yticks(range(len(names)), labels=[f"{name} ({counts[name]})" for name in names])
     right.set(ylim=(len(names) - 0.5, -0.5), xlim=(-3, 103), xlabel="right (%)")
@@ -108,70 +104,69 @@ def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     for axis in (right, gain):
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="x", color="0.9", linewidth=0.6)
-    style.legend(figure, handles, 3)
+    style.legend(figure, right.get_legend_handles_labels()[0], 3)
     style.heading(figure, title, "Runs on the same items, with 95 % intervals")
     return figure
 
 
 def _draw_intervals(
-    axis: Axes, numbers: pd.DataFrame, y: np.ndarray, colour: str, marker: str, hollow: bool = False
+    axis: Axes,
+    numbers: pd.DataFrame,
+    y: pd.Series,
+    colour: str,
+    marker: str,
+    label: str = "",
+    hollow: bool = False,
 ) -> None:
     """Values with intervals, in percent; where ``hollow``, what may be zero is not filled."""
     value, low, high = 100 * numbers.to_numpy(dtype=float).T
     axis.hlines(y, low, high, color=colour, linewidth=1.2, zorder=2)
     face = [colour if clear else "white" for clear in (low > 0) | (high < 0) | (not hollow)]
-    axis.scatter(value, y, s=18, c=face, edgecolors=colour, marker=marker, zorder=3)
-
-
-def transfer_measures(table: pd.DataFrame) -> list[str]:
-    """Measures of which some cell has a value, in the order of the panels."""
-    there = set(table.loc[table["value"].notna(), "measure"])
-    return [measure for measure in PANELS if measure in there]
+    look: dict[str, Any] = {"edgecolors": colour, "marker": marker, "label": label}
+    axis.scatter(value, y, s=18, c=face, zorder=3, **look)
 
 
 def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
     """What was fitted on the rows, tested on the columns: a panel for each measure with values.
 
-    Of each cell the value, its interval over clusters, and the 97.5 % quantile of its control; bold
-    where it is above its control. Cells that cannot be compared are grey.
+    Of each cell the value (with a star above its control), its interval over clusters, and the
+    97.5 % quantile of its control. Cells that cannot be compared are grey.
 
     Args:
         table: a row a cell: ``measure, fitted_on, tested_on, value, low, high, control_high,
             above``; parts in the order in which they are to stand.
         title: written over the figure.
     """
-    names, measures = list(dict.fromkeys(table["fitted_on"])), transfer_measures(table)
+    names = list(dict.fromkeys(table["fitted_on"]))
+    there = set(table.loc[table["value"].notna(), "measure"])
+    measures = [measure for measure in PANELS if measure in there]
     columns = min(3, max(1, len(measures)))
     rows = max(1, -(-len(measures) // columns))
     many = len(names) > WRITTEN_UP_TO
     side = max(2.2, (0.45 if many else 0.9) * len(names))
     figure = style.new_figure(columns * (side + 0.9) + 1.2, rows * (0.8 * side + 1.3) + 0.5)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for place, panel in enumerate(panels):
-        if place >= len(measures):
-            panel.set_axis_off()
-            continue
-        words, colours, limits = PANELS[measures[place]]
-        part = table[table["measure"] == measures[place]].set_index(["fitted_on", "tested_on"])
-        numbers = part[["value", "low", "high", "control_high"]].to_numpy(dtype=float)
-        ends = [f"\n{low:.2f} to {high:.2f}\n({top:.2f})" for _, low, high, top in numbers]
+    for panel in panels[len(measures) :]:
+        panel.set_axis_off()
+    short = [name.replace(", ", "\n") for name in names]
+    for panel, measure in zip(panels, measures, strict=False):
+        words, colours, limits = PANELS[measure]
+        part = table[table["measure"] == measure].set_index(["fitted_on", "tested_on"])
         part["text"] = [
-            f"{n[0]:.2f}{'' if many else end}" for n, end in zip(numbers, ends, strict=True)
+            f"{row.value:.2f}{'*' if row.above else ''}"
+            + ("" if many else f"\n{row.low:.2f} to {row.high:.2f}\n({row.control_high:.2f})")
+            for row in part.itertuples()
         ]
-        square = {c: part[c].unstack().reindex(index=names, columns=names) for c in part}
-        values, texts = square["value"].astype(float), square["text"].to_numpy()
-        short = [name.replace(", ", "\n") for name in names]
-        more: dict[str, Any] = {"xticklabels": short, "annot_kws": {"fontsize": 6.0}}
-        more["yticklabels"] = short if place % columns == 0 else False
-        mesh = style.heat(panel, values, colours, limits, texts, **more)
-        filled = square["above"].to_numpy()[np.isfinite(values.to_numpy())]
-        for text, above in zip(panel.texts, filled, strict=True):
-            text.set_fontweight("bold" if above else "normal")
-        panel.set(title=words, xlabel="tested on")
-        panel.set_ylabel("fitted on" if place % columns == 0 else "")
+        values, texts = (
+            part[name].unstack().reindex(index=names, columns=names) for name in ("value", "text")
+        )
+        more: dict[str, Any] = {"xticklabels": short, "yticklabels": short}
+        more |= {"annot": texts, "fmt": "", "annot_kws": {"fontsize": 6.0}}
+        mesh = style.heat(panel, values.astype(float), colours, limits, **more)
+        panel.set(title=words, xlabel="tested on", ylabel="fitted on")
         panel.tick_params(axis="x", length=0, rotation=90 if many else 0)
         figure.colorbar(mesh, ax=panel, fraction=0.05)
-    words = "value, 95 % over clusters, (97.5 % of the control); bold: above its control"
+    words = "value, 95 % over clusters, (97.5 % of the control); *: above its control"
     style.heading(figure, title, words)
     return figure
 
@@ -237,41 +232,34 @@ def category_correlations(
 def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
     """The lower triangle of the matrix of :func:`category_correlations`.
 
-    A cell has the correlation, bold where its interval leaves out zero, and the number of groups.
+    A cell has the correlation, with a star where its interval leaves out zero, and the number of
+    groups; white are pairs without a value.
     """
     names = list(dict.fromkeys([*table["first"], *table["second"]]))
-    columns, rows = names[:-1], names[1:]
-    large = len(columns) > 8
-    cell = 5.0 / len(columns) if large else max(0.62, 1.6 / len(columns))
-    longest = 0.075 * max(map(len, names))
-    width = max(longest + cell * len(columns) + 1.8, 4.6)
-    figure = style.new_figure(width, 0.72 * longest + cell * len(rows) + 1.3)
+    few = len(names) <= WRITTEN_UP_TO + 1
+    cell, longest = max(0.25, 1.6 / len(names)), 0.075 * max(map(len, names))
+    cell = max(0.62, cell) if few else cell
+    side = max(2.4, cell * (len(names) - 1))
+    figure = style.new_figure(side + longest + 1.8, side + 0.72 * longest + 1.1)
     axis = figure.subplots()
-    square = table.pivot(index="second", columns="first").reindex(index=rows)
-    cells = square["correlation"][columns]
-    texts = np.full(cells.shape, "", dtype=object)
-    if not large:
-        counts = square["n"][columns].to_numpy()
-        for at in zip(*np.nonzero(np.isfinite(cells.to_numpy())), strict=True):
-            texts[at] = f"{style.number(cells.to_numpy()[at])}\nn = {counts[at]:.0f}"
-    more = {"square": True, "yticklabels": rows, "xticklabels": columns}
-    mesh = style.heat(axis, cells, style.DIVERGING + "_r", (-1.0, 1.0), texts, **more)
-    clear = (square["low"][columns] > 0) | (square["high"][columns] < 0)
-    for text, bold in zip(axis.texts, clear.to_numpy()[np.isfinite(cells.to_numpy())], strict=True):
-        text.set_fontweight("bold" if bold else "normal")
-    # What is above the diagonal is no cell; grey are pairs without a value.
-    axis.pcolormesh(
-        np.ma.masked_where(square["n"][columns].notna(), np.ones(cells.shape)),
-        cmap="Greys_r",
-        vmin=0,
-        vmax=1,
+    clear = (table["low"] > 0) | (table["high"] < 0)
+    table = table.assign(
+        text=[
+            f"{value:.2f}{'*' if star else ''}\nn = {n:.0f}"
+            for value, star, n in zip(table["correlation"], clear, table["n"], strict=True)
+        ]
     )
+    cells, texts = (
+        table.pivot(index="second", columns="first", values=name).loc[names[1:], names[:-1]]
+        for name in ("correlation", "text")
+    )
+    more = {"square": True, "annot": texts if few else False, "fmt": ""}
+    mesh = style.heat(axis, cells, style.DIVERGING + "_r", (-1.0, 1.0), **more)
+    axis.set_facecolor("white")
     axis.tick_params(length=0)
-    axis.set_xticklabels(columns, rotation=40, ha="right", rotation_mode="anchor")
-    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03)
-    bar.set_label("Pearson's correlation\nover films")
-    notes = [] if large else ["n: films with both", "bold: the 95 % interval leaves out 0"]
-    notes += ["grey: no value"] if table["correlation"].isna().any() else []
-    figure.supxlabel("  ·  ".join(notes), fontsize=7.5, color="0.3")
-    style.heading(figure, title, f"Accuracy in one {tag} against accuracy in another")
+    axis.set_xticks(axis.get_xticks(), cells.columns, rotation=40, ha="right")
+    label = "Pearson's correlation\nover films (n)"
+    figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03, label=label)
+    subject = f"Accuracy in one {tag} against accuracy in another"
+    style.heading(figure, title, subject + (" (*: 95 % interval without 0)" if few else ""))
     return figure

@@ -157,7 +157,7 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 
 def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     table, results = sweep.curves(table_in(folder, SWEEP)), results_in(folder)
-    yield sweep.sweep_figure(table, title_of(results), sweep.Choice.of(results)), (), table
+    yield sweep.sweep_figure(table, title_of(results), results), (), table
 
 
 def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:

@@ -44,11 +44,7 @@ Reopen = Callable[[Run], Any]
 """Gives the samples that a probing run read, in its order, or None."""
 
 
-def _no_samples(run: Run) -> None:
-    return None
-
-
-def report(config: ReportConfig, reopen: Reopen = _no_samples) -> None:
+def report(config: ReportConfig, reopen: Reopen | None = None) -> None:
     """Write the pages and print the path of the one to open."""
     if not config.runs:
         raise FigureError("give the folder of a run, as `sally-anne probe` leaves it")
@@ -58,7 +54,7 @@ def report(config: ReportConfig, reopen: Reopen = _no_samples) -> None:
         print(write_index(config.runs, config.out, reopen))
 
 
-def write_report(folder: Path | str, out: Path | None = None, reopen: Reopen = _no_samples) -> Path:
+def write_report(folder: Path | str, out: Path | None = None, reopen: Reopen | None = None) -> Path:
     """Write ``report.html`` of a finished run into its folder, or to ``out``; return its path.
 
     Raises:
@@ -68,7 +64,7 @@ def write_report(folder: Path | str, out: Path | None = None, reopen: Reopen = _
 
 
 def write_index(
-    folders: Sequence[Path], out: Path | None = None, reopen: Reopen = _no_samples
+    folders: Sequence[Path], out: Path | None = None, reopen: Reopen | None = None
 ) -> Path:
     """Write the page of each run, and one over all into the folder that they share, or to ``out``.
 
@@ -84,20 +80,19 @@ def write_index(
     return index_page(pages, path.parent).write(path)
 
 
-def page_of(folder: Path, reopen: Reopen = _no_samples) -> page.Page:
+def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
     """The page of a run folder, by the table or the results that it holds."""
     if (folder / HEADS).exists():
         run = Run.open(folder)
-        return probing_page(run, reopen(run))
+        return probing_page(run, reopen(run) if reopen else None)
     kind = COMMANDS.get(kind_of(folder) or "") if folder.is_dir() else None
     if kind is None or not (results := results_in(folder)):
         raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
-    parts = make(folder, results)
-    config = results.get("config", {})
     facts = {name: results.get(name) for name in ("about", "counts", "run")}
     repeat = f"sally-anne {kind} --config {shlex.quote(str(folder))}"
-    return page.Page(**{"repeat": repeat, "facts": page.facts(config, **facts), **parts})
+    common = {"repeat": repeat, "facts": page.facts(results.get("config", {}), **facts)}
+    return page.Page(**{**common, **make(folder, results)})
 
 
 def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
@@ -111,18 +106,16 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
         rows = table[table["parser"] == parser]
-        whole, parts = rows[rows["part"] == ""], rows[rows["part"] != ""]
-        parts = parts[parts["measure"] != "invalid"]
-        numbers = {row["measure"]: row for row in whole.to_dict("records")}
+        numbers = {row["measure"]: row for row in rows[rows["part"] == ""].to_dict("records")}
         named = [name for name in ("Both", "TB", "FB", "overall") if name in numbers]
         text = ", ".join(f"{name} {page.percent(numbers[name])} %" for name in named)
         what = "pairs of TB and FB" if named[0] == "Both" else "questions"
         count = int(numbers[named[0]]["n"])
         sentence = f"{text}, over {count} {what}, parsed by {parser}.".replace("overall", "Right")
-        shown = {"How often it is right": [intervals(whole, "measure")]}
-        shown |= {"By part": [intervals(parts, "part")]} if len(parts) else {}
-        all_numbers = [page.table(table, "Shares with 95 % intervals")]
-        sections = {**shown, **sections, "All numbers": all_numbers}
+        shown = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
+        shown = shown.assign(line=shown["part"].replace("", "all"))
+        sections = {"How often it is right": [intervals(shown)], **sections}
+        sections["All numbers"] = [page.table(table, "Shares with 95 % intervals")]
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
     invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
     warnings = {
@@ -156,9 +149,9 @@ def best_parser(parsed: Results) -> str:
     return next(able, there[0])
 
 
-def intervals(table: pd.DataFrame, across: str) -> str:
-    """Estimates with their intervals, a line each, in colours by measure."""
-    names = [page.literal(f"{row[across]} ({int(row['n'])})") for row in table.to_dict("records")]
+def intervals(table: pd.DataFrame) -> str:
+    """Estimates with their intervals, by ``line``, in colours by measure."""
+    names = [page.literal(f"{line} ({int(n)})") for line, n in table[["line", "n"]].to_numpy()]
     up, down = table["high"] - table["value"], table["value"] - table["low"]
     look: dict[str, Any] = {"color": "measure", "symbol": "measure", "range_x": [-0.03, 1.03]}
     look |= {"color_discrete_map": sweep.COLOURS, "error_x": "up", "error_x_minus": "down"}
@@ -167,7 +160,7 @@ def intervals(table: pd.DataFrame, across: str) -> str:
     figure = px.scatter(table, x="value", y="line", labels=words, render_mode="svg", **look)
     figure.update_traces(marker_size=11).update_xaxes(tickformat=".0%")
     figure.update_yaxes(autorange="reversed", automargin=True)
-    return page.plot(figure, 130 + 28 * table["line"].nunique())
+    return page.plot(figure, 190 + 28 * table["line"].nunique())
 
 
 def evenly(count: int, most: int) -> np.ndarray:
@@ -179,8 +172,7 @@ def _replies(answers: pd.DataFrame, parser: str) -> list[str]:
     """Some replies of each kind, evenly."""
     kinds = pd.Series("not parsed", answers.index)
     if f"{parser}_correct" in answers:
-        right = answers[f"{parser}_correct"].astype(bool)
-        kinds = pd.Series(np.where(right, "right", "wrong"), answers.index)
+        kinds = answers[f"{parser}_correct"].map({True: "right", False: "wrong"})
     if f"{parser}_invalid" in answers:
         kinds = kinds.mask(answers[f"{parser}_invalid"].astype(bool), "invalid")
     columns = [c for c in ("item_id", "condition", "answer", "reference", "reply") if c in answers]
@@ -195,8 +187,7 @@ def _replies(answers: pd.DataFrame, parser: str) -> list[str]:
 
 def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
-    points = table_in(folder, SWEEP)
-    choice, chosen = sweep.Choice.of(results), results.get("chosen") or {}
+    points, chosen = table_in(folder, SWEEP), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
     test, rank = _tested(chosen, points), results.get("control_rank")
     warnings = [
@@ -213,8 +204,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
             f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} "
             f"points; controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
         )
-        words = "specific" if rank["beats_controls"] else "not specific"
-        tone = "good" if rank["beats_controls"] else "bad"
+        tone, words = ("good", "specific") if rank["beats_controls"] else ("bad", "not specific")
         badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
         if not rank["beats_controls"]:
             warnings.append("Random directions or heads with steps of this length may do as well.")
@@ -224,32 +214,25 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     if worse := results.get("worse"):
         conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
     sentence = "This sweep chose nothing"
-    if choice is not None:
-        sentence = f"Chosen: {choice.panel.k} heads by {choice.alpha:g} standard deviations"
-    if {"baseline", "chosen"} <= test.keys():
+    if chosen:
+        sentence = f"Chosen: {chosen['k']} heads by {chosen['alpha']:g} standard deviations"
+    if test:
         before, after = (test[name]["Both"] for name in ("baseline", "chosen"))
         sentence += f"; Both goes from {page.percent(before)} to {page.percent(after)} % of "
         sentence += f"{int(after['n'])} test stories"
-    if (
-        gain := results.get("test", {})
-        .get(chosen.get("name"), {})
-        .get("difference", {})
-        .get("Both")
-    ):
+    differences = results.get("test", {}).get(chosen.get("name"), {}).get("difference", {})
+    if gain := differences.get("Both"):
         sentence += f", a paired difference of {page.percent(gain)} points"
         clear = gain["low"] > 0
         badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
-    sections = {"Every strength": [_curves(sweep.curves(points), choice)]}
-    rows = [
-        {"setting": name} | {measure: page.percent(one) for measure, one in numbers.items()}
-        for name, numbers in test.items()
-    ]
-    if rows:
+    sections = {"Every strength": [_curves(sweep.curves(points), results)]}
+    if test:
+        shares = pd.DataFrame(test).T.map(page.percent).rename_axis("setting").reset_index()
         caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
-        sections["Test stories"] = [page.table(pd.DataFrame(rows), caption)]
-    left_out = pd.DataFrame(results.get("left_out") or [])
-    if len(left_out):
-        sections["One head left out"] = [page.table(left_out, "Loss of Both without a head")]
+        sections["Test stories"] = [page.table(shares, caption)]
+    if left_out := results.get("left_out"):
+        table = page.table(pd.DataFrame(left_out), "Loss of Both without a head")
+        sections["One head left out"] = [table]
     if chosen and (folder / ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
@@ -262,7 +245,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         "warnings": warnings,
         "commands": _after_sweep(folder, results),
         "sections": sections,
-        "numbers": {m: test["chosen"][m] for m in ("TB", "FB", "Both") if "chosen" in test},
+        "numbers": test.get("chosen", {}),
     }
 
 
@@ -279,17 +262,18 @@ def _after_sweep(folder: Path, results: Results) -> dict[str, str]:
     }
 
 
-def _curves(table: pd.DataFrame, choice: sweep.Choice | None) -> str:
+def _curves(table: pd.DataFrame, results: Results) -> str:
     """Accuracy against alpha, a panel for each K and direction, with the chosen point."""
     names = table["measure"].mask(table["direction"] != table["panel"], table["direction"])
     table = table.assign(
-        curve=names.map(lambda name: sweep.TEXTS.get(name, name)),
+        curve=names.replace(sweep.TEXTS),
         place=[f"K = {row.k}, {row.panel}, heads by {row.rank_by}" for row in table.itertuples()],
-        strength=[f"{alpha:g}" for alpha in table["alpha"]],
+        strength=table["alpha"].map("{:g}".format),
         up=table["high"] - table["value"],
         down=table["value"] - table["low"],
     )
-    panels = list(dict.fromkeys(table["place"]))
+    star = sweep.chosen_point(table, results).assign(curve="chosen")
+    table, panels = pd.concat([table, star]), list(dict.fromkeys(table["place"]))
     order = [f"{alpha:g}" for alpha in sorted(table["alpha"].unique())]
     look: dict[str, Any] = {"color": "curve", "facet_col": "place", "markers": True}
     look |= {"facet_col_wrap": min(2, len(panels)), "error_y": "up", "error_y_minus": "down"}
@@ -298,16 +282,9 @@ def _curves(table: pd.DataFrame, choice: sweep.Choice | None) -> str:
     words = {"strength": "alpha (standard deviations)", "value": "share", "curve": ""}
     figure = px.line(table, x="strength", y="value", labels=words, render_mode="svg", **look)
     figure.update_traces(error_y={"thickness": 1, "width": 2})
+    marker = {"symbol": "star", "size": 16, "color": "black"}
+    figure.update_traces(marker=marker, selector={"name": "chosen"})
     figure.for_each_annotation(lambda note: note.update(text=note.text.removeprefix("place=")))
-    if choice is not None:
-        both = table[(table["curve"] == "Both") & (table["alpha"] == choice.alpha)]
-        star = both[(both[sweep.KEYS] == list(choice.panel)).all(axis=1)]
-        for at, trace in enumerate(figure.select_traces({"name": "Both"})):
-            if len(star) and panels[at] == star["place"].iloc[0]:
-                axes = {"xaxis": trace.xaxis, "yaxis": trace.yaxis, "name": "chosen"}
-                marker = {"symbol": "star", "size": 16, "color": "black"}
-                x, y = star["strength"], star["value"]
-                figure.add_scatter(x=x, y=y, mode="markers", marker=marker, **axes)
     note = page.words("Validation stories, on which K and alpha were chosen; 95 % intervals.")
     return note + page.plot(figure, 120 + 320 * -(-len(panels) // 2))
 
@@ -318,14 +295,14 @@ def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
     if test.empty or not chosen:
         return {}
     rows = {
-        name: test[test["point"] == cell].groupby("measure", sort=False)[list(ENDS)].first()
-        for name, cell in (("baseline", "baseline"), ("chosen", chosen["name"]))
+        name: test[test["point"] == point].groupby("measure", sort=False)[list(ENDS)].first()
+        for name, point in (("baseline", "baseline"), ("chosen", chosen["name"]))
     }
     for control, words in sweep.CONTROLS.items():
         randoms = test[test["direction"] == control]
         if len(randoms) and control != chosen["direction"]:
-            grouped = randoms.groupby("measure", sort=False)["value"]
-            ends = grouped.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
+            values = randoms.groupby("measure", sort=False)["value"]
+            ends = values.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
             rows[f"{randoms['point'].nunique()} {words}"] = ends
     return {name: one.to_dict("index") for name, one in rows.items()}
 
@@ -333,15 +310,13 @@ def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     """Replies to some validation stories at every strength of the chosen heads and direction."""
     answers = table_in(folder, ANSWERS)
-    answers = answers[answers["split"] == sweep.SPLIT]
     names = ["direction", "rank_by", "k"]
-    same = (answers[names] == [chosen[name] for name in names]).all(axis=1)
-    answers = answers[same | (answers["k"] == 0)].sort_values("alpha")
+    same = (answers[names] == [chosen[name] for name in names]).all(axis=1) | (answers["k"] == 0)
+    answers = answers[same & (answers["split"] == sweep.SPLIT)].sort_values("alpha")
     stories = answers["story"].unique()
     answers = answers[answers["story"].isin(stories[evenly(len(stories), STORIES)])]
     answers = answers.assign(
-        alpha=[f"alpha {alpha:g}" for alpha in answers["alpha"]],
-        reply=answers["reply"].str.slice(0, 80),
+        alpha=answers["alpha"].map("alpha {:g}".format), reply=answers["reply"].str.slice(0, 80)
     )
     wide = answers.pivot_table("reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False)
     shown = page.table(wide.rename_axis(columns=None).reset_index(), "Replies at every strength")
@@ -360,33 +335,13 @@ def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
     tables = {name: table for name, table in tables.items() if len(table)}
     sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
     sections["Numbers"] = [page.table(table, name) for name, table in tables.items()]
-    what = [str(config[name]) for name in ("model", "task", "data") if config.get(name)]
     return {
         "title": f"Results in {folder.resolve().name}",
-        "parts": what,
+        "parts": [str(config[name]) for name in ("model", "task", "data") if config.get(name)],
         "sentence": f"{sum(map(len, tables.values()))} rows in {len(tables)} tables.",
-        "conclusions": [*_differences(results), *map(str, results.get("left_out") or [])],
+        "conclusions": list(map(str, results.get("left_out") or [])),
         "sections": sections,
     }
-
-
-def _differences(results: Results) -> list[str]:
-    """What a comparison of evaluations comes to."""
-    rows = results["results"] if isinstance(results.get("results"), list) else []
-    lines = []
-    for row in rows:
-        if row["kind"] or row["measure"] not in ("Both", "overall"):
-            continue
-        first, second, gain = (
-            {end: row[name + tail] for end, tail in zip(ENDS, ("", "_low", "_high"), strict=False)}
-            for name in ("first", "second", "difference")
-        )
-        lines.append(
-            f"{row['measure']}, parsed by {row['parser']}: {row['run']} {page.percent(second)} %, "
-            f"{row['against']} {page.percent(first)} %, a paired difference of "
-            f"{page.percent(gain, '+')} points over {row['n']} (p {row['p']:.2g})."
-        )
-    return lines
 
 
 def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
@@ -401,8 +356,7 @@ def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, A
 
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
-    rows, numbers, links, warnings = [], [], [], []
-    maps: dict[str, pd.DataFrame] = {}
+    rows, numbers, links, maps, warnings = [], [], [], [], []
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())
@@ -411,18 +365,17 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
         texts = {measure: page.percent(estimate) for measure, estimate in one.numbers.items()}
         title = " · ".join([one.title, *one.parts])
         rows.append({"run": name, "of": title, "conclusion": badges, **texts})
-        for measure in one.numbers.keys() & {"TB", "FB", "Both", "overall"}:
+        for measure in sorted(one.numbers.keys() & {"TB", "FB", "Both", "overall"}):
             estimate = {end: one.numbers[measure].get(end, np.nan) for end in ENDS}
-            numbers.append({"run": name, "measure": measure, **estimate})
-        maps |= {name: one.heads} if one.heads is not None else {}
+            numbers.append({"line": name, "measure": measure, **estimate})
+        maps += [] if one.heads is None else [_map(name, one.heads)]
         warnings += [f"{name}: {words}" for words in one.warnings]
     links_line = f"<p>{' · '.join(links)}</p>"
     sections = {"All runs": [links_line, page.table(pd.DataFrame(rows), "Runs")]}
     if numbers:
-        table = pd.DataFrame(numbers).sort_values(["run", "measure"])
-        sections["Answers"] = [intervals(table.fillna({"n": 0}), "run")]
-    if len(maps) > 1:
-        sections["Maps"] = _maps(maps)
+        sections["Answers"] = [intervals(pd.DataFrame(numbers).fillna({"n": 0}))]
+    if maps:
+        sections["Maps"] = maps
     return page.Page(
         title=f"{len(pages)} runs",
         parts=[],
@@ -433,22 +386,10 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     )
 
 
-def _maps(maps: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Validation accuracy of the first label of each run, and its difference to the first run's."""
-    parts, first = [], next(iter(maps))
-    grids: dict[str, np.ndarray] = {}
-    for name, heads in maps.items():
-        label = next(str(c) for c in heads if str(c).endswith("_rank")).removesuffix("_rank")
-        table = heatmap.accuracy_table(heads, [label], "validation")
-        grids[name] = cells = heatmap.grid(table)
-        shown = {f"{name}: validation accuracy, {label}": (cells, heatmap.colour_limits(table))}
-        if name != first and cells.shape == grids[first].shape:
-            difference = cells - grids[first]
-            reach = max(0.05, float(np.nanmax(np.abs(difference))))
-            shown[f"{name} minus {first}"] = difference, (-reach, reach)
-        for title, (values, (low, high)) in shown.items():
-            look: dict[str, Any] = {"labels": {"x": "head", "y": "layer"}, "aspect": "auto"}
-            look |= {"zmin": low, "zmax": high, "color_continuous_scale": style.DIVERGING}
-            figure = px.imshow(values, title=page.literal(title), **look)
-            parts.append(page.plot(figure, 140 + 30 * len(values), 520))
-    return ['<div class="row">', *parts, "</div>"]
+def _map(name: str, heads: pd.DataFrame) -> str:
+    """Validation accuracy of the first two labels of a probing run."""
+    labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")][:2]
+    with style.look():
+        table = heatmap.accuracy_table(heads, labels, "validation")
+        figure = heatmap.heatmap_figure(table, "validation", None, [name])
+        return page.picture(style.render(figure, dpi=110), f"map of {name}")

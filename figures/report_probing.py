@@ -90,7 +90,7 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
     for place, (name, (cells, (low, high), marked)) in enumerate(views.items()):
         look = {"colorscale": style.DIVERGING, "zmin": low, "zmax": high, "xgap": 1, "ygap": 1}
         look |= {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
-        look |= {"text": np.where(marked, "●", ""), "texttemplate": "%{text}"}
+        look |= {"text": np.where(marked, "●", ""), "texttemplate": "%{text}", "textfont_size": 18}
         figure.add_heatmap(z=cells, visible=place == 0, **look)
         visible = [i == place for i in range(len(views))]
         button = {"label": page.literal(name), "method": "update", "args": [{"visible": visible}]}

@@ -39,7 +39,7 @@ def test_a_probing_page_draws_its_heads_and_switches_its_map(make_run, chromium)
 def test_all_other_pages_draw_their_figures(make_run, chromium, tmp_path) -> None:  # noqa: F811
     folders = [make_run(name=name).folder for name in ("one", "two")]
     folders += [evaluation(tmp_path / "three"), swept(tmp_path / "four")]
-    for page, count in ((write_index(folders), 4), *((f / "report.html", 1) for f in folders[2:])):
+    for page in (write_index(folders), *(folder / "report.html" for folder in folders[2:])):
         open_page(chromium, page)
-        assert len(plots(chromium)) >= count
+        assert len(plots(chromium)) == 1
         assert complaints(chromium) == []

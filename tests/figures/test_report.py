@@ -170,11 +170,11 @@ def evaluation(folder: Path) -> Path:
 
 def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
     text = write_report(evaluation(tmp_path / "run")).read_text(encoding="utf-8")
-    (whole, _), (parts, _) = plots_in(text)
-    (overall,) = [trace for trace in whole if trace["name"] == "overall"]
-    assert values(overall["x"]).tolist() == [0.5]
-    assert values(overall["error_x"]["array"]).tolist() == [0.25]
-    assert [list(trace["y"]) for trace in parts] == [["type: belief (8)"]]
+    ((traces, _),) = plots_in(text)
+    (overall,) = [trace for trace in traces if trace["name"] == "overall"]
+    assert values(overall["x"]).tolist() == [0.5, 0.5]
+    assert values(overall["error_x"]["array"]).tolist() == [0.25, 0.25]
+    assert list(overall["y"]) == ["all (8)", "type: belief (8)"]
     words = words_of(text)
     assert "Right 50.0 [25.0, 75.0] %, over 8 questions, parsed by robust." in words
     assert "2 of 8 replies were cut" in words and "official understands no reply" in words
@@ -263,8 +263,6 @@ def test_an_index_compares_runs_and_links_their_pages(make_run, tmp_path: Path) 
     text = path.read_text(encoding="utf-8")
     for name in ("one", "two", "three"):
         assert f'href="{name}/report.html"' in text and (tmp_path / name / "report.html").exists()
-    figures = plots_in(text)
-    first, second, difference = (values(traces[0]["z"]) for traces, _ in figures[-3:])
-    np.testing.assert_allclose(second - first, difference)
+    assert re.findall(r'alt="map of (\w+)"', text) == ["one", "two"]
     with pytest.raises(FigureError):
         write_index(folders, out=folders[0] / "report.html")

@@ -91,8 +91,7 @@ def test_a_sweep_shows_its_planted_curves_and_bands(tmp_path: Path, saved) -> No
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     handles = dict(zip(words, figure.legends[0].legend_handles, strict=True))
     for word, colour in (colours | controls).items():
-        word = sweep.TEXTS.get(word, word)
-        assert to_hex(handles[word].get_color()) == colour
+        assert to_hex(handles[sweep.TEXTS.get(word, word)].get_color()) == colour
 
 
 def rows_of(direction: str, k: int, alpha: float, values: dict[str, float], **more) -> list[dict]:
@@ -116,41 +115,39 @@ def both(value: float, **more: float) -> dict[str, float]:
     return {"TB": 0.9, "FB": value, "Both": value, "invalid": 0.1, **more}
 
 
-def figure_of(table: pd.DataFrame, choice: sweep.Choice | None = None):
+def figure_of(table: pd.DataFrame, results: dict | None = None):
     with style.look():
-        figure = sweep.sweep_figure(sweep.curves(table), ["m"], choice)
+        figure = sweep.sweep_figure(sweep.curves(table), ["m"], results or {})
         figure.draw_without_rendering()
     return figure
 
 
-def test_what_was_chosen_and_what_cost_too_much_are_marked() -> None:
+def test_what_was_chosen_is_marked_and_what_it_costs_is_said() -> None:
     table = pd.DataFrame(
         rows_of("none", 0, 0.0, both(0.3, initial=0.8))
         + rows_of("logistic", 4, 5.0, both(0.5))
         + rows_of("logistic", 8, 5.0, both(0.7, initial=0.79))
-        + rows_of("logistic", 14, 5.0, both(0.9, initial=0.5))
     )
     chosen = {"direction": "logistic", "rank_by": "probe_accuracy", "k": 8, "alpha": 5.0}
     results = {"config": {"max_initial_drop": 0.02}, "chosen": chosen}
     results["initial"] = {"validation": {"value": -0.01}}
-    choice = sweep.Choice.of(results)
-    assert choice is not None and choice.costs == {"initial": (-0.01, 0.02)}
-    marks = {
+    stars = {
         axis.get_title(): [
             (line.get_marker(), *line.get_xydata()[0])
             for line in axis.lines
             if len(line.get_xdata()) == 1
         ]
-        for axis in figure_of(table, choice).axes
+        for axis in figure_of(table, results).axes
     }
-    assert marks == {"K = 4": [], "K = 8": [("*", 1, 0.7)], "K = 14": [("o", 1, 0.9)]}
+    assert stars == {"K = 4": [], "K = 8": [("*", 1, 0.7)]}
+    said = "chosen: K = 8, α = 5, initial belief -1.0 points ({})"
+    assert sweep.chosen_words(results) == [said.format("may fall by 2")]
     # What the model can but guess decided nothing.
-    guessed = sweep.Choice.of(results | {"guessed": {"initial": {"value": 0.25}}})
-    assert guessed is not None and guessed.costs == {"initial": (-0.01, None)}
-    assert sweep.Choice.of({"config": {}}) is None
+    guessed = results | {"guessed": {"initial": {"value": 0.25}}}
+    assert sweep.chosen_words(guessed) == [said.format("guessed, no condition")]
 
 
-def test_directions_and_rankings_have_rows_of_their_own() -> None:
+def test_directions_and_rankings_have_panels_of_their_own() -> None:
     rows = rows_of("none", 0, 0.0, both(0.3))
     for direction, k, value in (("logistic", 2, 0.4), ("logistic", 4, 0.5), ("mass_mean", 4, 0.6)):
         rows += rows_of(direction, k, 1.0, both(value))
@@ -164,9 +161,7 @@ def test_directions_and_rankings_have_rows_of_their_own() -> None:
         ("mass_mean", 4): [0.6, 0.2],
     }
     titles = [axis.get_title() for axis in figure_of(pd.DataFrame(rows)).axes]
-    assert titles == ["K = 2, logistic", "K = 4, logistic", "", "K = 4, mass_mean"]
+    assert titles == ["K = 2, logistic", "K = 4, logistic", "K = 4, mass_mean", ""]
     ranked = pd.DataFrame(rows[:12] + [row | {"rank_by": "patching"} for row in rows[4:12]])
     titles = [axis.get_title() for axis in figure_of(ranked).axes]
-    assert titles == [
-        f"K = {k}, heads by {name}" for name in ("probe_accuracy", "patching") for k in (2, 4)
-    ]
+    assert titles == [f"K = {k}, {name}" for name in ("probe_accuracy", "patching") for k in (2, 4)]
