@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     Executor,
-    Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -55,8 +54,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Prompts of a batch, split into shared contexts and each sample's own ending.
 
     ``beginnings`` are the texts of the contexts, and ``firsts`` the first sample of each, whose
@@ -70,8 +68,7 @@ class Cut:
     endings: list[tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A batch ready for the model: what the processor makes of a :class:`Cut`."""
 
     inputs: dict[str, np.ndarray]
@@ -216,12 +213,10 @@ def extract(
     """Run every sample through the model once and take its activations.
 
     Args:
-        loaded: the model.
         samples: those without a split are drawn into one, group by group.
         folder: keeps the activations in a store, which is resumed and read again; in memory alone
             by default.
         site: where activations are read, see :mod:`hooks.geometry`.
-        batch_size: samples that go through the model together, or auto.
         backend: which library reads; one of `hooks.backends.BACKENDS`.
         seed: of splits that are drawn.
 
@@ -277,9 +272,7 @@ def fill_store(
         loaded, site, backend: as of :func:`extract`, errors too. All backends but the native one
             read every prompt whole, from its first token on, which differs by rounding.
         samples: what is run, in the order of the store; each in a split.
-        folder: of the store.
-        batch_size: samples that go through the model together. With auto a store that is there
-            keeps its own; else what fits is tried.
+        batch_size: with auto a store that is there keeps its own; else what fits is tried.
         about: further facts, next to how the model was loaded, that must agree when a store is
             resumed.
         processes: those that call this with the same arguments, each from its own place.
@@ -374,15 +367,8 @@ def prefetch(
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
 
     Results come in the order of the pieces; what ``work`` raises is raised in the place of its own.
-
-    Args:
-        work: touches no accelerator. What it returns is sent between processes: arrays rather than
-            tensors, which would go through shared memory, of which containers have little.
-        pieces: what is worked on, in order.
-        workers: processes, of one thread each.
-
-    Raises:
-        ProbingError: a process was killed.
+    It touches no accelerator, and returns arrays rather than tensors, which would go through shared
+    memory, of which containers have little. A killed process is a ProbingError.
     """
     if not pieces:
         return
@@ -391,7 +377,7 @@ def prefetch(
     torch.set_num_threads(max(1, threads - workers))
     try:
         with _pool(work, workers) as pool:
-            submitted = (_submit(pool, piece) for piece in pieces)
+            submitted = (pool.submit(_call, piece) for piece in pieces)
             waiting = deque(islice(submitted, workers))
             while waiting:
                 waiting.extend(islice(submitted, 1))
@@ -403,16 +389,6 @@ def prefetch(
         ) from error
     finally:
         torch.set_num_threads(threads)
-
-
-def _submit(pool: Executor, piece: Any) -> Future[Any]:
-    """A pool whose worker was killed takes no work; what was done before is still to be read."""
-    try:
-        return pool.submit(_call, piece)
-    except BrokenExecutor as error:
-        refused: Future[Any] = Future()
-        refused.set_exception(error)
-        return refused
 
 
 def _pool(work: Callable[[Any], Any], workers: int) -> Executor:

@@ -38,15 +38,9 @@ COLUMNS = 256
 
 @dataclass(frozen=True)
 class Prompt:
-    """One of a pair, read up to its last token.
+    """One of a pair, read up to its last ``token``: ``row`` of a state after all before it.
 
-    Attributes:
-        loaded: the model.
-        state: after all but the last token.
-        row: of the state.
-        token: the last one.
-        words: first tokens of both answers.
-        site: where heads are exchanged, see `hooks.geometry`.
+    ``words`` are the first tokens of both answers; heads are exchanged at the ``site``.
     """
 
     loaded: LoadedModel
@@ -224,17 +218,12 @@ def effects_of(
     exact: bool = True,
     site: str = HEAD_OUT,
 ) -> Effects:
-    """The effects of one pair, P = 1.
+    """The effects of one pair, P = 1; arguments and errors as of :func:`read_pair`.
 
     Args:
-        loaded, pair, reply, site: as of :func:`read_pair`.
         sets: sets of heads, bool ``[S, L, H]``.
         mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
         exact: also exchange and ablate every head by itself; else these are NaN.
-
-    Raises:
-        As :func:`read_pair`; ModelError: as
-        :func:`sally_anne.models.decoding.read_side_by_side`.
     """
     a, b = read_pair(loaded, pair, reply, site)
     logit_diff, shape = a.logit_diff - b.logit_diff, a.heads.shape[:2]

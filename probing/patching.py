@@ -10,9 +10,9 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -57,30 +57,29 @@ NO_PAIRS = (
 )
 
 
-@dataclass(frozen=True)
-class PatchingResult:
+class PatchingResult(NamedTuple):
     """What one kind of pairs shows of all heads.
 
     Attributes:
-        heads: a row a head: ``layer, head, effect_validation, effect, effect_low, effect_high,
-            ablate, dla, attribution``, shares of the logit_diff; all but the first on test pairs.
+        heads: a row a head: ``layer, head`` and :data:`MEASURES`, shares of the logit difference;
+            all but the first on test pairs.
         sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
             ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
             reaches as much.
-        facts: numbers of pairs and clusters, mean logit_diff, share answered rightly, Spearman's
-            correlations of ``effect_validation`` with ``attribution`` and with each label's
-            validation accuracy, and as ``kept`` the files of the test pairs, for `kept_effects`.
+        facts: numbers of pairs and clusters, mean logit difference, share answered rightly,
+            Spearman's correlations of ``effect_validation`` with ``attribution`` and with each
+            label's validation accuracy, and as ``kept`` the files of the test pairs.
     """
 
     heads: pd.DataFrame
     sets: pd.DataFrame
     facts: dict[str, Any]
 
-    @property
-    def answered(self) -> bool:
-        """Whether the model answers most pairs rightly, so that there is an effect to measure."""
-        return bool(self.facts["pair_accuracy"] >= 0.75 and self.facts["mean_logit_diff"] > 0)
+
+def _answered(facts: Mapping[str, Any]) -> bool:
+    """Whether the model answers most pairs rightly, so that there is an effect to measure."""
+    return bool(facts["pair_accuracy"] >= 0.75 and facts["mean_logit_diff"] > 0)
 
 
 def scan(
@@ -95,10 +94,8 @@ def scan(
     """Exchange heads within pairs: ranked on validation pairs, reported on test pairs.
 
     Args:
-        loaded: the model.
         pair_set: pairs of one kind.
         ranked: for each label its heads, best by probe first, with ``layer`` and ``head``.
-        how: how much.
         folder: keeps the effects on each pair, so that a scan that was stopped goes on.
         on_progress: called with how many of how many pairs are done.
         site: where heads are exchanged, as their probes read them.
@@ -110,13 +107,12 @@ def scan(
     """
     geometry = find_geometry(loaded.skeleton)
     shape = geometry.n_layers, geometry.n_heads
-    count = shape[0] * shape[1]
     if taken := {"patching", "random"} & set(ranked):
         raise ProbingError(f"a label is called {taken.pop()!r}, as sets of heads are: rename it")
     how = replace(how, sizes=tuple(dict.fromkeys(how.sizes)))
-    if not how.sizes or max(how.sizes) > count:
+    if not how.sizes or max(how.sizes) > np.prod(shape):
         sizes = " ".join(map(str, how.sizes))
-        raise ProbingError(f"--sizes {sizes}: give sizes up to the {count} heads of {loaded.name}")
+        raise ProbingError(f"--sizes {sizes}: {loaded.name} has {np.prod(shape)} heads")
     validation = pair_set.choose("validation", how.validation_pairs)
     test = pair_set.choose("test", how.pairs)
     for split, pairs in (("validation", validation), ("test", test)):
@@ -133,23 +129,28 @@ def scan(
             return asdict(effects_of(loaded, pairs[i], pair_set.reply, sets, mean, how.exact, site))
 
         members = sets.numpy().tobytes().hex()
-        files = [_file([*about, pair.fingerprint, members]) for pair in pairs]
+        keys = [chr(0).join((*about, pair.fingerprint, members)) for pair in pairs]
+        files = [f"{hashlib.sha256(k.encode()).hexdigest()[:24]}.safetensors" for k in keys]
         every = [_read(folder, file) for file in files]
         pending = [i for i, one in enumerate(every) if one is None]
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
         made = each_piece(loaded, work, pending)
         for done, (i, one) in enumerate(zip(pending, made, strict=True), 1):
-            every[i] = _write(folder, files[i], one)
+            every[i] = one
+            if folder is not None:
+                folder.mkdir(exist_ok=True)
+                arrays = {name: np.ascontiguousarray(value) for name, value in one.items()}
+                write_atomic(folder / files[i], save(arrays))
             on_progress(stored + done, total)
-        return Effects(**_joined([one for one in every if one is not None])), files
+        return Effects(**_joined(every)), files
 
     on_validation, _ = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
     ranking = (on_validation.effect if how.exact else on_validation.attribution).sum(0)
     # Where the model has them the wrong way round, the order is still by effect.
     causal = ranking / abs(on_validation.logit_diff.sum())
     chosen = _choose_sets(causal, ranked, how)
-    sets = torch.zeros(len(chosen), count, dtype=torch.bool)
+    sets = torch.zeros(len(chosen), causal.size, dtype=torch.bool)
     for row, members in zip(sets, chosen.values(), strict=True):
         row[torch.from_numpy(members.copy())] = True
     mean = torch.from_numpy(on_validation.mean.mean(0))
@@ -190,19 +191,15 @@ def scan(
         "pair_accuracy": float((on_test.logit_diff > 0).mean()),
         "kept": files if folder else [],
     }
-    if how.exact:
-        facts["attribution_spearman"] = _spearman(causal, on_validation.attribution.sum(0))
+    others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
     for label, table in ranked.items():
         if (column := f"{label}_validation_accuracy") in table:
-            accuracy = table.sort_values(["layer", "head"])[column].to_numpy()
-            facts[f"{label}_spearman"] = _spearman(causal, accuracy)
+            others[label] = table.sort_values(["layer", "head"])[column].to_numpy()
+    for name, values in others.items():
+        a, b = (pd.Series(v.ravel()).rank() for v in (causal, values))
+        varies = min(a.nunique(), b.nunique()) > 1
+        facts[f"{name}_spearman"] = float(a.corr(b)) if varies else None
     return PatchingResult(heads, pd.DataFrame(rows), facts)
-
-
-def _spearman(one: np.ndarray, other: np.ndarray) -> float | None:
-    """None where either is constant."""
-    a, b = (pd.Series(values.ravel()).rank() for values in (one, other))
-    return float(a.corr(b)) if min(a.nunique(), b.nunique()) > 1 else None
 
 
 def _choose_sets(
@@ -221,6 +218,18 @@ def _choose_sets(
     return chosen
 
 
+def _joined(every: Sequence[Mapping[str, np.ndarray] | None]) -> dict[str, np.ndarray]:
+    there = [one for one in every if one is not None]
+    return {name: np.concatenate([one[name] for one in there]) for name in there[0]}
+
+
+def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
+    if folder is None or not (path := folder / file).exists():
+        return None
+    with reading(path, RunFolderError, "sally-anne patch"):
+        return load_file(path)
+
+
 def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """What a scan kept in its ``folder`` of each of its P test pairs, in their order.
 
@@ -231,41 +240,14 @@ def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np
     Raises:
         RunFolderError: a file is not there, or damaged.
     """
-    every = []
-    for file in facts["kept"]:
-        if (one := _read(folder, file)) is None:
-            raise RunFolderError(
-                f"{folder / file} is missing; delete {folder}.json and run `sally-anne patch "
-                f"{folder.parent}`: it goes on from the pairs that are there"
-            )
-        every.append(one)
+    every = [_read(folder, file) for file in facts["kept"]]
+    if any(one is None for one in every):
+        raise RunFolderError(
+            f"{folder / facts['kept'][every.index(None)]} is missing; delete {folder}.json and run "
+            f"`sally-anne patch {folder.parent}`: it goes on from the pairs that are there"
+        )
     joined = _joined(every)
     return joined["logit_diff"], joined["effect" if facts["scan"]["exact"] else "attribution"]
-
-
-def _joined(every: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([one[name] for one in every]) for name in every[0]}
-
-
-def _file(key: Sequence[str]) -> str:
-    return f"{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:24]}.safetensors"
-
-
-def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
-    if folder is None or not (path := folder / file).exists():
-        return None
-    with reading(path, RunFolderError, "sally-anne patch"):
-        return load_file(path)
-
-
-def _write(
-    folder: Path | None, file: str, made: Mapping[str, np.ndarray]
-) -> Mapping[str, np.ndarray]:
-    if folder is not None:
-        folder.mkdir(exist_ok=True)
-        arrays = {name: np.ascontiguousarray(value) for name, value in made.items()}
-        write_atomic(folder / file, save(arrays))
-    return made
 
 
 def conclusion(
@@ -283,14 +265,14 @@ def conclusion(
         which: what pairs decide, e.g. "the belief question's answer".
     """
     facts = result.facts
-    if not result.answered:
+    if not _answered(facts):
         share = f"{facts['pair_accuracy']:.0%}"
         return f"The model tells {share} of the pairs apart: {which} shows nothing to be carried."
     clusters = facts["clusters_drawn"]
     if clusters < 2:
         return f"For {which}, all pairs are of one of the {facts['clusters']}: no interval."
     sets = result.sets.set_index(["by", "k"])
-    probed, causal, random = (sets.loc[(by, k)] for by in (label, "patching", "random"))
+    random = sets.loc[("random", k), "effect"]
     enough = half = None
     counted = ""
     if readable is not None:
@@ -298,22 +280,21 @@ def conclusion(
         number = sum(bool(readable[i]) for i in order)
         enough, half = sum(readable) >= k, 2 * number >= k
         counted = f" ({number} of {k} are readable)"
+
+    def said(by: str, tested: bool | None) -> tuple[str, str]:
+        row = sets.loc[(by, k)]
+        used = bool(row["effect"] > row["random_high"] and row["low"] > 0)
+        carried = f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        return carried, in_words(tested, used)
+
+    probed, causal = said(label, enough), said("patching", half)
     return (
-        f"For {which}, the {k} heads from which {label} is read best carry {_range(probed)} of the "
-        f"difference; random sets of {k} carry {random['effect']:.2f}, and 97.5 % of them at most "
-        f"{causal['random_high']:.2f}: {in_words(enough, _is_used(probed))}. The {k} "
-        f"that carry most on validation pairs carry {_range(causal)}: "
-        f"{in_words(half, _is_used(causal))}{counted}."
+        f"For {which}, the {k} heads from which {label} is read best carry {probed[0]} of the "
+        f"difference; random sets of {k} carry {random:.2f}, and 97.5 % of them at most "
+        f"{sets.loc[('patching', k), 'random_high']:.2f}: {probed[1]}. The {k} that carry most on "
+        f"validation pairs carry {causal[0]}: {causal[1]}{counted}."
         + (f" Intervals are over {clusters} {facts['clusters']}, too few." * (clusters < FEW))
     )
-
-
-def _is_used(row: pd.Series) -> bool:
-    return bool(row["effect"] > row["random_high"] and row["low"] > 0)
-
-
-def _range(row: pd.Series) -> str:
-    return f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
 
 
 def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[str, str]) -> None:
@@ -321,9 +302,7 @@ def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[st
 
     ``names`` says how labels are written.
     """
-    for kind in KINDS:
-        if (facts := saved.get(kind)) is None:
-            continue
+    for kind, facts in ((kind, saved[kind]) for kind in KINDS if kind in saved):
         table = Table(title=f"{kind}: normalised effect at {facts['place']}", title_justify="left")
         for name in ("heads", "K", "effect", "95 %", "random sets above"):
             table.add_column(name, justify="right")
@@ -459,7 +438,7 @@ def add_patching(
         heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
         # Where nothing can be said of the pairs, nothing is said of heads.
-        enough = config.exact and result.answered and result.facts["clusters_drawn"] > 1
+        enough = config.exact and _answered(result.facts) and result.facts["clusters_drawn"] > 1
         heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if enough else ""
         which = f"the {kind} at {pairs.place}"
         words = conclusion(result, first, max(config.sizes), readable, which)

@@ -32,7 +32,6 @@ from sally_anne.core.run import (
     Run,
 )
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
-from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.figures.config import ReportConfig
@@ -45,7 +44,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
-from sally_anne.probing.config import DEFAULT_BATCH, DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import cut, fill_store, plan_batches, stored_size
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import Activations, HeadProbes, items_table
@@ -59,17 +58,15 @@ from sally_anne.probing.sources import display_names, samples_of
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
-# Those of results.json.
-ENTRIES = ("results", "confounds", "figures")
-# What else decides the results, next to the activations, and what runs had that do not say it.
-SETTINGS = {"c": DEFAULT_C, "max_iter": DEFAULT_MAX_ITER, "solver": "sklearn"}
+# What else decides the results, next to the activations.
+SETTINGS = ("c", "max_iter", "solver")
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
 
 
 def main(config: ProbeConfig) -> None:
-    """``sally-anne probe``: do a probing run, or show a finished one; or say what it would need."""
+    """Do a probing run, or show a finished one; or say what it would need."""
     if config.dry_run:
         dry_run(config)
         return
@@ -137,13 +134,25 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         about = {"unknown_words": asdict(unknown), FINISHED: key}
         saved = _probe(config, data, loaded, store, about, console)
     add_null(config, data, console)
-    patching, why = _patch(config, loaded, data, pair_sets, console)
+    patching: Mapping[str, Any] = {}
+    why = "" if pair_sets or not config.patching else NO_PAIRS
+    if pair_sets:
+        try:  # the probes are worth having without it
+            patching = add_patching(config, loaded, pair_sets, console, display_names(data))
+        except (RunFolderError, StoreError):
+            raise
+        except SallyAnneError as error:
+            why = str(error)
     if not (folder / PROMPTS).exists():
         _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
     if config.figures and not _drawn(folder, saved["figures"]):
+        from sally_anne.figures.draw import draw_all
+        from sally_anne.figures.report import write_report
+
         with stage(console, "drawing figures"):
-            figures = [path.relative_to(folder).as_posix() for path in draw_run(folder)]
+            paths = [*draw_all(folder), write_report(folder, reopen=samples_of)]
+            figures = [path.relative_to(folder).as_posix() for path in paths]
         write_json(folder / RESULTS, saved | {"figures": figures})
     print_summary(console, heads, saved, data.meaning, config.c)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
@@ -152,14 +161,6 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     print_patching(console, patching, display_names(data))
     processes.wait()
     return heads
-
-
-def draw_run(folder: Path) -> list[Path]:
-    """Draw all figures of a finished run and write its page; return the paths."""
-    from sally_anne.figures.draw import draw_all
-    from sally_anne.figures.report import write_report
-
-    return [*draw_all(folder), write_report(folder, reopen=samples_of)]
 
 
 def report(config: ReportConfig) -> None:
@@ -279,34 +280,14 @@ def _probe(
 
 def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
     """Write each sample's words, for reports: ``item_id`` and ``text``, turns by their roles."""
-    texts = [
-        turns[0]["content"]
-        if len(turns := sample.turns) == 1
-        else "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-        for sample in samples
-    ]
-    table = pd.DataFrame({"item_id": [sample.item_id for sample in samples], "text": texts})
+
+    def text(turns: Sequence[Mapping[str, str]]) -> str:
+        if len(turns) == 1:
+            return turns[0]["content"]
+        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+
+    table = pd.DataFrame([(s.item_id, text(s.turns)) for s in samples], columns=["item_id", "text"])
     write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
-
-
-def _patch(
-    config: ProbeConfig,
-    loaded: LoadedModel,
-    data: SampleSet,
-    pair_sets: Mapping[str, PairSet],
-    console: Console,
-) -> tuple[Mapping[str, Any], str]:
-    """What the scan found, and why it found nothing: the probes are worth having without it."""
-    if not config.patching:
-        return {}, ""
-    if not pair_sets:
-        return {}, NO_PAIRS
-    try:
-        return add_patching(config, loaded, pair_sets, console, display_names(data)), ""
-    except (RunFolderError, StoreError):
-        raise
-    except SallyAnneError as error:
-        return {}, str(error)
 
 
 def _drawn(folder: Path, figures: Sequence[str]) -> bool:
@@ -364,17 +345,10 @@ def save_probes(path: Path, probes: Mapping[str, HeadProbes], heads: pd.DataFram
 
 
 def require_same_probes(config: ProbeConfig) -> None:
-    """That a run finished in the folder has the same probes: its numbers, and figures, stay.
-
-    Raises:
-        ProbingError: names what differs.
-    """
+    """A ProbingError names what differs from a run that is finished in the folder: it stays."""
     saved = _saved(config.folder / CONFIG)
-    before = saved.get("config")
-    if not isinstance(before, dict) or FINISHED not in saved:
-        return
-    for name, earlier in SETTINGS.items():
-        was, now = before.get(name, earlier), getattr(config, name)
+    for name in SETTINGS if FINISHED in saved else ():
+        was, now = saved.get("config", {}).get(name), getattr(config, name)
         if was != now:
             raise ProbingError(
                 f"{config.folder} holds a finished run with {flag_name(name)} {was}, not {now}. "
@@ -409,22 +383,17 @@ def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unk
 
 def _key(config: ProbeConfig, folder: Path) -> str:
     """Hash of all that the probes' results depend on."""
-    settings = f"{config.c} {config.max_iter}"
-    if config.solver != "sklearn":
-        settings += f" {config.solver}"
+    settings = " ".join(str(getattr(config, name)) for name in SETTINGS)
     return hashlib.sha256((folder / MANIFEST).read_bytes() + settings.encode()).hexdigest()
 
 
 def _finished(folder: Path, key: str) -> dict[str, Any]:
     """``results.json`` of a finished run with this key, or nothing."""
-    saved = _saved(folder / CONFIG)
-    if saved.get(FINISHED) != key or not all((folder / n).exists() for n in (HEADS, PROBES)):
+    if _saved(folder / CONFIG).get(FINISHED) != key:
         return {}
-    quoted = ("unconverged_heads", *saved.get("labels", PAIR))
-    results = _saved(folder / RESULTS, {"results": quoted})
-    return {name: results[name] for name in ENTRIES} if results.keys() >= set(ENTRIES) else {}
+    return _saved(folder / RESULTS) if all((folder / n).exists() for n in (HEADS, PROBES)) else {}
 
 
-def _saved(path: Path, parts: dict[str, tuple[str, ...]] | None = None) -> dict[str, Any]:
-    """A JSON file of a finished run, with these parts; empty if there is none."""
-    return read_object(path, RunFolderError, MADE_BY, parts) if path.exists() else {}
+def _saved(path: Path) -> dict[str, Any]:
+    """A JSON file of a finished run; empty if there is none."""
+    return read_object(path, RunFolderError, MADE_BY) if path.exists() else {}

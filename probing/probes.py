@@ -148,13 +148,10 @@ class HeadProbes(Shared, BaseEstimator):
         vector = probes.to_vector(k=4, alpha=1.0)
         probes.push_to_hub("user/name")  # or probes.save(folder); HeadProbes.load("user/name")
 
-    Args:
-        c: inverse strength of the L2 penalty; the intercept is not penalised.
-        max_iter: limit of the solver's iterations.
-        solver: sklearn fits head after head with scikit-learn, to its default tolerance. batched
-            fits all heads at once, to the optimum, which scikit-learn reaches with a tolerance of
-            1e-10; some predictions next to the boundary differ. A head whose gradient at zero
-            weights is within scikit-learn's default tolerance keeps them with either.
+    With solver sklearn heads are fitted one after another with scikit-learn, to its default
+    tolerance; batched fits all at once, to the optimum, which scikit-learn reaches with a tolerance
+    of 1e-10. A head whose gradient at zero weights is within scikit-learn's default tolerance keeps
+    them with either.
 
     Attributes:
         classes_: ``[n_classes]`` sorted labels.
@@ -162,8 +159,7 @@ class HeadProbes(Shared, BaseEstimator):
         intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
         unconverged_: number of heads whose solver stopped at ``max_iter``.
         label_: the label, if they were fitted on :class:`Activations`.
-        sigma_: ``[L, H]``, or ``[L, H, n_classes]``: standard deviation of these activations along
-            ``theta_``.
+        sigma_: shaped as ``intercept_``: standard deviation of these along ``theta_``.
         site_, model_: where these were read, and of which model.
         ranked_: the heads, best first, after :meth:`rank`.
     """
@@ -192,10 +188,7 @@ class HeadProbes(Shared, BaseEstimator):
     ) -> HeadProbes:
         """Fit every head's probe on activations and the name of a label, or on arrays.
 
-        Args:
-            x: training activations, or an array ``[N, L, H, D]``.
-            y: labels ``[N]``, for an array.
-            label: name of the label, for activations.
+        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``.
 
         Raises:
             ProbingError: no such label, fewer than two classes, wrong sizes or parameters, or NaN
@@ -223,36 +216,34 @@ class HeadProbes(Shared, BaseEstimator):
                 "a probe needs both: use more samples"
             )
         fit = self._fit_batched if self.solver == "batched" else self._fit_sklearn
-        coef, intercept, self.unconverged_ = fit(x, codes)
-        coef = np.reshape(coef, (*x.shape[1:3], -1, x.shape[3]))
-        intercept = np.reshape(intercept, coef.shape[:3])
+        coef, intercept, converged = fit(x, codes)
         # Two classes have one direction.
-        self.coef_ = coef[:, :, 0] if self.binary else coef
-        self.intercept_ = intercept[:, :, 0] if self.binary else intercept
+        shape = (*x.shape[1:3], *([] if self.binary else [len(self.classes_)]))
+        self.coef_ = np.reshape(coef, (*shape, x.shape[3]))
+        self.intercept_ = np.reshape(intercept, shape)
+        self.unconverged_ = x.shape[1] * x.shape[2] - int(np.sum(converged))
         if hasattr(self, "_train"):
             self.sigma_ = self.sigma(x)
         return self
 
-    def _fit_sklearn(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, int]:
-        """Weights and intercepts of all heads in turn, and how many did not converge."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
-            models = [
-                LogisticRegression(C=self.c, max_iter=self.max_iter).fit(block[:, head], codes)
-                for block in (x[:, layer].astype(np.float64) for layer in range(x.shape[1]))
-                for head in range(x.shape[2])
-            ]
-        stopped = sum(c.category is ConvergenceWarning for c in caught)
-        return [m.coef_ for m in models], [m.intercept_ for m in models], stopped
+    def _fit_sklearn(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, Any]:
+        """Weights and intercepts of all heads in turn, and whether they converged."""
+        found = []
+        for layer, head in np.ndindex(*x.shape[1:3]):
+            model = LogisticRegression(C=self.c, max_iter=self.max_iter)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", ConvergenceWarning)
+                model.fit(x[:, layer, head].astype(np.float64), codes)
+            stopped = any(c.category is ConvergenceWarning for c in caught)
+            found.append((model.coef_, model.intercept_, not stopped))
+        coef, intercept, converged = zip(*found, strict=True)
+        return coef, intercept, converged
 
-    def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, int]:
-        """As :meth:`_fit_sklearn`."""
+    def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, Any]:
         own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
         fits = fit_heads(*own, len(self.classes_), self.c, max_iter=self.max_iter)
-        coef, intercept, done = zip(
-            *([part[0].numpy() for part in fit] for fit in fits), strict=True
-        )
-        return coef, intercept, len(done) - int(np.sum(done))
+        coef, intercept, converged = zip(*fits, strict=True)
+        return torch.cat(coef).numpy(), torch.cat(intercept).numpy(), torch.cat(converged).numpy()
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
@@ -262,8 +253,7 @@ class HeadProbes(Shared, BaseEstimator):
         is the accuracy of guessing what most training samples are, the same in all rows.
 
         Returns:
-            One row a head, in the order of layers and heads: ``layer``, ``head`` and columns that
-            begin with the label's name.
+            One row a head: ``layer``, ``head`` and columns that begin with the label's name.
 
         Raises:
             ProbingError: the probes were not fitted on activations, or there is no validation
@@ -305,11 +295,8 @@ class HeadProbes(Shared, BaseEstimator):
     ) -> SteeringVector:
         """The directions of the best ``k`` heads, to steer with.
 
-        Args:
-            k: number of heads; those whose probe has no weights are passed over.
-            alpha: strength, in standard deviations of the training activations along theta.
-            towards: class to steer towards; of a binary label the second one (True) by default.
-            positions: where it will be applied, see :mod:`hooks.positions`.
+        Heads whose probe has no weights are passed over; ``alpha`` is in sigma. Of a binary label
+        the class ``towards`` which is steered is the second one (True) by default.
 
         Raises:
             ProbingError: the heads are not ranked, fewer than ``k`` have a direction, or
@@ -349,10 +336,6 @@ class HeadProbes(Shared, BaseEstimator):
         """Write ``head_probes.safetensors``, without training samples, and a card.
 
         Probes that are read again predict and make vectors, and rank no more. Gives the folder.
-
-        Raises:
-            ProbingError: they were not fitted on activations.
-            StoreError, FolderError: it cannot be written there.
         """
         self._require_samples()
         folder = Path(folder)
@@ -526,10 +509,8 @@ def vector_on(
 
     Args:
         heads: best first.
-        x: their training activations ``[N, K, D]`` in float64, whose standard deviation along the
-            direction is sigma.
+        x: their training activations ``[N, K, D]`` in float64, for sigma.
         directions: a vector ``[D]`` of any length for each.
-        shape: layers and heads of the model.
         direction: how the directions were found.
         facts: of the vector.
 

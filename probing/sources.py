@@ -25,13 +25,7 @@ def display_names(data: SampleSet) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Reopened:
-    """A finished run with the samples that it read.
-
-    Attributes:
-        run: its folder.
-        probing: its options.
-        data: its samples, made or read anew.
-    """
+    """A finished run, its options, and the samples that it read, made or read anew."""
 
     run: Run
     probing: ProbeConfig
@@ -49,11 +43,7 @@ class Reopened:
         return open_pairs(self.probing, self.data)
 
     def model(self) -> LoadedModel:
-        """The model that was probed.
-
-        Raises:
-            ModelError: its name means another one now, or it cannot be loaded.
-        """
+        """The model that was probed; a ModelError if its name means another one now."""
         shows = any(sample.shows for sample in self.data.samples)
         loaded = load_model(**self.probing.opening(), videos=shows)
         made_with = ModelIdentity.of_run(self.run.saved["model"])

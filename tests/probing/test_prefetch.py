@@ -21,12 +21,6 @@ from sally_anne.probing.extraction import prefetch
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a thread elsewhere")
 
 
-def test_nothing_to_do_begins_nothing() -> None:
-    with closing(prefetch(os.kill, [])) as results:
-        assert list(results) == []
-    assert multiprocessing.active_children() == []
-
-
 @linux
 def test_other_processes_do_the_work_and_end() -> None:
     together = multiprocessing.get_context("fork").Barrier(2)
@@ -66,22 +60,6 @@ def test_a_killed_worker_is_noticed() -> None:
         pytest.raises(ProbingError, match="was killed, .* the same command goes on"),
     ):
         next(results)
-
-
-@linux
-def test_what_was_done_before_a_worker_was_killed_is_still_read() -> None:
-    def work(n: int) -> int:
-        if n == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return n
-
-    with closing(prefetch(work, range(6))) as results:
-        assert next(results) == 0
-        time.sleep(0.3)  # until the pool has done the next
-        assert next(results) == 1
-        time.sleep(0.3)  # until the pool knows
-        with pytest.raises(ProbingError, match="was killed"):
-            next(results)
 
 
 @linux

@@ -13,14 +13,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.errors import RunFolderError
 from sally_anne.core.run import CONFIG, HEADS, PROBES
 from sally_anne.data.gridtom.samples import FEATURES, MEANING, build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (
-    FINISHED,
     _finished,
     fit_probes,
     rank_heads,
@@ -149,26 +148,13 @@ def test_every_printed_number_is_that_of_the_table() -> None:
     assert any("y_o: 3 heads unconverged" in line for line in lines)
 
 
-@pytest.fixture
-def saved(summarised) -> dict[str, Any]:
-    entries = {"results": summarised()[1], "confounds": [], "figures": ["a.png"]}
-    return json.loads(json.dumps(entries | {FINISHED: "key"}))
-
-
 def write(folder: Path, saved: object) -> None:
     for name in (HEADS, PROBES):
         (folder / name).touch()
     (folder / CONFIG).write_text(json.dumps(saved))
 
 
-@pytest.mark.parametrize("entry", ["confounds", "figures"])
-def test_what_is_not_there_is_found_anew(saved, tmp_path, entry) -> None:
-    del saved[entry]
-    write(tmp_path, saved)
-    assert _finished(tmp_path, "key") == {}
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "3", "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[]"])
 def test_a_damaged_config_does_not_pass_for_no_run(tmp_path, text) -> None:
     write(tmp_path, {})
     (tmp_path / CONFIG).write_text(text)
@@ -178,13 +164,6 @@ def test_a_damaged_config_does_not_pass_for_no_run(tmp_path, text) -> None:
     ):
         with pytest.raises(RunFolderError, match=r"config\.json is damaged.*delete it and run"):
             use()
-
-
-def test_a_run_that_does_not_say_its_solver_is_scikit_learns(tmp_path) -> None:
-    write(tmp_path, {"config": {"c": C, "max_iter": 400}, FINISHED: "key"})
-    with pytest.raises(ProbingError, match="--solver sklearn, not batched"):
-        require_same_probes(ProbeConfig(out=tmp_path, c=C))
-    require_same_probes(ProbeConfig(out=tmp_path, c=C, solver="sklearn"))
 
 
 SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}
