@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Option, Question
+from sally_anne.data.items import VIDEOS, Option, Question
 from sally_anne.data.moments import (
     ABILITIES,
     CUES,
-    VIDEOS,
     Shelf,
     load,
     read_questions,

@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.read import Field, named_lines
 
 LETTERS = string.ascii_uppercase
+# In order of preference where one video has several files.
+VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi", ".m4v")
 
 Polarity = Literal["most", "least"]
 # multimodal: frames and words; video: frames and the question; audio: the film's sound and the
@@ -67,6 +69,18 @@ def tags_of(**values: str | Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Tags by kind, each one text or several; kinds without any are left out."""
     found = {k: (v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for k, v in values.items()}
     return {kind: texts for kind, texts in found.items() if any(texts)}
+
+
+def film_views(*words: str) -> dict[View, tuple[str, ...]]:
+    """The views of a benchmark of films with sound, of which two show ``words`` of the context."""
+    return {view: words if view in ("multimodal", "text") else () for view in get_args(View)}
+
+
+def videos_in(folder: Path) -> dict[str, Path]:
+    """Videos by name without ending; of several with one name the first of :data:`VIDEOS`."""
+    files = [file for file in sorted(folder.glob("*")) if file.suffix.lower() in VIDEOS]
+    files.sort(key=lambda file: VIDEOS.index(file.suffix.lower()), reverse=True)
+    return {file.stem: file for file in files}
 
 
 @dataclass(frozen=True)

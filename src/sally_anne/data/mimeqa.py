@@ -14,7 +14,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.items import Benchmark, Context, Media, Question, Sampling, tags_of
+from sally_anne.data.items import VIDEOS as ENDINGS
+from sally_anne.data.items import (
+    Benchmark,
+    Context,
+    Media,
+    Question,
+    Sampling,
+    film_views,
+    tags_of,
+    videos_in,
+)
 from sally_anne.data.read import Field, csv_rows, find_file, read_bytes, read_json, some
 
 NAME = "mimeqa"
@@ -25,7 +35,6 @@ LAYOUT = (
     f"{TABLES[0]} with the columns file, question, question type, timestamp and reference_answer, "
     f"the videos in {VIDEOS}/, and {TITLES} if there are titles"
 )
-SUFFIXES = (".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v")
 
 # In the order of the paper's figure 9.
 LEVELS: dict[str, str] = {
@@ -40,7 +49,7 @@ LEVELS: dict[str, str] = {
 CATEGORIES: tuple[str, ...] = tuple(LEVELS)
 
 # The file calls theory of mind perspective taking.
-_SPELLINGS = {re.sub("[^a-z]", "", name.lower()): name for name in CATEGORIES} | {
+_SPELLINGS = {
     "grounding": "Grounding the imagined",
     "intentionandbehavior": "Intention",
     "intentionandbehaviorunderstanding": "Intention",
@@ -61,13 +70,10 @@ def load(folder: Path) -> list[Question]:
     path = find_file(folder, tables, LAYOUT)
     titles_path = path.parent / TITLES
     titles = read_json(titles_path).entries() if titles_path.is_file() else {}
-    # Of a video in several formats the first of SUFFIXES.
-    files = [f for f in sorted((folder / VIDEOS).glob("*")) if f.suffix.lower() in SUFFIXES]
-    files.sort(key=lambda file: SUFFIXES.index(file.suffix.lower()), reverse=True)
     return items_of(
         rows_of(read_bytes(path), str(path)),
         {_stem(name): title.stripped() for name, title in titles.items()},
-        {file.stem: file for file in files},
+        videos_in(folder / VIDEOS),
     )
 
 
@@ -125,8 +131,7 @@ def items_of(
 
 def _question(row: Field) -> tuple[str, str, str, tuple[float, float | None]]:
     """Category, wording here and in the authors' code, and the part of the video in question."""
-    text = row.get("question type").stripped()
-    category = category_of(text) or row.get("question type").one_of(CATEGORIES)
+    category = row.get("question type").spelt(CATEGORIES, _SPELLINGS)
     question = row.get("question").stripped()
     times = _optional(row, "timestamp")
     # Global questions are about the whole video, whatever the other column holds.
@@ -151,13 +156,8 @@ def _optional(row: Field, name: str) -> str:
 
 def _stem(name: str) -> str:
     """A file's name without the ending of a video."""
-    suffix = next((s for s in SUFFIXES if name.lower().endswith(s)), "")
+    suffix = next((s for s in ENDINGS if name.lower().endswith(s)), "")
     return name[: len(name) - len(suffix)]
-
-
-def category_of(text: str) -> str | None:
-    """The category that a file means, whatever its case and punctuation; None for none of them."""
-    return _SPELLINGS.get(re.sub("[^a-z]", "", text.lower()))
 
 
 def read_range(text: str) -> tuple[float, float] | None:
@@ -189,14 +189,7 @@ def in_minutes(seconds: float) -> str:
 MIMEQA = Benchmark(
     name=NAME,
     load=load,
-    views={
-        "multimodal": ("scene",),
-        "video": (),
-        "audio": (),
-        "audiovisual": (),
-        "text": ("scene",),
-        "none": (),
-    },
+    views=film_views("scene"),
     default_view="video",
     # As GPT-4o is shown the videos: a frame a second, at most 64.
     sampling=Sampling(rate=1, most=64),

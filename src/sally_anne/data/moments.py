@@ -10,12 +10,20 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling, tags_of
+from sally_anne.data.items import (
+    VIDEOS,
+    Benchmark,
+    Context,
+    Media,
+    Option,
+    Question,
+    Sampling,
+    film_views,
+    tags_of,
+)
 from sally_anne.data.read import Field, read_json, some
 from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
 
-# In order of preference where one video has several files.
-VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi")
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
 
 
@@ -82,9 +90,8 @@ ABILITIES = (
 )
 # Section 3.3.
 CUES = ("Face Expression and Gaze", "Body Language", "Speech-related")
-# What the release, its card and the paper write for them, in letters alone.
+# What else the release, its card and the paper write for them, in letters alone.
 _SPELLINGS = {
-    **{re.sub("[^a-z]", "", name.casefold()): name for name in (*ABILITIES, *CUES)},
     "nonliteralcommunicationnlc": "Non-literal communication",
     "nlc": "Non-literal communication",
     "facialexpressionsorgaze": "Face Expression and Gaze",
@@ -181,8 +188,8 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
             transcript=_within(speech, start, end), focused_transcript=_within(speech, focus, end)
         ),
         tags=tags_of(
-            ability=[_spelt(field, ABILITIES) for field in abilities],
-            cue=[_spelt(field, CUES) for field in cues],
+            ability=[ability.spelt(ABILITIES, _SPELLINGS) for ability in abilities],
+            cue=[cue.spelt(CUES, _SPELLINGS) for cue in cues],
         ),
     )
 
@@ -199,27 +206,13 @@ def _address(field: Field) -> str:
     return field.text()
 
 
-def _spelt(field: Field, names: tuple[str, ...]) -> str:
-    """One of the names, as :data:`ABILITIES` and :data:`CUES` spell it."""
-    text = field.text().casefold().replace("&", "and")
-    found = _SPELLINGS.get(re.sub("[^a-z]", "", text))
-    return found if found in names else field.one_of(names)
-
-
 # The paper tells models that the question refers to t_j (section 3.3).
 _END = "The question is about the moment at the end of this"
 
 MOMENTS = Benchmark(
     name=NAME,
     load=load,
-    views={
-        "multimodal": ("transcript",),
-        "video": (),
-        "audio": (),
-        "audiovisual": (),
-        "text": ("transcript",),
-        "none": (),
-    },
+    views=film_views("transcript"),
     default_view="multimodal",
     # Section 5.1: 64 frames, spread evenly.
     sampling=Sampling(count=64),

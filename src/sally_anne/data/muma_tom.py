@@ -25,7 +25,9 @@ from sally_anne.data.items import (
     Polarity,
     Question,
     Sampling,
+    film_views,
     tags_of,
+    videos_in,
 )
 from sally_anne.data.read import Field, find_file, read_json, some
 
@@ -36,7 +38,6 @@ LAYOUT = (
     f"{QUESTIONS}, {TEXTS} and videos/ of the dataset MUMA-TOM-BENCHMARK (videos named 42.mp4 or "
     "video_42.mp4 after their episodes)"
 )
-_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm")
 # The benchmark's texts have at most 7 in 10 of their narratives' words; those above are the whole.
 WHOLE = 0.9
 _LINE = re.compile(r"([^\W\d_][\w'’-]*)\s*:\s*(\S.*)")
@@ -46,7 +47,6 @@ LABELS = ("A", "B", "C")
 _BYTES = re.compile(r"b(['\"])(.*)\1", re.DOTALL)
 _ESCAPE = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\[nrt\\'\"]")
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
-_POLARITY: dict[str, Polarity] = {"MOST": "most", "LEAST": "least"}
 _PEOPLE = tuple(
     re.compile(pattern)
     for pattern in (
@@ -72,10 +72,9 @@ def load(folder: Path) -> list[Question]:
     texts_path = folder / TEXTS
     texts = read_json(texts_path).entries() if texts_path.exists() else {}
     videos = {
-        file.stem.removeprefix("video_"): file
-        for name in VIDEOS
-        for file in sorted((folder / name).glob("*"))
-        if file.suffix.lower() in _SUFFIXES
+        name.removeprefix("video_"): file
+        for place in VIDEOS
+        for name, file in videos_in(folder / place).items()
     }
     items = []
     for episode, record in read_json(path).entries().items():
@@ -211,7 +210,8 @@ def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:
     asked = re.findall(r"\b(?:MOST|LEAST)\b", question)
     if tuple(parts[::2]) != LABELS or not all(texts) or len(asked) != 1:
         field.fail("must ask once for MOST or LEAST and offer A), B) and C) on lines of their own")
-    return one_line(question), tuple(map(Option, LABELS, texts)), _POLARITY[asked[0]]
+    polarity: Polarity = "most" if asked == ["MOST"] else "least"
+    return one_line(question), tuple(map(Option, LABELS, texts)), polarity
 
 
 def answer_label(field: Field) -> str:
@@ -224,21 +224,13 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-_WORDS = ("actions", "dialogue")
 # The benchmark's own view is video and text together; each alone lacks a part. Talk is drawn into
 # the videos as captions. The whole narrative is in no view.
 MUMA_TOM = Benchmark(
     name=NAME,
     official=NAME,
     load=load,
-    views={
-        "multimodal": _WORDS,
-        "video": (),
-        "audio": (),
-        "audiovisual": (),
-        "text": _WORDS,
-        "none": (),
-    },
+    views=film_views("actions", "dialogue"),
     default_view="multimodal",
     # Paper, appendix 12.1: every 20th frame of videos at 10 frames a second.
     sampling=Sampling(every=20),

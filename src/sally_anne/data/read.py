@@ -7,7 +7,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -111,9 +112,19 @@ class Field:
         self._require(known, f"one of {', '.join(allowed)}")
         return str(self.value)
 
+    def spelt(self, names: Collection[str], others: Mapping[str, str]) -> str:
+        """One of the names, whatever its case and punctuation, or other spellings, as letters."""
+        known = {letters(name): name for name in names} | dict(others)
+        return known.get(letters(self.text())) or self.one_of(names)
+
     def _require(self, condition: object, what: str) -> None:
         if not condition:
             self.fail(f"must be {what}, is {self.value!r:.60}")
+
+
+def letters(text: str) -> str:
+    """The letters of an English text alone, in lower case."""
+    return re.sub("[^a-z]", "", text.casefold().replace("&", "and"))
 
 
 def find_file(folder: Path, names: Collection[str], layout: str) -> Path:

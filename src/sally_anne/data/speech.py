@@ -27,8 +27,8 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
+from sally_anne.data.items import VIDEOS
 from sally_anne.data.media import SAFE, UNREADABLE, check_file
-from sally_anne.data.moments import VIDEOS
 from sally_anne.data.transcripts import (
     SUFFIXES,
     TranscribeConfig,

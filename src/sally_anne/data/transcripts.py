@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -256,37 +255,23 @@ def speaker_errors(
     Only what the reference marks as speech counts; names are mapped one to one so that most is
     right. Where fewer speak than in the reference the others are missed.
     """
-    true, other = _spans(reference), _spans(hypothesis)
-    names = [name for name in other if name]
-    shared = np.array([[_overlap(one, other[name]) for name in names] for one in true.values()])
-    shared = shared.reshape(len(true), len(names))
+    edges = np.unique([edge for one in (*reference, *hypothesis) for edge in (one.start, one.end)])
+    lengths = np.diff(edges)
+    true, other = (_speaking(speech, edges) for speech in (reference, hypothesis))
+    named = [row for name, row in other.items() if name]
+    shared = np.array([[lengths[one & two].sum() for two in named] for one in true.values()])
+    shared = shared.reshape(len(true), len(named))
     right = float(shared[linear_sum_assignment(-shared)].sum())
-    total = sum(end - start for spans in true.values() for start, end in spans)
-    edges = sorted({e for spans in (*true.values(), *other.values()) for s in spans for e in s})
-    starts, ends = np.array(edges[:-1]), np.array(edges[1:])
-
-    def speaking(speakers: Iterable[Sequence[tuple[float, float]]]) -> np.ndarray:
-        counts = np.zeros(len(starts), dtype=int)
-        for begin, end in (span for spans in speakers for span in spans):
-            counts += (starts >= begin) & (ends <= end)
-        return counts
-
-    gaps = np.maximum(speaking(true.values()) - speaking(other.values()), 0)
-    missed = float((gaps * (ends - starts)).sum())
+    speaking, found = (sum(rows.values(), np.zeros(len(lengths), int)) for rows in (true, other))
+    total = float(speaking @ lengths)
+    missed = float(np.maximum(speaking - found, 0) @ lengths)
     return missed, max(0.0, total - missed - right), total
 
 
-def _spans(utterances: Iterable[Utterance]) -> dict[str, list[tuple[float, float]]]:
-    """When each speaker speaks, in spans that do not touch."""
-    by_name: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for one in sorted(utterances, key=lambda one: one.start):
-        spans = by_name[one.speaker]
-        if spans and one.start <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], one.end))
-        else:
-            spans.append((one.start, one.end))
-    return by_name
-
-
-def _overlap(one: Iterable[tuple[float, float]], other: Sequence[tuple[float, float]]) -> float:
-    return sum(max(0.0, min(e, end) - max(s, start)) for s, e in one for start, end in other)
+def _speaking(speech: Iterable[Utterance], edges: np.ndarray) -> dict[str, np.ndarray]:
+    """Whether each speaker speaks between one edge and the next."""
+    rows: dict[str, np.ndarray] = {}
+    for one in speech:
+        now = (edges[:-1] >= one.start) & (edges[1:] <= one.end)
+        rows[one.speaker] = rows.get(one.speaker, False) | now
+    return rows
