@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Question
 from sally_anne.data.text_sets import BIGTOM, load_bigtom, read_stories
-from tests.shared_data import SOURCES, official_data
+from tests.shared_data import official_data
 
 FB, TB = "0_forward_belief_false_belief", "0_forward_belief_true_belief"
 ROW = (
@@ -41,107 +40,46 @@ def right_text(item: Question) -> str:
     return next(option.text for option in item.options if option.label == item.answer)
 
 
-def test_a_row_gives_an_item(tmp_path) -> None:
-    (item,) = load_bigtom(write(tmp_path, TB, line(*ROW)))
-    assert item.item_id == f"{TB}/001"
-    assert (item.benchmark, item.split, item.group) == ("bigtom", "test", "story-001")
-    assert (item.context.scene, item.question) == ROW[:2]
-    assert [option.label for option in item.options] == ["A", "B"]
-    assert {option.text for option in item.options} == set(ROW[2:])
-    assert right_text(item) == ROW[2]
-    assert item.tags == {
-        "variable": ("forward_belief",),
-        "condition": ("TB",),
-        "initial_belief": ("hidden",),
-    }
-    assert item.media == ()
-
-
 @pytest.mark.parametrize("place", ["", "conditions", "data/conditions"])
 def test_the_same_row_of_two_conditions_is_one_group(tmp_path, place) -> None:
     for name, row in ((FB, UNSEEN), (TB, ROW)):
         write(tmp_path / place, name, line(*row))
     unseen, seen = BIGTOM.load(tmp_path)
-    assert unseen.group == seen.group == "story-001"
+    assert unseen.group == seen.group == "story-001" and seen.item_id == f"{TB}/001"
     assert (unseen.tags["condition"], seen.tags["condition"]) == (("FB",), ("TB",))
-    assert right_text(unseen) == UNSEEN[2]
-    assert right_text(seen) == ROW[2]
+    assert right_text(unseen) == UNSEEN[2] and right_text(seen) == ROW[2]
+    assert (seen.context.scene, seen.question) == ROW[:2]
+    assert seen.tags["variable"] == ("forward_belief",)
+    assert seen.tags["initial_belief"] == ("hidden",)
 
 
 def test_semicolons_quotation_marks_and_lines_stay_inside_quotes(tmp_path) -> None:
     story = 'Ann says: "It is here; I\nsaw it."'
     found = load_bigtom(write(tmp_path, TB, line(story, *ROW[1:]), line(*ROW)))
-    assert found[0].context.scene == story
-    assert found[1].group == "story-002"
+    assert found[0].context.scene == story and found[1].group == "story-002"
 
 
 def test_letters_are_balanced_and_the_same_in_every_run() -> None:
-    content = b"".join([line(*ROW)] * 1000)
-    rows = read_stories(content, Path(TB) / "stories.csv")
+    rows = read_stories(b"".join([line(*ROW)] * 1000), Path(TB) / "stories.csv")
     assert 450 < sum(item.answer == "A" for item in rows) < 550
     # Fixed, so that a change of the rule is noticed: published results would no longer fit.
     assert "".join(str(item.answer) for item in rows[:20]) == "ABBAABAABABAABBAABAB"
 
 
-ROWS = {"made": 4, "published": 200}
-# The right answers of the made stories; which letter they have hangs on the item's name.
-LETTERS = {
-    "0_forward_belief_false_belief": "ABBA",
-    "0_forward_belief_false_control": "ABAA",
-    "0_forward_belief_true_belief": "BBAA",
-    "0_forward_belief_true_control": "AABB",
-}
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def source(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def items(source: str) -> list[Question]:
-    return BIGTOM.load(official_data(source, "bigtom"))
-
-
-def first_order(items: list[Question]) -> dict[tuple[str, str], Question]:
-    """Forward belief with the first belief hidden, by group and condition."""
-    return {
-        (item.group, item.tags["condition"][0]): item
-        for item in items
-        if item.item_id.startswith("0_forward_belief_") and "control" not in item.item_id
-    }
-
-
-def test_every_condition_has_all_stories(items, source) -> None:
-    sizes = Counter(item.item_id.split("/")[0] for item in items)
-    assert set(sizes.values()) == {ROWS[source]}
-    assert {FB, TB} <= set(sizes) and len({item.item_id for item in items}) == len(items)
-    assert {item.group for item in items} == {f"story-{n:03d}" for n in range(1, ROWS[source] + 1)}
-
-
-def test_the_same_row_is_the_same_story_with_the_other_answer(items, source) -> None:
-    found = first_order(items)
-    for number in range(1, ROWS[source] + 1):
-        seen, unseen = (found[f"story-{number:03d}", condition] for condition in ("TB", "FB"))
-        assert seen.question == unseen.question
+@pytest.mark.parametrize(("source", "count"), [("made", 4), ("published", 200)])
+def test_the_same_row_is_the_same_story_with_the_other_answer(source: str, count: int) -> None:
+    items = BIGTOM.load(official_data(source, "bigtom"))
+    found = {item.item_id: item for item in items}
+    assert len(found) == len(items) == count * len({item.item_id[:-4] for item in items})
+    for number in range(1, count + 1):
+        seen, unseen = (found[f"{name}/{number:03d}"] for name in (TB, FB))
+        assert seen.question == unseen.question and seen.group == f"story-{number:03d}"
         # They differ in the last sentence alone, which tells what the person noticed.
         assert seen.context.scene != unseen.context.scene
         told = [item.context.scene.rsplit(". ", 1)[0] for item in (seen, unseen)]
         assert told[0] == told[1]
         assert {o.text for o in seen.options} == {o.text for o in unseen.options}
         assert right_text(seen) != right_text(unseen)
-
-
-def test_letters_are_balanced_in_every_condition(items, source) -> None:
-    letters: dict[str, str] = {}
-    for item in items:
-        name = item.item_id.split("/")[0]
-        letters[name] = letters.get(name, "") + item.answer
-    if source == "made":
-        assert letters == LETTERS
-        return
-    for name, answers in letters.items():
-        assert 0.4 < answers.count("A") / len(answers) < 0.6, name
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,7 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import VIDEOS, Option, Question
-from sally_anne.data.moments import (
-    ABILITIES,
-    CUES,
-    Shelf,
-    load,
-    read_questions,
-    video_id,
-)
+from sally_anne.data.moments import ABILITIES, CUES, Shelf, load, read_questions, video_id
 from sally_anne.data.read import Field
 from tests.shared_data import SOURCES, official_data, shared_data
 

@@ -1,16 +1,21 @@
-"""Which frames belong to a question, and where they are looked for."""
+"""Which frames belong to a question: folders, and pickles of intervals that are never loaded."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import random
+import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from sally_anne.core.errors import RecordError
 from sally_anne.data.media import cut
-from sally_anne.data.mmtom_qa import MMTOM_QA, load, picture
+from sally_anne.data.mmtom_qa import MMTOM_QA, MOST, load, picture, read_intervals
 
 STEPS = [[0, 3], [3, 5], [5, 9]]
 ASKED = "Question: Which? (a) One. (b) Two. Please respond with either a or b."
@@ -87,3 +92,77 @@ def test_frames_are_spread_up_to_the_moment_asked_about(tmp_path, monkeypatch) -
     assert shown[1] == [0, 50, 100, 150, 200, 250, 300, 350] == as_published(350)
     # There is no frame 700.
     assert shown[2] == [0, 99, 198, 297, 396, 495, 594, 693] == as_published(699)
+
+
+PAIRS = ((0, 38), (38, 90), (90, 300), (300, 70_000))
+PICKLES = [
+    pickle.dumps(value, protocol)
+    for value in (PAIRS, [list(p) for p in PAIRS], [[float(n) for n in p] for p in PAIRS])
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+]
+
+
+def saved(folder: Path, data: bytes) -> Path:
+    path = folder / "frame_intervals.pik"
+    path.write_bytes(data)
+    return path
+
+
+def test_pairs_of_every_shape_and_protocol(tmp_path) -> None:
+    for data in PICKLES:
+        assert read_intervals(saved(tmp_path, data)) == PAIRS
+
+
+class Payload:
+    """Runs a command when Python's own unpickler reads it."""
+
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch touched",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(pickle.dumps([Payload()], protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+        pickle.dumps(np.array(PAIRS)),
+        pickle.dumps({0: (0, 3)}),
+        pickle.dumps([(0, 38), (38, 20)]),
+        pickle.dumps([(0, 38, 38)]),
+        pickle.dumps([(0, True)]),
+        # Protocol 0 by hand: instance, object and extension opcodes, a persistent id.
+        b"(S'touch x'\nios\nsystem\n.",
+        b"(cos\nsystem\nS'touch x'\no.",
+        b"\x82\x01.",
+        b"Psomething\n.",
+        # Cut short, empty, and numbers far too long.
+        *(b"", b"]", b".", b"K\x01a.", b"\xff.", b"I" + b"9" * 5000 + b"\n.", b"not a pickle"),
+        b"\x8e" + struct.pack("<Q", 2**62) + b"x.",
+    ],
+)
+def test_what_is_no_list_of_pairs_is_refused_and_nothing_is_run(tmp_path, data) -> None:
+    path = saved(tmp_path, data)
+    with pytest.raises(RecordError) as raised:
+        read_intervals(path)
+    assert str(raised.value).startswith(f"{path}: ") and not Path("touched").exists()
+    with pytest.raises(RecordError):
+        read_intervals(tmp_path)
+
+
+@pytest.mark.fuzz
+def test_a_damaged_pickle_gives_pairs_or_a_named_error(tmp_path) -> None:
+    chance = random.Random(0)
+    for _ in range(1500):
+        data = chance.choice(PICKLES)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randint(0, len(data))
+            new = bytes(
+                chance.choice((chance.randint(0, 255), *b"(Kqh.]})abetR\x86")) for _ in "ab"
+            )
+            data = data[:place] + new[: chance.randint(0, 2)] + data[place + chance.randint(0, 3) :]
+        path = saved(tmp_path, data)
+        try:
+            steps = read_intervals(path)
+        except RecordError as error:
+            assert str(error).startswith(str(path))
+        else:
+            assert all(0 <= first <= last <= MOST for first, last in steps)

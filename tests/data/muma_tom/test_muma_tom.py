@@ -115,11 +115,7 @@ def test_a_question_is_taken_apart() -> None:
         field("Which is  LEAST\nlikely?\n A) one  two\nthree\nB)four\nC) A) five\n")
     )
     assert question == "Which is LEAST likely?"
-    assert options == (
-        Option("A", "one two three"),
-        Option("B", "four"),
-        Option("C", "A) five"),
-    )
+    assert options == (Option("A", "one two three"), Option("B", "four"), Option("C", "A) five"))
     assert polarity == "least"
 
 
