@@ -18,10 +18,9 @@ from concurrent.futures import (
     ThreadPoolExecutor,
 )
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -147,60 +146,6 @@ def activations_of(
             return capture.take(items=items)[:, 0].float().cpu().numpy()
 
 
-@dataclass(frozen=True)
-class _Extraction:
-    """Samples on their way through a model."""
-
-    loaded: LoadedModel
-    samples: Sequence[Sample]
-    site: str
-    backend: str
-
-    @cached_property
-    def reader(self) -> Backend:
-        return backend_named(self.backend)
-
-    @cached_property
-    def prompts(self) -> list[str]:
-        return [open_prompt(self.loaded, s.turns, s.shows) for s in self.samples]
-
-    def prepare(self, rows: Sequence[int]) -> Prepared:
-        chosen = [(self.samples[i], self.prompts[i]) for i in rows]
-        return prepare(self.loaded, chosen, self.backend == NATIVE)
-
-    def activations(self, rows: Sequence[int], batch: Prepared) -> np.ndarray:
-        items = [self.samples[i].item_id for i in rows]
-        return activations_of(self.loaded, batch, self.site, items, self.reader)
-
-    def whole(self, rows: Sequence[int]) -> np.ndarray:
-        return self.activations(rows, self.prepare(rows))
-
-    def plan(self, batch_size: BatchSize, processes: Processes) -> list[Sequence[int]]:
-        """Rows of each batch; the largest that fit, if that is asked for."""
-
-        def trial(size: int) -> None:
-            batches = plan_batches(self.samples, size)
-            self.whole(max(batches, key=lambda b: max(len(self.prompts[i]) for i in b)))
-
-        if batch_size == AUTO:
-            batch_size = fitting(self.loaded.model, trial, DEFAULT_BATCH, processes)
-        return plan_batches(self.samples, batch_size)
-
-    def run(
-        self, batches: Sequence[Sequence[int]], pending: Sequence[int]
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Number and activations of each pending batch."""
-        workers = models_at_once(self.loaded) if pending and self.backend == NATIVE else 1
-        work: Callable[[Sequence[int]], Any] = self.whole if workers > 1 else self.prepare
-        with closing(prefetch(lambda b: work(batches[b]), pending, workers)) as results:
-            for b, result in zip(pending, results, strict=True):
-                yield b, result if workers > 1 else self.activations(batches[b], result)
-
-
-@within_memory(
-    "use a smaller batch_size, and if it is 1 smaller max_pixels",
-    "without a folder nothing was kept",
-)
 def extract(
     loaded: LoadedModel,
     samples: Sequence[Sample],
@@ -214,8 +159,7 @@ def extract(
 
     Args:
         samples: those without a split are drawn into one, group by group.
-        folder: keeps the activations in a store, which is resumed and read again; in memory alone
-            by default.
+        folder: keeps the activations in a store, which is resumed and read again.
         site: where activations are read, see :mod:`hooks.geometry`.
         backend: which library reads; one of `hooks.backends.BACKENDS`.
         seed: of splits that are drawn.
@@ -231,18 +175,11 @@ def extract(
     if not samples:
         raise ProbingError("there are no samples")
     samples = with_splits(samples, seed)
-    if folder is not None:
-        about = {"samples": fingerprint(samples)}
-        store = fill_store(loaded, samples, Path(folder), site, batch_size, about, backend=backend)
+    with TemporaryDirectory() as passing:
+        about = {} if folder is None else {"samples": fingerprint(samples)}
+        where = Path(passing, "store") if folder is None else Path(folder)
+        store = fill_store(loaded, samples, where, site, batch_size, about, backend=backend)
         x = store.read().float().numpy()
-    else:
-        run = _Extraction(loaded, samples, site, backend)
-        batches = run.plan(batch_size, ALONE)
-        geometry = find_geometry(loaded.skeleton)
-        shape = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
-        x = np.empty((len(samples), *shape), dtype=np.float32)
-        for b, z in run.run(batches, range(len(batches))):
-            x[list(batches[b])] = z
     facts = loaded.identity.facts()
     model = {"model": facts.pop("source"), **facts}
     return Activations(x, items_table(samples), tuple(samples[0].labels), site, model)
@@ -282,7 +219,8 @@ def fill_store(
     Returns:
         The complete store, ``[N, L, H, D]``.
     """
-    run = _Extraction(loaded, samples, site, backend)
+    reader = backend_named(backend)
+    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
     about = {**about, **loaded.changes} | ({} if backend == NATIVE else {"backend": backend})
     items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
@@ -292,15 +230,28 @@ def fill_store(
         model_id=loaded.source,
         model_revision=loaded.revision,
         processor_hash=loaded.processor_hash,
-        prompt_hash=hashlib.sha256("\0".join(run.prompts).encode()).hexdigest(),
+        prompt_hash=hashlib.sha256("\0".join(prompts).encode()).hexdigest(),
         dtype=loaded.dtype,
         n_layers=geometry.n_layers,
         n_heads=geometry.n_heads,
         head_dim=slice_width(geometry, site),
         extra=about,
     )
-    size = stored_size(folder) if batch_size == AUTO else None
-    batches = run.plan(size or batch_size, processes)
+
+    def prepared(rows: Sequence[int]) -> Prepared:
+        return prepare(loaded, [(samples[i], prompts[i]) for i in rows], backend == NATIVE)
+
+    def activations(rows: Sequence[int], batch: Prepared | None = None) -> np.ndarray:
+        items = [samples[i].item_id for i in rows]
+        return activations_of(loaded, batch or prepared(rows), site, items, reader)
+
+    def trial(size: int) -> None:
+        planned = plan_batches(samples, size)
+        activations(max(planned, key=lambda b: max(len(prompts[i]) for i in b)))
+
+    if batch_size == AUTO:
+        batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
+    batches = plan_batches(samples, batch_size)
     if processes.first:
         store = ActivationStore.open_or_create(folder, meta, items, batches)
         processes.wait()
@@ -314,9 +265,13 @@ def fill_store(
         pending = processes.share(pending)
         total = stored + len(pending)
         on_progress(stored, total)
-        for done, (b, z) in enumerate(run.run(batches, pending), start=stored + 1):
-            store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
-            on_progress(done, total)
+        several = models_at_once(loaded) if pending and backend == NATIVE else 1
+        work: Callable[[Sequence[int]], Any] = activations if several > 1 else prepared
+        with closing(prefetch(lambda b: work(batches[b]), pending, several)) as results:
+            for done, (b, made) in enumerate(zip(pending, results, strict=True), start=stored + 1):
+                z = made if several > 1 else activations(batches[b], made)
+                store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
+                on_progress(done, total)
         processes.wait()
         if processes.first:
             store.finish()

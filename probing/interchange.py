@@ -93,11 +93,7 @@ class Prompt:
         """What each head adds to the logit_diff by itself, ``[L, H]``: direct logit attribution.
 
         Its output goes through W_o, the last norm at the scale that it has in this run, and the
-        unembedding.
-
-        Raises:
-            HookError: the site is not ``head_out``, the last norm is not found or scales
-                otherwise than an RMSNorm does, or there are norms between W_o and the stream.
+        unembedding. A HookError says where that is not defined.
         """
         if self.site != HEAD_OUT:
             raise HookError(f"direct logit attribution is of head_out, not {self.site}")
@@ -125,10 +121,7 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
     """Directions along which heads add to the first word's logit above the second's, ``[L, H, D]``.
 
     Through W_o, the weight of the last norm, which multiplies its input by ``scale``, and the
-    unembedding.
-
-    Raises:
-        HookError: the last norm is not found, or is no RMSNorm.
+    unembedding. A HookError says that the last norm is not found, or is no RMSNorm.
     """
     geometry, norm = find_geometry(model), final_norm(model)
     if getattr(norm, "bias", None) is not None:

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import require_own
-from sally_anne.core.head import Head
+from sally_anne.core.head import Head, heads_of
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.geometry import HEAD_OUT
@@ -42,21 +42,13 @@ _WEIGHTS = ("coef_", "intercept_", "sigma_")
 _FACTS = ("classes_", "unconverged_", "label_", "site_", "model_", "ranked_")
 _CARD = """# Probes of {label} for {model}
 
-A logistic probe on the `{site}` of each of {layers} layers x {heads} attention heads.
-
-| | |
-|---|---|
-| classes | {classes} |
-| best heads | {best} |
-| c | {c:g} |
-
-## Use
+A logistic probe on the `{site}` of each attention head: classes {classes}; best heads {best}.
 
 ```python
 import sally_anne as sa
 
 probes = sa.HeadProbes.load("this/folder")  # or "user/name" of a hub
-probes.predict(x)  # [N, {layers}, {heads}] from activations [N, {layers}, {heads}, D]
+probes.predict(x)  # [N, L, H] from activations [N, L, H, D]
 ```
 """
 
@@ -67,14 +59,10 @@ class NoDirectionError(ProbingError):
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """Activations of N samples at every head.
+    """Activations ``x [N, L, H, D]`` of N samples at every head.
 
-    Attributes:
-        x: ``[N, L, H, D]``.
-        items: a row a sample: ``item_id``, ``group``, ``split``, tags and labels.
-        labels: which columns of ``items`` are labels.
-        site: where they were read, see :mod:`hooks.geometry`.
-        model: which model, as vectors keep it.
+    ``items`` has a row a sample: ``item_id``, ``group``, ``split``, tags and ``labels``; ``site``
+    and ``model`` say where they were read, as vectors keep it.
     """
 
     x: np.ndarray = field(repr=False)
@@ -260,31 +248,29 @@ class HeadProbes(Shared, BaseEstimator):
                 sample.
         """
         train = self.fitted_on()
-        shape = self.intercept_.shape[:2]
-        blank = np.full(shape, np.nan)
         y = train.values(self.label_)
         most = self.classes_[np.unique(y, return_counts=True)[1].argmax()]
         own: dict[str, Any] = {"train_accuracy": self.score(train.x, y)}
         chance = {"train_chance": np.mean(y == most)}
+        if not len(x.validation):
+            raise ProbingError("no validation samples: give more samples, or other splits")
         for split in MEASURED:
             part = x.part(split)
-            if split == "validation" and not len(part):
-                raise ProbingError("no validation samples: give more samples, or other splits")
-            y = part.values(self.label_)
-            own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
-            own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
-            own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
-            chance[f"{split}_chance"] = np.mean(y == most) if len(part) else np.nan
-        own["sigma"] = self.sigma_ if self.binary else blank
-        order = np.lexsort(
-            (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
-        )
-        self.ranked_ = [Head(*divmod(int(at), shape[1])) for at in order]
-        layer, head = np.indices(shape).reshape(2, -1)
-        columns = {name: value.ravel() for name, value in own.items()} | chance
-        columns["rank"] = np.argsort(order) + 1
-        named = {f"{self.label_}_{name}": value for name, value in columns.items()}
-        return pd.DataFrame({"layer": layer, "head": head, **named})
+            y, there = part.values(self.label_), len(part) > 0
+            own[f"{split}_accuracy"] = self.score(part.x, y) if there else np.nan
+            own[f"{split}_log_loss"] = self.log_loss(part.x, y) if there else np.nan
+            own[f"{split}_auc"] = self.auc(part.x, y) if there and self.binary else np.nan
+            chance[f"{split}_chance"] = np.mean(y == most) if there else np.nan
+        own |= {"sigma": self.sigma_ if self.binary else np.nan, **chance}
+        layer, head = np.indices(self.intercept_.shape[:2]).reshape(2, -1)
+        named = {f"{self.label_}_{name}": np.ravel(value) for name, value in own.items()}
+        named = {name: v if len(v) > 1 else v[0] for name, v in named.items()}
+        table = pd.DataFrame({"layer": layer, "head": head, **named})
+        by = [f"{self.label_}_validation_accuracy", f"{self.label_}_validation_log_loss"]
+        best = table.sort_values(by, ascending=[False, True], kind="stable").index
+        table[f"{self.label_}_rank"] = np.argsort(best) + 1
+        self.ranked_ = heads_of(table.loc[best])
+        return table
 
     def to_vector(
         self,
@@ -345,16 +331,12 @@ class HeadProbes(Shared, BaseEstimator):
         facts["classes_"] = self.classes_.tolist()
         tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
         _FILE.write(folder / FILE, facts, tensors, FORMAT)
-        layers, heads = self.intercept_.shape[:2]
         body = _CARD.format(
             label=self.label_,
             model=self.model_.get("model", "unknown"),
             site=self.site_,
-            layers=layers,
-            heads=heads,
             classes=", ".join(map(str, facts["classes_"])),
             best=", ".join(map(str, facts.get("ranked_", ())[:10])) or "not ranked",
-            c=self.c,
         )
         write_atomic(folder / CARD, card(body, self.model_, "probes"))
         return folder
@@ -363,9 +345,7 @@ class HeadProbes(Shared, BaseEstimator):
     def load(cls, path: Path | str) -> Self:
         """Read probes from a folder, or from a hub's repository ``user/name[@revision]``.
 
-        Raises:
-            HubError: there is no such folder, and no such repository can be had.
-            ProbingError: no such file, or one that is cut short, altered or of another kind.
+        A HubError or ProbingError says what is not there, cut short, or of another kind.
         """
         probes = cls()
         file = at_hand(path, (FILE, CARD)) / FILE

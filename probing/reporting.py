@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -116,13 +117,9 @@ def stability(
 ) -> dict[str, dict[str, float]]:
     """How far the ranking of heads stays when other samples train, and at other C.
 
-    Args:
-        x: activations; those of training and validation are split anew, test is left alone.
-        clusters: name of each sample's cluster ``[N]``; whole ones train or validate, as many
-            validate as in the run.
-        top: numbers of the heads that the run ranks first, layer by layer.
-        accuracy: the run's validation accuracy, ``[L H]``.
-        c: inverse penalty; a tenth and ten times of it are tried as well.
+    Whole ``clusters [N]`` of training and validation samples are split anew, as many validate as in
+    the run; and a tenth and ten times of ``c`` are tried. ``top`` are numbers of the heads that the
+    run ranks first, layer by layer, and ``accuracy [L H]`` is its validation accuracy.
 
     Returns:
         For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
@@ -222,18 +219,20 @@ def null_columns(
     ``{label}_p_fwer`` against the best of all heads, and above ``{label}_threshold`` that is at
     most ``LEVEL``. All are NaN where permuting changes nothing.
     """
-    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
     for label in x.labels:
-        columns = [f"{label}_{name}" for name in ("p", "q", "p_fwer", "threshold")]
-        values: Sequence[Any] = [np.nan] * len(columns)
-        try:
+        found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
+        with suppress(ProbingError):
             test = permutation_test(x.train, x.validation, label, permutations, c, seed, max_iter)
-            p = test.p_values[place]
-            values = p, false_discovery_control(p), test.p_fwer[place], test.threshold()
-        except ProbingError:
-            pass
-        heads = heads.assign(**dict(zip(columns, values, strict=True)))
+            p = at_heads(test.p_values, heads)
+            found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
+            found["p_fwer"] = at_heads(test.p_fwer, heads)
+        heads = heads.assign(**{f"{label}_{name}": value for name, value in found.items()})
     return heads
+
+
+def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:
+    """Of ``values [L, H]`` those of a table's heads, a row each."""
+    return values[heads["layer"].to_numpy(), heads["head"].to_numpy()]
 
 
 def selectivity_columns(
@@ -253,10 +252,9 @@ def selectivity_columns(
     """
     if not types:
         return heads
-    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
     train, held = x.train, x.validation
-    own, others = (part.items["item_id"].map(types).to_numpy() for part in (train, held))
-    names, code = np.unique(own, return_inverse=True)
+    words, others = (part.items["item_id"].map(types).to_numpy() for part in (train, held))
+    names, code = np.unique(words, return_inverse=True)
     known = np.isin(others, names)
     code = np.concatenate([code, np.searchsorted(names, others[known])])
     controls: dict[int, np.ndarray] = {}
@@ -265,9 +263,10 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            controls[classes] = refit(train, held.at(known), labels[:, code], c).mean(axis=0)[place]
-        accuracy = heads[f"{label}_validation_accuracy"]
-        heads = heads.assign(**{f"{label}_selectivity": accuracy - controls.get(classes, np.nan)})
+            accuracy = refit(train, held.at(known), labels[:, code], c).mean(axis=0)
+            controls[classes] = at_heads(accuracy, heads)
+        own = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
+        heads = heads.assign(**{f"{label}_selectivity": own})
     return heads
 
 
@@ -284,10 +283,9 @@ def bootstrap(
 
     Arguments and errors as of :func:`sally_anne.probing.solver.permutation_test`.
     """
-    _, codes = groups_and_codes(train, held, label)
-    draw = np.random.default_rng(seed)
-    times = [group_weights(part.items["group"].to_numpy(), count, draw) for part in (train, held)]
-    weights = np.concatenate(times, axis=1)
+    groups, codes = groups_and_codes(train, held, label)
+    draw, n = np.random.default_rng(seed), len(train)
+    weights = np.hstack([group_weights(part, count, draw) for part in (groups[:n], groups[n:])])
     return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights)
 
 
@@ -301,9 +299,8 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     """Write and print ``nulls-SPLIT.parquet``.
 
     Returns:
-        One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p`` of the
-        head alone, ``_p_fwer`` against the best of all heads, ``_threshold`` above which that is at
-        most ``LEVEL``, and with bootstraps ``_low`` and ``_high``.
+        One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p``,
+        ``_p_fwer`` and ``_threshold`` as of :func:`null_columns`, with bootstraps ``_low, _high``.
 
     Raises:
         ProbingError: no such samples, or a label that permuting within groups does not change.
@@ -314,23 +311,21 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         x = Activations(saved.activations(), saved.samples, saved.labels)
         train, held = x.train, x.part(config.split)
         heads = saved.heads[["layer", "head"]].copy()
-        place = heads["layer"].to_numpy(), heads["head"].to_numpy()
         how = saved.number("c"), config.seed, int(saved.number("max_iter"))
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):
                 test = permutation_test(train, held, label, config.permutations, *how)
-            columns = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
+            found = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
             if config.bootstraps:
                 with stage(console, f"{label}: {config.bootstraps} bootstraps"):
                     draws = bootstrap(train, held, label, config.bootstraps, *how)
-                columns["low"], columns["high"] = np.apply_along_axis(percentile_interval, 0, draws)
-            own = {f"{label}_{name}": each[place] for name, each in columns.items()}
+                found["low"], found["high"] = np.apply_along_axis(percentile_interval, 0, draws)
+            own = {f"{label}_{name}": at_heads(each, heads) for name, each in found.items()}
             heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})
             best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable")
-            shown = {name.replace("p_fwer", "p of the best"): f"{label}_{name}" for name in columns}
+            shown = {name: f"{label}_{name}" for name in found}
             _print_heads(console, f"{label}, {config.split}", best, shown)
             console.print(above(heads, label, config.split))
-            console.print(f"mean of the null {test.null.mean():.3f}")
         path = config.run / f"nulls-{config.split}.parquet"
         write_atomic(path, heads.to_parquet(None, index=False))
     console.print(f"table: {escape(str(path))}", soft_wrap=True)
@@ -355,11 +350,8 @@ def _print_heads(
 def above(heads: pd.DataFrame, label: str, split: str = "validation") -> str:
     """How many heads score more than the best of all heads does by chance."""
     p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
-    if p.isna().all():
-        return "its labels do not vary within groups: there is no null to permute"
-    if math.isinf(threshold):
-        least = math.ceil(1 / LEVEL) - 1
-        return f"too few permutations for any head to stand out: take at least {least}"
+    if not math.isfinite(threshold):
+        return "no null: labels do not vary within groups, or there are too few permutations"
     return (
         f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} ({split}), which "
         f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"
