@@ -52,16 +52,13 @@ EMPTY: dict[str, Any] = dict.fromkeys(
 
 
 def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
-    """Write and print the table.
+    """Write and print the table: a row for each label, condition and control.
 
-    Returns:
-        A row for each label, condition and control: ``label, condition, kind, row, accuracy, low,
-        high, samples, clusters, chance``, the best head's ``best, best_low, best_high`` on the same
-        samples, and whether the row ``reaches`` it: both are above chance, and their intervals
-        overlap. Where the model read a part of the stories anew, the best head is fitted and chosen
-        on that part as well. ``why`` says why a row is empty (NaN), or is not compared. Intervals
-        are over maps, or over groups where there are none; of one there is none (NaN), and values
-        are compared.
+    ``accuracy, low, high, samples, clusters`` and ``chance`` are its own, ``best, best_low,
+    best_high`` those of the best head on the same samples; a row ``reaches`` it if both are above
+    chance and their intervals overlap. Where the model read a part of the stories anew, the best
+    head is fitted and chosen on that part as well. ``why`` says why a row is empty (NaN), or is not
+    compared. Intervals are over maps, or over groups where there are none; of one there is none.
 
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.markup import escape
+from rich.progress import TaskID
 from rich.table import Table
 from safetensors.numpy import load_file, save
 from torch import Tensor
@@ -231,14 +231,10 @@ def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
 
 
 def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What a scan kept in its ``folder`` of each of its P test pairs, in their order.
+    """What a scan kept in ``folder`` of its P test pairs; a RunFolderError names what is lost.
 
-    Returns:
-        Logit differences ``[P]``, and each head's effect ``[P, L, H]``, in logits: exchanged, or by
-        attribution patching where heads were not exchanged by themselves.
-
-    Raises:
-        RunFolderError: a file is not there, or damaged.
+    Logit differences ``[P]``, and each head's effect ``[P, L, H]``, in logits: exchanged, or by
+    attribution patching where heads were not exchanged by themselves.
     """
     every = [_read(folder, file) for file in facts["kept"]]
     if any(one is None for one in every):
@@ -253,16 +249,11 @@ def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np
 def conclusion(
     result: PatchingResult, label: str, k: int, readable: Sequence[bool] | None, which: str
 ) -> str:
-    """Whether the heads that a label is read from best are those that are used, in words.
+    """Whether the ``k`` heads that a label is read from best are those that are used, in words.
 
-    Args:
-        result: of the scan.
-        label: by which heads were ranked.
-        k: size of the sets.
-        readable: of each row of ``result.heads``, whether its probe is above its null. The best
-            ``k`` by probe are if so many are, those by patching if half of them are. None where
-            that was not tested.
-        which: what pairs decide, e.g. "the belief question's answer".
+    ``readable`` says of each row of ``result.heads`` whether its probe is above its null, if that
+    was tested. The best ``k`` by probe are if so many are, those by patching if half of
+    them are. ``which`` is what pairs decide, e.g. "the belief question's answer".
     """
     facts = result.facts
     if not _answered(facts):
@@ -319,24 +310,12 @@ def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[st
             f"which the model tells {right} apart (mean difference {facts['mean_logit_diff']:.2f} "
             "logits)"
         )
-        rankings = {"attribution": "attribution patching"} | {
-            label: f"validation accuracy of {name}" for label, name in names.items()
-        }
-        agreement = [
-            f"{facts[f'{name}_spearman']:.2f} with {ranking}"
-            for name, ranking in rankings.items()
-            if facts.get(f"{name}_spearman") is not None
-        ]
-        if agreement:
-            console.print(f"rank correlation of what heads carry: {', '.join(agreement)}")
         console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
 
 
 def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
-    """Scan a finished run's model; adds columns to its ``heads.parquet``, and ``patching.json``.
-
-    Returns:
-        The table of heads.
+    """Scan a finished run's model: columns of its ``heads.parquet``, which it gives, and
+    ``patching.json``.
 
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
@@ -372,13 +351,11 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
     there = all(f"{label}_p_fwer" in saved.heads for label in saved.labels)
     if not config.permutations or (there and saved.saved.get(NULLS) == null):
         return
-    begun = time.monotonic()
     with stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
         heads = null_columns(x, saved.heads, config.c, config.max_iter, *null.values())
         heads = selectivity_columns(x, heads, data.types, config.c, config.seed)
     _keep(saved, heads, {NULLS: null, "config": saved.config | null})
-    console.print(f"[dim]permutations: {time.monotonic() - begun:.0f} s[/dim]")
 
 
 def add_patching(
@@ -388,15 +365,10 @@ def add_patching(
     console: Console,
     names: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Add the scan to a finished run with its null, unless it is there.
+    """Add the scan to a finished run with its null, unless it is there; errors as of :func:`scan`.
 
     The table of heads gets ``{kind}_effect`` and the other :data:`COLUMNS` of each kind of pairs.
-
-    Returns:
-        What ``patching.json`` holds of each kind.
-
-    Raises:
-        ProbingError, ModelError: as :func:`scan`.
+    Gives what ``patching.json`` holds of each kind.
     """
     saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
@@ -411,7 +383,6 @@ def add_patching(
     }
     if not left:
         return {kind: done[kind] for kind in pair_sets}
-    begun = time.monotonic()
     # What was concluded by another null does not stay next to this one.
     stale = [f"{kind}_{name}" for kind in KINDS if kind not in done for name in COLUMNS]
     heads = saved.heads.drop(columns=stale, errors="ignore")
@@ -423,17 +394,12 @@ def add_patching(
     for kind, pairs in left.items():
         with Bars(console) as bar:
             task = bar.add_task(f"exchanging heads ({kind})", total=None)
-            result = scan(
-                loaded,
-                pairs,
-                ranked,
-                config,
-                config.folder / FOLDER,
-                lambda done, total, bar=bar, task=task: bar.update(  # type: ignore[misc]
-                    task, completed=done, total=total
-                ),
-                config.site,
-            )
+
+            def show(done: int, total: int, bar: Bars = bar, task: TaskID = task) -> None:
+                bar.update(task, completed=done, total=total)
+
+            folder = config.folder / FOLDER
+            result = scan(loaded, pairs, ranked, config, folder, show, config.site)
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
         heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
@@ -453,7 +419,6 @@ def add_patching(
     path.unlink(missing_ok=True)
     _keep(saved, heads, {"config": saved.config | config.scan_options | {"patching": True}})
     write_json(path, null | done)
-    console.print(f"[dim]patching scan: {time.monotonic() - begun:.0f} s[/dim]")
     return {kind: done[kind] for kind in pair_sets}
 
 
@@ -464,9 +429,5 @@ def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
 
 
 def patch(folder: Path | str, **options: Any) -> pd.DataFrame:
-    """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command.
-
-    Returns:
-        The table of heads of the run, with the columns of the scan.
-    """
+    """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command."""
     return run(PatchingConfig(run=Path(folder), **options), Console(quiet=True))

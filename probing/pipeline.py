@@ -83,13 +83,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
     Started several times by a launcher, the processes share the extraction; then the first fits
-    the probes, draws and prints, and the others wait for it.
-
-    Returns:
-        The table of heads.
-
-    Raises:
-        SallyAnneError: bad input, named before long work wherever it can be known.
+    the probes, draws and prints, and the others wait for it. Gives the table of heads.
     """
     processes = here()
     device_map = processes.device_map(config.place)
@@ -110,17 +104,9 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     unknown = _check_inputs(loaded, data, console)
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
-        store = fill_store(
-            loaded,
-            data.samples,
-            folder / ACTIVATIONS,
-            config.site,
-            config.batch_size,
-            {**data.facts, "data": data.fingerprint},
-            processes,
-            config.backend,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+        how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
+        own = processes, config.backend, lambda d, n: bar.update(task, completed=d, total=n)
+        store = fill_store(loaded, data.samples, folder / ACTIVATIONS, *how, *own)
     if not processes.first:
         processes.wait()
         return Run.open(folder).heads

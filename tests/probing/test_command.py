@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,30 +13,12 @@ from sally_anne.probing import pipeline
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "transformers", "minigrid", "sklearn", "pandas", "scipy", "matplotlib")
-HEAVY += ("nnsight", "transformer_lens")
-
 
 def command(*words: str) -> str | int | None:
     """Run the command line in this process; what it exits with."""
     with pytest.raises(SystemExit) as ended:
         main(["probe", *words])
     return ended.value.code
-
-
-def test_a_failing_command_prints_one_message_and_no_traceback(tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sally_anne.probing.run", "--data", str(tmp_path / "none")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
-    assert str(tmp_path / "none") in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +13,7 @@ from sally_anne.core.errors import BenchmarkError, OptionError
 from sally_anne.data import tasks
 from sally_anne.data.gridtom.samples import choose_stories
 from sally_anne.data.gridtom.stories import Identity, StorySet
-from sally_anne.hooks.geometry import SITES
-from sally_anne.probing.config import ProbeConfig, Site
+from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run
 
 # Of stories that all differ; see tests/data/gridtom/test_samples.py for pairs.
@@ -34,20 +32,11 @@ def story_set(indices) -> StorySet:
     )
 
 
-def test_choices_are_those_of_the_rooms_below() -> None:
-    assert get_args(Site) == SITES
-
-
 def test_data_in_the_current_folder_is_called_by_its_name(tmp_path, monkeypatch) -> None:
     (tmp_path / "stories" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "stories" / "inner")
     assert ProbeConfig(data=Path(".")).folder.name.endswith("-data-inner")
     assert ProbeConfig(data=Path("..")).folder.name.endswith("-data-stories")
-
-
-def test_all_stories_are_split_by_whole_maps() -> None:
-    chosen = choose_stories(story_set(range(648)))
-    assert Counter(chosen.values()) == FULL
 
 
 @given(st.integers(17, 644), st.integers(0, 3))
@@ -62,15 +51,15 @@ def test_a_part_of_the_stories_keeps_the_proportions(stories: int, seed: int) ->
         assert abs(counts[split] - size * stories / 644) < 1
 
 
-@pytest.mark.parametrize(("count", "stories"), [(648, 5), (648, 649), (3, None)])
-def test_too_few_and_too_many_stories_are_refused(count: int, stories: int | None) -> None:
+@pytest.mark.parametrize("stories", [5, 649])
+def test_too_few_and_too_many_stories_are_refused(stories: int) -> None:
     with pytest.raises(BenchmarkError):
-        choose_stories(story_set(range(count)), stories)
+        choose_stories(story_set(range(648)), stories)
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("stories", 0), ("batch_size", 0), ("max_iter", 0), ("c", 0.0), ("c", float("nan"))],
+    [("stories", 0), ("c", float("nan"))],
 )
 def test_impossible_options_are_named_before_anything_is_read(
     option: str, value: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -86,9 +75,6 @@ def test_impossible_options_are_named_before_anything_is_read(
     ("options", "named"),
     [
         ({"samples": Path("mine.jsonl"), "contrast": "paper"}, "--contrast"),
-        ({"samples": Path("mine.jsonl"), "data": Path("a")}, "--data"),
-        ({"samples": Path("mine.jsonl"), "task": "mmtom_qa"}, "--task"),
-        ({"samples": Path("mine.jsonl"), "setting": "video"}, "--setting"),
         ({"task": "mmtom_qa", "order": 2}, "--order"),
         ({"task": "mmtom_qa"}, "--data"),
     ],

@@ -79,40 +79,6 @@ def test_sigma_is_the_deviation_of_projections_on_the_unit_theta(n_classes: int)
                 assert np.atleast_1d(sigma[layer, head])[k] == pytest.approx(expected)
 
 
-def test_a_zero_weight_has_a_zero_theta_and_no_sigma() -> None:
-    x, y = labelled(2, seed=0)
-    x[:, 0, 1] = 0.0
-    probes = HeadProbes().fit(x, y)
-    assert not probes.theta_[0, 1].any()
-    assert probes.sigma(x)[0, 1] == 0.0
-    assert np.isfinite(probes.theta_).all()
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_batched_probes_are_scikit_learns_run_to_the_end(n_classes: int) -> None:
-    x, y = labelled(n_classes, seed=0)
-    held_x, held_y = labelled(n_classes, seed=1)
-    probes = HeadProbes(c=C, solver="batched").fit(x, y)
-    loop = HeadProbes(c=C, solver="sklearn").fit(x, y)
-    for name in ("coef_", "intercept_", "theta_"):
-        batched, own = getattr(probes, name), getattr(loop, name)
-        assert batched.shape == own.shape and batched.dtype == own.dtype
-        np.testing.assert_allclose(batched, own, atol=2e-3)
-    for layer in range(L):
-        for head in range(H):
-            at = (slice(None), layer, head)
-            own = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
-            own.fit(x[at].astype(np.float64), y)
-            weights = probes.coef_[layer, head].reshape(own.coef_.shape)
-            apart = np.linalg.norm(weights - own.coef_)
-            assert apart < 1e-5 * np.linalg.norm(own.coef_)
-            np.testing.assert_allclose(
-                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_, atol=1e-5
-            )
-            z = held_x[at].astype(np.float64)
-            assert probes.score(held_x, held_y)[layer, head] == own.score(z, held_y)
-
-
 def test_batched_probes_name_classes_and_heads() -> None:
     x, y = labelled(2, seed=0)
     probes = HeadProbes(c=C, solver="batched").fit(x, np.array(["no", "yes"])[y])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pytest
 from safetensors.numpy import load_file
 
 from sally_anne.probing.config import ProbeConfig
@@ -34,18 +33,9 @@ def corrupted(made, split: str):
     return replace(made, x=x, items=items)
 
 
-def permuted(made, split: str):
-    """Activations of one split handed to other samples of it."""
-    x = made.x.copy()
-    rows = np.flatnonzero(made.rows(split))
-    x[rows] = x[np.random.default_rng(2).permutation(rows)]
-    return replace(made, x=x)
-
-
-@pytest.mark.parametrize("change", [corrupted, permuted])
-def test_test_stories_touch_nothing_but_their_own_columns(made, change) -> None:
+def test_test_stories_touch_nothing_but_their_own_columns(made) -> None:
     probes, heads = probed(made)
-    other_probes, other = probed(change(made, "test"))
+    other_probes, other = probed(corrupted(made, "test"))
     for name in (*LABELS, "op"):
         before, after = probes[name], other_probes[name]
         np.testing.assert_array_equal(before.coef_, after.coef_)
@@ -65,12 +55,6 @@ def test_validation_stories_rank_but_are_never_fitted(made) -> None:
     for label in LABELS:
         pd.testing.assert_series_equal(heads[f"{label}_sigma"], other[f"{label}_sigma"])
         assert not heads[f"{label}_rank"].equals(other[f"{label}_rank"])
-
-
-def test_training_stories_decide_the_probes(made) -> None:
-    probes, _ = probed(made)
-    other, _ = probed(permuted(made, "train"))
-    assert not np.allclose(probes["y_p"].coef_, other["y_p"].coef_)
 
 
 def test_ranked_by_validation_accuracy_then_by_log_loss(made) -> None:
