@@ -188,7 +188,7 @@ def measures(results: dict[str, Any]) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for parser, numbers in results.get("results", {}).items():
-        parts = {"": numbers | numbers.get("belief", {})} | numbers.get("cells", {})
+        parts = {"": numbers.get("belief", {}) | numbers} | numbers.get("cells", {})
         named = [(part, name, one.get(name)) for part, one in parts.items() for name in MEASURES]
         groups = numbers.get("groups", {}) | {"all right": numbers.get("joint", {})}
         for kind, values in groups.items():

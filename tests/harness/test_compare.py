@@ -14,13 +14,17 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.console import Console
+from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import read_object
-from sally_anne.harness.compare import Finished, Shared, compare, compare_runs, differences
-from sally_anne.harness.config import CompareConfig
-from sally_anne.harness.report import (
-    Baseline,
-    Conditions,
+from sally_anne.harness.compare import (
+    Finished,
+    compare,
+    compare_runs,
+    differences,
+    shared_answers,
 )
+from sally_anne.harness.config import CompareConfig
+from sally_anne.harness.report import published
 from sally_anne.harness.score import mcnemar
 from tests.made_evaluations import answers, beliefs, evaluation
 
@@ -30,13 +34,12 @@ BEFORE = [0, 0, 0, 0, 1, 1] + [1, 1, 1, 0, 0, None]
 AFTER = [1, 1, 1, 1, 1, 1] + [0, 1, 1, 0, 0, 0]
 
 
-def shared(*folders: Path) -> Shared:
-    return Shared.of([Finished.open(folder) for folder in folders])
+def shared(*folders: Path) -> tuple[list[pd.DataFrame], list[str]]:
+    return shared_answers([Finished.open(folder) for folder in folders])
 
 
 def compared(*folders: Path) -> pd.DataFrame:
-    runs = shared(*folders)
-    return compare(runs, runs.parsers())
+    return compare([Finished.open(folder) for folder in folders], shared(*folders)[0])
 
 
 def row(table: pd.DataFrame, measure: str, kind: str = "", value: str = "", **more: str) -> Any:
@@ -54,7 +57,7 @@ def test_planted_differences(tmp_path: Path) -> None:
         evaluation(tmp_path / "b", answers(AFTER), view="video"),
     )
     whole = row(table, "overall")
-    assert (whole["run"], whole["against"], whole["n"]) == ("video", "text", 12)
+    assert (whole["run"], whole["against"], whole["n"]) == ("b", "a", 12)
     assert (whole["first"], whole["second"]) == (5 / 12, 8 / 12)
     assert whole["difference"] == pytest.approx(3 / 12)
     assert (whole["only_first"], whole["only_second"]) == (1, 4)
@@ -79,8 +82,6 @@ def test_planted_beliefs(tmp_path: Path) -> None:
         evaluation(tmp_path / "b", beliefs(after), **how, steer="v/my-vector"),
     )
     assert list(table["measure"]) == ["TB", "FB", "Both", "invalid"]
-    assert set(table["run"]) == {"steered by my-vector"}
-    assert set(table["against"]) == {"not steered"}
     found = {
         r["measure"]: (r["difference"], r["only_first"], r["only_second"], r["n"])
         for _, r in table.iterrows()
@@ -182,43 +183,55 @@ def test_the_other_way_round_is_the_same_with_the_other_sign(tmp_path: Path) -> 
 def test_items_of_one_run_alone_and_hidden_keys_are_left_out(tmp_path: Path) -> None:
     few = evaluation(tmp_path / "few", answers(RIGHT).iloc[:9])
     many = evaluation(tmp_path / "many", answers(RIGHT).iloc[::-1][:10])
-    both = shared(few, many)
-    assert len(both.notes) == 2
-    ids = [list(table["item_id"]) for table in both.tables]
+    tables, notes = shared(few, many)
+    assert len(notes) == 2
+    ids = [list(table["item_id"]) for table in tables]
     assert ids[0] == ids[1] == [f"q{n:03}" for n in range(2, 9)]
-    assert (both.tables[0]["robust_correct"] == both.tables[1]["robust_correct"]).all()
+    assert (tables[0]["robust_correct"] == tables[1]["robust_correct"]).all()
     table = answers(RIGHT).assign(hidden=[False] * 8 + [True] * 4)
     one, two = (evaluation(tmp_path / name, table) for name in "ab")
-    assert len(shared(one, two).tables[0]) == 8
+    assert len(shared(one, two)[0][0]) == 8
 
 
 @pytest.mark.parametrize(
-    ("options", "labels", "different"),
+    ("options", "different"),
     [
-        (({"view": "video"}, {"view": "text"}), ("video", "text"), {"view"}),
-        (({"frames": 8}, {"frames": None}), ("frames 8", "frames by default"), {"frames"}),
-        (
-            ({}, {"steer": "v/my-vector", "alpha": 2.0}),
-            ("not steered", "steered by my-vector, alpha 2.0"),
-            {"steer", "alpha"},
-        ),
+        (({"view": "video"}, {"view": "text"}), {"view": ["video", "text"]}),
         (
             ({}, {"endpoint": "https://host/v1", "endpoint_model": "big"}),
-            ("tiny-qwen2-vl", "big"),
-            {"model"},
+            {"model": ["tiny-qwen2-vl", "big"]},
         ),
-        (({"out": "x", "batch_size": 2, "limit": 3}, {"device": "cpu"}), ("a", "b"), set()),
-        (({"seed": 1}, {"seed": 2, "view": "text", "window": "full"}), ("a", "b"), None),
+        (({"out": "x", "batch_size": 2, "limit": 3}, {"device": "cpu"}), {}),
     ],
 )
-def test_runs_are_called_by_what_differs(tmp_path: Path, options, labels, different) -> None:
+def test_how_runs_differ(tmp_path: Path, options, different) -> None:
     folders = [
         evaluation(tmp_path / name, answers(RIGHT), **one)
         for name, one in zip("ab", options, strict=True)
     ]
-    runs = shared(*folders)
-    assert runs.labels == labels
-    assert different is None or set(differences(runs.runs)) == different
+    assert differences([Finished.open(folder) for folder in folders]) == different
+
+
+def test_other_questions_are_refused(tmp_path: Path) -> None:
+    table = answers(RIGHT)
+    one = evaluation(tmp_path / "one", table)
+    moved = table.assign(answer=["B", *table["answer"][1:]])
+    with pytest.raises(HarnessError, match="'q000' has another key"):
+        shared(one, evaluation(tmp_path / "moved", moved))
+    with pytest.raises(HarnessError, match="no item in common"):
+        shared(one, evaluation(tmp_path / "other", table, task="mimeqa"))
+    official = evaluation(tmp_path / "official", moved, protocol="official")
+    assert "not compared" in shared(one, official)[1][0]
+
+
+def test_published_figures_of_the_run_that_is_most_like() -> None:
+    (table,) = [t for t in published() if (t.task, t.order) == ("gridtom", "1")]
+    options = {"model": "qwen2-vl", "steer": "v", "data": "x", "frames": 7}
+    own, best, people, chance = table.like(options, {"setting": "multimodal"})
+    assert (own.model, own.view, own.steered) == ("qwen2-vl", "multimodal", True)
+    assert (best.kind, best.view) == ("model", "multimodal")
+    assert (people.kind, chance.kind) == ("human", "chance")
+    assert any("project's words" in line for line in table.differences(options, 10))
 
 
 def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
@@ -241,11 +254,10 @@ def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
         assert line in lines
     pd.testing.assert_frame_equal(pd.read_parquet(out / "comparison.parquet"), table)
     saved = json.loads((out / "results.json").read_text())
-    assert saved["labels"] == ["full", "focused"]
+    assert saved["labels"] == ["a", "b"]
     assert pd.DataFrame(saved["results"]).equals(table)
-    assert {one["source"] for one in saved["published"]} == {"MoMentS (EMNLP 2025), table 3"}
     drawn = pd.read_parquet(out / "figures" / "comparison.parquet")
-    second = drawn[drawn["run"] == "focused"].reset_index(drop=True)
+    second = drawn[drawn["run"] == "b"].reset_index(drop=True)
     kept = table[table["measure"] != "invalid"].reset_index(drop=True)
     assert (second["value"] == kept["second"]).all()
     # The same command again writes the same.
@@ -265,15 +277,3 @@ def test_a_parser_that_understood_nothing_is_saved_and_not_printed(tmp_path: Pat
     table = compare_runs(CompareConfig(tuple(runs), out=tmp_path / "out"), console)
     assert set(table["parser"]) == {"robust", "official"}
     assert "parsed by official" not in console.file.getvalue()
-
-
-def conditions(
-    task: str, questions: int = 10, about: dict | None = None, **options: object
-) -> Conditions:
-    order = {"order": options["order"]} if "order" in options else {}
-    known = {"task": task, "model": "tiny-qwen2-vl"} | options
-    return Conditions(known, (about or {}) | order, questions)
-
-
-def rows(run: Conditions) -> list[Baseline]:
-    return [row for _, found in run.tables() for row in found]

@@ -98,13 +98,6 @@ def test_an_invalid_answer_is_wrong_even_if_marked_correct() -> None:
     assert accuracy(items).overall.value == 0.75
 
 
-def test_a_story_without_one_side_is_no_pair() -> None:
-    items = sheet([(1, 1), (1, 0), (0, 1)]).drop(index=[3])  # FB of story 1
-    found = belief_metrics(items)
-    assert (found.Both.value, found.Both.n) == (0.5, 2)
-    assert (found.TB.value, found.TB.n, found.FB.n) == (pytest.approx(2 / 3), 3, 2)
-
-
 @given(
     st.dictionaries(
         st.tuples(
@@ -162,22 +155,6 @@ def test_the_bootstrap_is_that_of_a_loop() -> None:
         assert (estimate.low, estimate.high) == pytest.approx(loop(items, statistic, 60, 7))
 
 
-def test_intervals_resample_stories_and_not_items() -> None:
-    """The items of a story are alike here, so more of them tell nothing new."""
-    right = np.random.default_rng(0).random(40) < 0.5
-    rows = [
-        {"item_id": f"{s}-{i}", "story": f"{s}", "correct": bool(ok), "invalid": False}
-        for s, ok in enumerate(right)
-        for i in range(10)
-    ]
-    items = pd.DataFrame(rows)
-    ten, one = accuracy(items).overall, accuracy(items[items["item_id"].str.endswith("-0")]).overall
-    assert (ten.value, ten.low, ten.high) == pytest.approx((one.value, one.low, one.high))
-
-
-# Pairs.
-
-
 def test_differences_are_b_minus_a_item_by_item() -> None:
     a = sheet([(1, 0), (0, 0), (1, 1), (None, 1)])
     b = sheet([(1, 1), (1, 0), (1, None), (1, 1)])
@@ -186,9 +163,6 @@ def test_differences_are_b_minus_a_item_by_item() -> None:
     joined = a.assign(gain=b["correct"].astype(int) - a["correct"].astype(int))
     low, high = loop(joined, lambda rows: rows.loc[rows["condition"] == "FB", "gain"].mean(), 60, 4)
     assert (found["FB"].low, found["FB"].high) == pytest.approx((low, high))
-
-
-# Plain accuracy.
 
 
 def test_accuracy_overall_and_by_group() -> None:
@@ -210,9 +184,6 @@ def test_accuracy_overall_and_by_group() -> None:
     }
     assert accuracy(items).groups == {}
     assert list(accuracy(items, by="story").groups) == ["s", "t"]
-
-
-# Refusals.
 
 
 def on_maps(stories: int, maps: int) -> pd.DataFrame:
@@ -286,17 +257,6 @@ def test_an_item_counts_in_each_of_its_tags() -> None:
         "y": (0.5, 2),
     }
     assert groups["cue"] == {}
-
-
-def test_beliefs_pair_up_within_all_other_tags() -> None:
-    items = [
-        item(0, condition=("TB",), kind=("a",)),
-        item(1, condition=("FB",), kind=("a",)),
-        item(2, condition=("TB",), kind=("b",)),
-        item(3, condition=("FB",), kind=("b",)),
-    ]
-    belief = results_of(scored(items, ["A", "A", "B", "A"]), ())["robust"]["belief"]
-    assert [belief[name]["value"] for name in ("TB", "FB", "Both")] == [0.5, 1.0, 0.5]
 
 
 def bigtom() -> tuple[list[Question], list[str]]:

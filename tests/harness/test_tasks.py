@@ -293,7 +293,7 @@ def test_true_and_false_beliefs_of_one_story(config, tmp_path, monkeypatch, task
     n = sum(cells.values())
     assert belief == [(1.0, n), (0.0, n), (0.0, n)]
     assert {cell: numbers["Both"]["n"] for cell, numbers in found["cells"].items()} == cells
-    assert "belief: Both" in printed
+    assert "Both" in printed
 
 
 ROOT = Path(__file__).parents[2]

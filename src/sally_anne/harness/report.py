@@ -1,8 +1,7 @@
 """What an evaluation prints: its figures, what to know before them, and published ones.
 
-Published figures are data (``baselines.json``). Each table names its source, whom it measured
-(models, people, chance), and what it showed them. A figure is in %, as printed there; null is one
-that cannot be read there or is not given.
+Published figures are data (``baselines.json``): in %, as printed there; null is one that cannot be
+read there or is not given.
 """
 
 from __future__ import annotations
@@ -24,18 +23,17 @@ from rich.table import Table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
+from sally_anne.figures.draw import measures
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name, saved_options
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
-from sally_anne.harness.score import JOINT
 from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import unknown_words
 
 BELIEF = ("TB", "FB", "Both", "invalid")
-ACCURACY = ("overall", "invalid")
 # Without edges and wide gaps rows with intervals have room.
 TIGHT: dict[str, Any] = {
     "box": SIMPLE_HEAD,
@@ -45,8 +43,6 @@ TIGHT: dict[str, Any] = {
 }
 FILE = "baselines.json"
 KINDS = ("model", "human", "chance")
-# In so many ways a published row can be asked as a run is, see Conditions.fits.
-_WAYS = 4
 
 
 def percent(estimate: Mapping[str, float], gap: str = " ") -> str:
@@ -113,15 +109,9 @@ def print_evaluation(
         lines.append(f"not as in the authors' protocol: {work.departs}")
     for line in lines:
         console.print(escape(line), soft_wrap=True)
-    title = f"{model_name(config)}, {work.title}, {steered_by(config)}"
-    if results and any("groups" in found for found in results.values()):
-        _print_breakdown(console, results, title, work.cells)
-    elif results:
-        over_maps = any("over_stories" in found for found in results.values())
-        columns = BELIEF if work.beliefs else ACCURACY
-        rows = [[parser, *map(found.get, columns)] for parser, found in results.items()]
-        note = "95 % intervals over maps" if over_maps else None
-        print_table(console, f"{title} (%)", ["parser", *columns], rows, note)
+    if results:
+        title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
+        _print_results(console, title, results)
     lines = list(work.remarks)
     if not results and hidden < asked:
         lines.append("replies to open questions are kept; --judge scores them")
@@ -133,8 +123,7 @@ def print_evaluation(
     for line in lines:
         console.print(escape(line), soft_wrap=True)
     if results:
-        about = Conditions(saved_options(config), saved["about"], asked - hidden)
-        print_published(console, [about])
+        print_published(console, saved_options(config), saved["about"], asked - hidden)
     lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
     if agreed := saved["agreement"]:
         share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"
@@ -155,15 +144,12 @@ def warnings_for(
     results: Mapping[str, Any], counts: Mapping[str, int], reply_tokens: int
 ) -> Iterator[str]:
     """What a reader should know before the figures: cut replies, and that none was understood."""
-    if cut := counts["cut"]:
+    first_step = counts.get("perspectives_cut", 0)
+    if cut := counts["cut"] + first_step:
+        what = "replies or perspectives" if first_step else "replies"
         yield (
-            f"warning: {cut} of {counts['asked']} replies were cut after {reply_tokens} tokens; "
+            f"warning: {cut} of {counts['asked']} {what} were cut after {reply_tokens} tokens; "
             "--max-new-tokens gives them more"
-        )
-    if short := counts.get("perspectives_cut"):
-        yield (
-            f"warning: {short} of {counts['asked']} perspectives, simtom's first step, were cut; "
-            "--max-new-tokens gives both steps more"
         )
     if results and all(found["invalid"]["value"] == 1 for found in results.values()):
         yield (
@@ -180,59 +166,36 @@ def steered_by(config: Any) -> str:
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"
 
 
-def part_name(kind: str, value: str, measure: str) -> str:
+def part_name(part: str, measure: str) -> str:
     """A row of a table: of which items, and which measure of them."""
-    if kind == "cells":
-        return f"{value}: {measure}"
-    if kind == JOINT:
-        return f"all right: {value}"
-    if kind:
-        return f"{kind}: {value}"
-    return "all" if measure == "overall" else measure
+    if measure == "overall":
+        return part or "all"
+    return f"{part}: {measure}" if part else measure
 
 
-def _print_breakdown(
-    console: Console, results: Mapping[str, Any], title: str, kinds: Sequence[str]
-) -> None:
-    """Accuracy overall and by tags, one column a parser; then TB, FB and both of each cell."""
-    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for parser, found in results.items():
-        parts = [("", "", found["overall"])]
-        for kind, values in (found["groups"] | {JOINT: found.get(JOINT, {})}).items():
-            parts += [(kind, value, estimate) for value, estimate in values.items()]
-        parts += [("belief", name, one) for name, one in found.get("belief", {}).items()]
-        for kind, value, estimate in parts:
-            rows.setdefault(part_name(kind, value, "overall"), {})[parser] = estimate
-    for parser, found in results.items():
-        rows.setdefault("invalid", {})[parser] = found["invalid"]
-    cells = [
-        [name, next(iter(each.values()))["n"], *(each.get(parser, "") for parser in results)]
-        for name, each in rows.items()
-    ]
-    print_table(console, f"{title} (% right)", ["items", "n", *results], cells)
-    cells = [
-        [cell, parser, numbers["Both"]["n"], *map(numbers.get, BELIEF[:3])]
-        for parser, found in results.items()
-        for cell, numbers in found.get("cells", {}).items()
-    ]
-    if cells:
-        what = ", ".join(kind.replace("_", " ") for kind in kinds)
-        print_table(console, f"by {what} (% right)", [what, "parser", "n", *BELIEF[:3]], cells)
+def _print_results(console: Console, title: str, results: Mapping[str, Any]) -> None:
+    """A parser a row, or a part of the items a row and a parser a column."""
+    if not any("groups" in found for found in results.values()):
+        rows = [[parser, *map(found.get, BELIEF)] for parser, found in results.items()]
+        over_maps = any("over_stories" in found for found in results.values())
+        note = "95 % intervals over maps" if over_maps else None
+        print_table(console, title, ["parser", *BELIEF], rows, note)
+        return
+    lines: dict[str, dict[str, Any]] = {"all": {}}
+    for row in measures({"results": results}).to_dict("records"):
+        if row["measure"] != "invalid" or not row["part"]:
+            name = part_name(row["part"], row["measure"])
+            lines.setdefault(name, {}).update({"n": row["n"], row["parser"]: row})
+    rows = [[name, n["n"], *(n.get(parser, "") for parser in results)] for name, n in lines.items()]
+    print_table(console, title, ["items", "n", *results], rows)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One row of a published table.
+    """One row of a published table: whom it measured, and how they were asked.
 
-    Attributes:
-        who: as the table has it, or ``human`` or ``chance``.
-        kind: one of :data:`KINDS`.
-        values: one for each of the table's measures, in %.
-        view: what was shown, as ``--view`` (GridToM: ``--setting``) names it; None if unknown.
-        window: as ``--window`` names it; None where there is one alone.
-        prompting: as ``--prompting`` names it.
-        steered: whether the authors steered it.
-        model: its name in our catalogue, if it is there.
+    Views are named as by ``--view`` (GridToM: ``--setting``), models as in our catalogue; None is
+    not known, or not there. ``values`` are one for each of the table's measures, in %.
     """
 
     who: str
@@ -247,18 +210,9 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Published:
-    """One published table.
+    """One published table of a task (and ``--order``); ``best_by`` is what chooses its rows.
 
-    Attributes:
-        task: as ``--task`` names it.
-        source: paper and table.
-        note: of what the figures are, in words.
-        measures: the columns; ``best_by`` is the one by which rows are chosen.
-        rows: who was measured.
-        order: as ``--order`` names it; empty for tasks without.
-        split: as ``--split`` names theirs, of tasks that make stories of their own without --data.
-        questions: how many were asked; None if that is not known.
-        frames: how many were shown, where that is the same for all.
+    ``questions`` and ``frames`` say how many were asked and shown, where that is known.
     """
 
     task: str
@@ -272,73 +226,47 @@ class Published:
     questions: int | None = None
     frames: int | None = None
 
+    def like(self, options: Mapping[str, Any], about: Mapping[str, Any]) -> list[Baseline]:
+        """The run's own model, the best, people and chance, each as it was asked most like the run.
 
-@dataclass(frozen=True)
-class Conditions:
-    """How a run asked, as far as published figures depend on it; of a run's options and facts."""
-
-    options: Mapping[str, Any]
-    about: Mapping[str, Any]
-    questions: int
-
-    def fits(self, row: Baseline) -> int:
-        """In how many ways a row was asked as this run; what it does not say, fits."""
-        model = row.kind == "model"
-        return sum(
-            (
-                self.same_view(row),
-                row.window in (None, self.about.get("window")),
-                not model or row.prompting == self.options.get("prompting", "direct"),
-                not model or row.steered == (self.options.get("steer") is not None),
-            )
-        )
-
-    def same_view(self, row: Baseline) -> bool:
-        """Whether the row is of this run's view, or does not say of which."""
-        return row.view in (None, self.about.get("view", self.about.get("setting")))
-
-    def tables(self) -> Iterator[tuple[Published, list[Baseline]]]:
-        """The published tables of the run's task, each with the rows to compare the run with.
-
-        They are the run's own model, the best model, people and chance, each as it was asked most
-        like the run. Tables of other views alone are left out, unless there is no other.
+        What a row does not say of how it was asked, is taken to be as in the run.
         """
-        key = (self.options["task"], self.about.get("order", ""))
-        tables = [table for table in published() if (table.task, table.order) == key]
-        name = self.options.get("model") if self.options.get("endpoint") is None else None
-        for table in [t for t in tables if any(map(self.same_view, t.rows))] or tables:
-            own = [
-                row
-                for row in table.rows
-                if row.model in CATALOGUE and name in (row.model, CATALOGUE[row.model].source)
-            ]
-            kinds = ([row for row in table.rows if row.kind == kind] for kind in KINDS)
-            best = table.measures.index(table.best_by)
-            chosen = [
-                max(rows, key=lambda row: (self.fits(row), row.values[best] or 0.0))
-                for rows in (own, *kinds)
-                if rows
-            ]
-            yield table, list(dict.fromkeys(chosen))
+        best, at_endpoint = self.measures.index(self.best_by), options.get("endpoint") is not None
+        name = None if at_endpoint else options.get("model")
 
-    def differences(self, table: Published) -> Iterator[str]:
-        """How the run was not asked as the table's figures were, in words."""
-        options = self.options
-        split, limit = options.get("split"), options.get("limit")
-        if table.split and options.get("data") is None:
+        def likeness(row: Baseline) -> tuple[int, float]:
+            same = [row.view in (None, _view(about)), row.window in (None, about.get("window"))]
+            if row.kind == "model":
+                same.append(row.prompting == options.get("prompting", "direct"))
+                same.append(row.steered == (options.get("steer") is not None))
+            return sum(same), row.values[best] or 0.0
+
+        groups = [
+            [r for r in self.rows if r.model in CATALOGUE and name in _names(r.model)],
+            *([row for row in self.rows if row.kind == kind] for kind in KINDS),
+        ]
+        return list(dict.fromkeys(max(rows, key=likeness) for rows in groups if rows))
+
+    def differences(self, options: Mapping[str, Any], asked: int) -> Iterator[str]:
+        """How a run that asked so many questions was not asked as these figures were, in words."""
+        if self.split and options.get("data") is None:
             yield "stories are made here, theirs are the release's"
-        elif table.questions not in (None, self.questions):
-            yield f"{self.questions:,} of their {table.questions:,} questions"
-        elif table.split and split != table.split:
-            yield f"--split {split}, theirs is {table.split}"
-        if limit is not None and table.questions is None:
-            yield f"--limit {limit}"
-        known = {table.task, f"{table.task} {table.order}"} & PROTOCOLS.keys()
+        elif self.questions not in (None, asked):
+            yield f"{asked:,} of their {self.questions:,} questions"
+        known = {self.task, f"{self.task} {self.order}"} & PROTOCOLS.keys()
         if known and options.get("protocol", "sally-anne") != "official":
             yield "asked in this project's words (--protocol official: in theirs)"
         frames = options.get("frames")
-        if None not in (frames, table.frames) and frames != table.frames:
-            yield f"{frames} frames, theirs {table.frames}"
+        if None not in (frames, self.frames) and frames != self.frames:
+            yield f"{frames} frames, theirs {self.frames}"
+
+
+def _view(about: Mapping[str, Any]) -> str | None:
+    return about.get("view", about.get("setting"))
+
+
+def _names(model: str) -> tuple[str, str]:
+    return model, CATALOGUE[model].source
 
 
 @cache
@@ -351,36 +279,23 @@ def published() -> tuple[Published, ...]:
     return tuple(Published(**table) for table in tables)
 
 
-def print_published(console: Console, runs: Sequence[Conditions]) -> None:
-    """A small table for each source that has figures for the task of these runs, if any."""
-    for table, rows in _tables_of(runs).items():
+def print_published(
+    console: Console, options: Mapping[str, Any], about: Mapping[str, Any], asked: int
+) -> None:
+    """A small table for each source that has figures for the task of a run."""
+    key = (options["task"], about.get("order", ""))
+    tables = [table for table in published() if (table.task, table.order) == key]
+    seen = [t for t in tables if any(row.view in (None, _view(about)) for row in t.rows)]
+    for table in seen or tables:
         cells = []
-        for row in rows:
-            mark = "" if any(run.fits(row) == _WAYS for run in runs) else " *"
+        for row in table.like(options, about):
             how = [row.view, row.window, row.prompting if row.prompting != "direct" else None]
             how += ["steered"] if row.steered else []
             values = ("" if value is None else str(float(value)) for value in row.values)
-            cells.append([row.who + mark, ", ".join(filter(None, how)), *values])
+            cells.append([row.who, ", ".join(filter(None, how)), *values])
         console.print()
         columns = ["published", "conditions", *table.measures]
         print_table(console, f"{table.source} (%)", columns, cells, **TIGHT)
         console.print(escape(f"theirs: {table.note}"), soft_wrap=True)
-        if lines := dict.fromkeys(line for run in runs for line in run.differences(table)):
-            console.print(escape(f"otherwise here: {'; '.join(lines)}"), soft_wrap=True)
-        if any(cell[0].endswith(" *") for cell in cells):
-            console.print("* not shown or asked as here")
-
-
-def published_for(runs: Sequence[Conditions]) -> list[dict[str, Any]]:
-    """The same, for a file: the tables with the rows to compare these runs with."""
-    found = _tables_of(runs).items()
-    return [asdict(table) | {"rows": [asdict(row) for row in rows]} for table, rows in found]
-
-
-def _tables_of(runs: Iterable[Conditions]) -> dict[Published, list[Baseline]]:
-    tables: dict[Published, list[Baseline]] = {}
-    for run in runs:
-        for table, rows in run.tables():
-            have = tables.setdefault(table, [])
-            have += [row for row in rows if row not in have]
-    return tables
+        if lines := "; ".join(table.differences(options, asked)):
+            console.print(escape(f"otherwise here: {lines}"), soft_wrap=True)

@@ -1,20 +1,21 @@
 """From replies to figures: scored items, then TB, FB, Both and accuracy with intervals.
 
-A score table has one row an item, in any order: ``item_id`` (unique), ``story`` (items of one are
-not independent), ``condition`` (TB or FB; in second order that of the participant), ``correct`` and
+A score table has one row an item: ``item_id`` (unique), ``story`` (items of one are not
+independent), ``condition`` (TB or FB; in second order that of the participant), ``correct`` and
 ``invalid`` (an invalid answer counts as wrong, GridToM paper, appendix E), and maybe ``map``
 (stories of one map are not independent either) and ``first`` (in second order the protagonist's
 condition). Intervals are 95 % percentile bootstraps over maps, or over stories where maps are few
-or not known.
+or not known; ``bootstrap``, ``seed`` and ``level`` change resamples, their seed and the 95 %.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,16 +35,6 @@ JOINT = "joint"
 Unit = Literal["story", "map"]
 # Fewer maps than these say nothing of other maps.
 FEWEST_MAPS = 5
-# Values to average, and the number of the group that each belongs to; both [n].
-_Grouped = tuple[np.ndarray, np.ndarray]
-
-
-class Resampling(TypedDict, total=False):
-    """Of intervals: the number of resamples, their seed and the middle share of them."""
-
-    bootstrap: int
-    seed: int
-    level: float
 
 
 @dataclass(frozen=True)
@@ -68,17 +59,11 @@ class Accuracy:
     groups: dict[str, Estimate]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Scores of some items, of which figures are reported.
+class Part(NamedTuple):
+    """Scores of some items, of which TB, FB and Both (``beliefs``) or plain accuracy is reported.
 
-    Attributes:
-        kind: of tags; ``cells`` of a combination of several, ``joint`` of what must be right
-            together, empty of all items.
-        value: of the tag, or of the combination.
-        rows: a score table.
-        beliefs: whether TB, FB and Both are reported, or plain accuracy.
-        unit: what intervals resample; None as :func:`over` says.
+    ``kind`` is that of a tag; ``cells`` of a combination of several, ``joint`` of what must be
+    right together, empty of all items.
     """
 
     kind: str
@@ -86,6 +71,28 @@ class Part:
     rows: pd.DataFrame
     beliefs: bool = False
     unit: Unit | None = None
+
+    @property
+    def name(self) -> str:
+        """In words; empty of all items."""
+        named = {"": "", "cells": self.value, JOINT: f"all right: {self.value}"}
+        return named.get(self.kind, f"{self.kind}: {self.value}")
+
+
+class Outcomes(NamedTuple):
+    """Values to average and the number of each one's group, both ``[n]``, of so many groups."""
+
+    values: np.ndarray
+    group: np.ndarray
+    groups: int
+
+    def estimate(self, bootstrap: int = 2000, seed: int = 0, level: float = 0.95) -> Estimate:
+        """The mean; outcomes of as many groups have the same resamples."""
+        times = _draws(self.groups, bootstrap, seed)
+        return estimate_mean(self.values, self.group, times, level)
+
+
+_draws = lru_cache(maxsize=8)(draw_groups)
 
 
 def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -173,7 +180,8 @@ def parts(
         how = {"story": "first", "correct": "all", "invalid": "any"}
         for value, having in by_value(table[f"tag_{JOINT}"]):
             yield Part(JOINT, value, right[having].groupby("item_id", as_index=False).agg(how))
-    if (pairs := _pairs(table, own, cells)) is None:
+    pairs = _pairs(table, own, cells)
+    if pairs.empty:
         return
     yield Part("", "", pairs, beliefs=True, unit="map")
     if cells:
@@ -181,12 +189,36 @@ def parts(
             yield Part("cells", ", ".join(values), rows, beliefs=True, unit="map")
 
 
+def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
+    """Each of the values, which cells join by ``|``, and the rows that have it."""
+    values = cells.str.get_dummies("|").astype(bool)
+    for value in sorted(filter(None, values)):
+        yield value, values[value]
+
+
+def _pairs(table: pd.DataFrame, own: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
+    """Items with a belief condition, TB and FB of what is else the same in one ``story``.
+
+    Their group and the tags of these kinds, or without any all other tags, tell which belong
+    together; tags that come with one condition alone are left out. The group stands as ``map``,
+    which intervals are over: the questions of a story about several variables are not independent
+    of each other. Empty where a story has two items of one condition.
+    """
+    tags = [c for c in table if c.startswith("tag_") and c != "tag_condition"]
+    named = [f"tag_{kind}" for kind in cells if f"tag_{kind}" in table]
+    kind = table[["split", *(named or tags)]].agg("/".join, axis=1)
+    both = table[table["condition"] != ""].groupby(kind)["condition"].nunique() == 2
+    having = (table["condition"] != "") & kind.isin(both.index[both])
+    pairs = own.assign(map=table["story"], story=table["story"] + "/" + kind)[having]
+    return pairs[:0] if pairs.duplicated(["story", "condition"]).any() else pairs
+
+
 def results_of(
     table: pd.DataFrame,
     kinds: Sequence[str] = (),
     cells: Sequence[str] = (),
     beliefs: bool = False,
-    **resampling: Unpack[Resampling],
+    **resampling: Any,
 ) -> dict[str, Any]:
     """Each parser's figures as plain numbers: value, interval, count; items without a key are out.
 
@@ -196,57 +228,28 @@ def results_of(
     """
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
+
+    def figures(part: Part, unit: Unit | None) -> dict[str, Any]:
+        measures = outcomes(part.rows, part.beliefs, unit)
+        return {name: asdict(one.estimate(**resampling)) for name, one in measures.items()}
+
     for parser in parsers(keyed) if not keyed.empty else ():
-        own: dict[str, Any] = {} if beliefs else {"groups": {kind: {} for kind in kinds}}
-        for part in parts(keyed, parser, kinds, cells, beliefs):
-            figures = _figures(part, part.unit, **resampling)
+        first, *others = parts(keyed, parser, kinds, cells, beliefs)
+        own = figures(first, first.unit) | ({} if beliefs else {"groups": {k: {} for k in kinds}})
+        if over(first.rows) == "map":
+            own["over_stories"] = figures(first, "story")
+        for part in others:
+            one = figures(part, part.unit)
             if part.kind == "cells":
-                own.setdefault("cells", {})[part.value] = figures
+                own.setdefault("cells", {})[part.value] = one
+            elif part.kind == JOINT:
+                own.setdefault(JOINT, {})[part.value] = one["overall"]
             elif part.kind:
-                place = own if part.kind == JOINT else own["groups"]
-                place.setdefault(part.kind, {})[part.value] = figures["overall"]
-            elif part.beliefs and not beliefs:
-                own["belief"] = figures
+                own["groups"][part.kind][part.value] = one["overall"]
             else:
-                own = figures | own
-                if over(part.rows) == "map":
-                    own["over_stories"] = _figures(part, "story", **resampling)
+                own["belief"] = one
         found[parser] = own
     return found
-
-
-def _figures(part: Part, unit: Unit | None, **resampling: Unpack[Resampling]) -> dict[str, Any]:
-    if part.beliefs:
-        return asdict(belief_metrics(part.rows, unit=unit, **resampling))
-    found = asdict(accuracy(part.rows, unit=unit, **resampling))
-    return {name: found[name] for name in ("overall", "invalid")}
-
-
-def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
-    """Each of the values, which cells join by ``|``, and the rows that have it."""
-    values = cells.str.split("|")
-    for value in sorted({value for cell in values for value in cell if value}):
-        yield value, values.map(lambda cell, value=value: value in cell)
-
-
-def _pairs(table: pd.DataFrame, own: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame | None:
-    """Items with a belief condition, TB and FB of what is else the same in one ``story``.
-
-    Their group and the tags of these kinds, or without any all other tags, tell which belong
-    together; tags that come with one condition alone are left out. The group stands as ``map``,
-    which intervals are over: the questions of a story about several variables are not independent
-    of each other.
-    """
-    tags = [c for c in table if c.startswith("tag_") and c != "tag_condition"]
-    named = [f"tag_{kind}" for kind in cells if f"tag_{kind}" in table]
-    kind = table[["split", *(named or tags)]].agg("/".join, axis=1)
-    both = table[table["condition"] != ""].groupby(kind)["condition"].nunique() == 2
-    having = (table["condition"] != "") & kind.isin(both.index[both])
-    if not having.any():
-        return None
-    pairs = own[having].assign(map=table["story"])
-    pairs["story"] = pairs["story"] + "/" + kind
-    return None if pairs.duplicated(["story", "condition"]).any() else pairs
 
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
@@ -258,17 +261,14 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     return found
 
 
-def write_submission(
-    table: pd.DataFrame, path: Path, missing: Sequence[str] = (), parser: str = "robust"
-) -> None:
-    """Write the answers, as one parser reads them, in the form of MoMentS' dataset card.
+def write_submission(table: pd.DataFrame, path: Path, missing: Sequence[str] = ()) -> None:
+    """Write the answers in the form of MoMentS' dataset card, as the robust parser reads them.
 
     That is a JSON list of objects with ``question_id`` and ``answer_key``, a label. ``"NA"`` stands
-    for questions whose film could not be had; they are left out of the accuracy there. A reply
-    that chooses nothing is not such a question: it is null here, so that whoever scores the file
-    sees it and can count it as wrong. The card says nothing of null.
+    for questions whose film could not be had, which are left out of the accuracy there; null for a
+    reply that chooses nothing, so that it can be counted as wrong.
     """
-    labels = [None if pd.isna(label) else str(label) for label in table[f"{parser}_label"]]
+    labels = table["robust_label"].astype(object).where(table["robust_label"].notna(), None)
     pairs = [*zip(table["item_id"], labels, strict=True), *((name, "NA") for name in missing)]
     entries = [{"question_id": name, "answer_key": label} for name, label in pairs]
     write_atomic(path, (json.dumps(entries, indent=2) + "\n").encode())
@@ -276,82 +276,93 @@ def write_submission(
 
 def over(items: pd.DataFrame) -> Unit:
     """What intervals resample: maps, or stories where maps are few or not known."""
-    maps = items["map"] if "map" in items else pd.Series(dtype=object)
-    known = maps.notna() & (maps != "")
-    return "map" if len(maps) and known.all() and maps.nunique() >= FEWEST_MAPS else "story"
+    maps = items.get("map", pd.Series(dtype=object)).fillna("")
+    return "map" if (maps != "").all() and maps.nunique() >= FEWEST_MAPS else "story"
 
 
-def belief_metrics(
-    items: pd.DataFrame, *, unit: Unit | None = None, **resampling: Unpack[Resampling]
-) -> Metrics:
-    """TB, FB, Both and the share of invalid answers of a score table.
+def outcomes(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> dict[str, Outcomes]:
+    """Right or wrong, by condition and of each complete pair where ``beliefs``; and invalid.
 
     Both matches TB and FB of one story; in second order, of one story and one ``first``. A pair
     that lacks a side counts as neither right nor wrong in Both; its item still counts in TB or FB.
-    A HarnessError names a column that is missing, or the first item that is unusable.
+    A HarnessError if a story has two items of one condition.
     """
-    return Metrics(**_estimates(_measures(items, True, unit), **resampling))
+    found = items.assign(
+        right=items["correct"].astype(bool) & ~items["invalid"].astype(bool),
+        group=pd.factorize(items[unit or over(items)].astype(str), sort=True)[0],
+    )
+    groups = found["group"].nunique()
+
+    def of(rows: pd.DataFrame, column: str = "right") -> Outcomes:
+        return Outcomes(rows[column].to_numpy(float), rows["group"].to_numpy(), groups)
+
+    if not beliefs:
+        return {"overall": of(found), "invalid": of(found, "invalid")}
+    first = found.get("first", pd.Series("", found.index)).fillna("")
+    if (first == "").all() or (first == found["condition"]).all():  # first order
+        first = pd.Series(CONDITIONS[0], found.index)
+    found["first"] = first
+    if (twice := found.duplicated(["story", "first", "condition"])).any():
+        item = found["item_id"][twice].iloc[0]
+        raise HarnessError(f"item {item!r} is the second one of its story and condition")
+    sides = {name: found[found["condition"] == name] for name in CONDITIONS}
+    pairs = sides["TB"].merge(sides["FB"], on=["story", "first"], suffixes=("", "_FB"))
+    pairs["right"] &= pairs["right_FB"]
+    measures = {name: of(rows) for name, rows in (sides | {"Both": pairs}).items()}
+    return measures | {"invalid": of(found, "invalid")}
+
+
+def belief_metrics(items: pd.DataFrame, *, unit: Unit | None = None, **resampling: Any) -> Metrics:
+    """TB, FB, Both and the share of invalid answers of a score table."""
+    found = outcomes(items, True, unit)
+    return Metrics(**{name: one.estimate(**resampling) for name, one in found.items()})
 
 
 def accuracy(
-    items: pd.DataFrame,
-    by: str | None = None,
-    *,
-    unit: Unit | None = None,
-    **resampling: Unpack[Resampling],
+    items: pd.DataFrame, by: str | None = None, *, unit: Unit | None = None, **resampling: Any
 ) -> Accuracy:
     """Accuracy over all items, and in each group of the column ``by``, whatever the condition."""
-    measures = _measures(items, False, unit)
-    right, group = measures["overall"]
-    groups = {}
-    if by is not None:
-        keys = _in_order(items)[by].astype(str).to_numpy()
-        groups = {k: (right[keys == k], group[keys == k]) for k in sorted(set(keys))}
-    return Accuracy(**_estimates(measures, **resampling), groups=_estimates(groups, **resampling))
+    found = outcomes(items, False, unit)
+    right, groups = found["overall"], {}
+    for value in sorted(set(items[by])) if by is not None else ():
+        there = (items[by] == value).to_numpy()
+        part = right._replace(values=right.values[there], group=right.group[there])
+        groups[str(value)] = part.estimate(**resampling)
+    estimates = {name: one.estimate(**resampling) for name, one in found.items()}
+    return Accuracy(**estimates, groups=groups)
 
 
 def paired(
-    a: pd.DataFrame,
-    b: pd.DataFrame,
-    *,
-    beliefs: bool,
-    unit: Unit | None = None,
-    **resampling: Unpack[Resampling],
+    a: pd.DataFrame, b: pd.DataFrame, *, beliefs: bool, unit: Unit | None = None, **resampling: Any
 ) -> dict[str, dict[str, Any]]:
     """Each measure of two score tables of the same items, and the difference, b minus a.
 
-    Measures are those of :func:`belief_metrics` where ``beliefs``, else of :func:`accuracy`, each
-    with the interval that these give; each resample takes the same groups for both. Each has the
-    estimates ``first``, ``second`` and ``difference``, in how many items (for Both pairs) only one
-    of the two has it (``only_first``, ``only_second``), and the ``p`` of :func:`mcnemar`.
+    Each resample takes the same groups for both. A measure has the estimates ``first``, ``second``
+    and ``difference``, in how many items (for Both pairs) only one of the two has it
+    (``only_first``, ``only_second``), and the ``p`` of :func:`mcnemar`.
     """
-    before, after = _measures(a, beliefs, unit), _measures(b, beliefs, unit)
-    names = ["item_id", "story", *(["condition"] if beliefs else [])]
-    left, right = (_in_order(table)[names].astype(str) for table in (a, b))
-    if not left.equals(right):
-        raise HarnessError("the two tables are not of the same items, stories and conditions")
-    gains = {name: (after[name][0] - values, group) for name, (values, group) in before.items()}
-    three = {"first": before, "second": after, "difference": gains}
-    estimates = {which: _estimates(grouped, **resampling) for which, grouped in three.items()}
+    if set(a["item_id"]) != set(b["item_id"]):
+        raise HarnessError("the two tables are not of the same items")
+    b = b.set_index("item_id", drop=False).loc[a["item_id"]]
+    before, after = outcomes(a, beliefs, unit), outcomes(b, beliefs, unit)
     found: dict[str, dict[str, Any]] = {}
-    for name, (gain, _) in gains.items():
+    for name, first in before.items():
+        gain = after[name].values - first.values
+        three = (first, after[name], first._replace(values=gain))
         lost, won, p = mcnemar(gain)
-        found[name] = {which: each[name] for which, each in estimates.items()}
+        estimates = (one.estimate(**resampling) for one in three)
+        found[name] = dict(zip(("first", "second", "difference"), estimates, strict=True))
         found[name] |= {"only_first": lost, "only_second": won, "p": p}
     return found
 
 
-def paired_difference(
-    a: pd.DataFrame, b: pd.DataFrame, **resampling: Unpack[Resampling]
-) -> dict[str, Estimate]:
+def paired_difference(a: pd.DataFrame, b: pd.DataFrame, **resampling: Any) -> dict[str, Estimate]:
     """How much better ``b`` (e.g. steered) is than ``a`` on the same items, in TB, FB and Both."""
     found = paired(a, b, beliefs=True, **resampling)
     return {name: one["difference"] for name, one in found.items() if name != "invalid"}
 
 
-def paired_accuracy(
-    a: pd.DataFrame, b: pd.DataFrame, **resampling: Unpack[Resampling]
-) -> dict[str, Estimate]:
+def paired_accuracy(a: pd.DataFrame, b: pd.DataFrame, **resampling: Any) -> dict[str, Estimate]:
     """How much more often ``b`` is right (``overall``) and ``invalid`` than ``a``."""
     found = paired(a, b, beliefs=False, **resampling)
     return {name: one["difference"] for name, one in found.items()}
@@ -375,65 +386,3 @@ def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
     In second order two pairs share a story, which the test takes as independent.
     """
     return paired(a, b, beliefs=True, bootstrap=1)["Both"]["p"]
-
-
-def _in_order(items: pd.DataFrame) -> pd.DataFrame:
-    return items.sort_values("item_id", key=lambda ids: ids.astype(str), ignore_index=True)
-
-
-def _measures(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> dict[str, _Grouped]:
-    """Right or wrong, by condition and of each complete pair where ``beliefs``; and invalid.
-
-    Values are in the order of the items' ids; their groups are numbered in the order of the names.
-    """
-    columns = ["item_id", "story", *(["condition"] if beliefs else []), "correct", "invalid"]
-    if missing := [name for name in columns if name not in items]:
-        raise HarnessError(f"the scores lack the column {missing[0]!r}")
-    if items.empty:
-        raise HarnessError("there are no items to score")
-    found = _in_order(items)
-    whole = found[columns].notna().all(axis=1)
-    whole &= found[["correct", "invalid"]].isin([True, False]).all(axis=1)
-    _require(found, whole, "has no story, outcome or condition")
-    _require(found, ~found["item_id"].duplicated(), "stands in the scores twice")
-    found[["correct", "invalid"]] = found[["correct", "invalid"]].astype(bool)
-    found["right"] = found["correct"] & ~found["invalid"]
-    found["_unit"] = pd.factorize(found[unit or over(items)].astype(str), sort=True)[0]
-    if not beliefs:
-        return {"overall": _grouped(found, "right"), "invalid": _grouped(found, "invalid")}
-    condition = found["condition"] = found["condition"].astype(str)
-    first = found.get("first", pd.Series("", found.index)).fillna("").astype(str)
-    if (first == "").all() or (first == condition).all():  # first order
-        first = pd.Series(CONDITIONS[0], found.index)
-    found["first"] = first
-    known = condition.isin(CONDITIONS) & first.isin(CONDITIONS)
-    _require(found, known, "is neither TB nor FB")
-    twice = found.duplicated(["story", "first", "condition"])
-    _require(found, ~twice, "is the second one of its story and condition")
-    sides = {name: found[condition == name] for name in CONDITIONS}
-    pairs = sides["TB"].merge(sides["FB"], on=["story", "first"], suffixes=("", "_FB"))
-    pairs["right"] &= pairs["right_FB"]
-    measures = {name: _grouped(rows, "right") for name, rows in (sides | {"Both": pairs}).items()}
-    return measures | {"invalid": _grouped(found, "invalid")}
-
-
-def _require(items: pd.DataFrame, good: pd.Series, problem: str) -> None:
-    """HarnessError for the first item that is not good."""
-    if not good.all():
-        raise HarnessError(f"item {items.loc[~good, 'item_id'].iloc[0]!r} {problem}")
-
-
-def _grouped(items: pd.DataFrame, column: str) -> _Grouped:
-    return items[column].to_numpy(dtype=float), items["_unit"].to_numpy()
-
-
-def _estimates(
-    grouped: Mapping[str, _Grouped], bootstrap: int = 2000, seed: int = 0, level: float = 0.95
-) -> dict[str, Estimate]:
-    """Means and their intervals; one sample of groups serves all of them."""
-    count = 1 + max((int(group.max()) for _, group in grouped.values() if len(group)), default=-1)
-    times = draw_groups(count, bootstrap, seed)
-    return {
-        name: estimate_mean(values, group, times, level)
-        for name, (values, group) in grouped.items()
-    }
