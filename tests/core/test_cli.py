@@ -18,8 +18,12 @@ from sally_anne.core.folder import save_config
 from sally_anne.core.options import Positive, read_options
 from sally_anne.experiments.config import Table1Config
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.moments_config import CopilotConfig, DistractorConfig
-from sally_anne.harness.planning_config import BipAlmConfig, LimpConfig
+from sally_anne.harness.method_config import (
+    BipAlmConfig,
+    CopilotConfig,
+    DistractorConfig,
+    LimpConfig,
+)
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.config import SideEffectsConfig, SweepConfig
 

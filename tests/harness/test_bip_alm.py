@@ -30,6 +30,7 @@ from sally_anne.harness.bip_alm import (
     steps,
 )
 from sally_anne.harness.bip_alm import run as work
+from sally_anne.harness.method_config import BipAlmConfig
 from sally_anne.harness.model import Prompt, SteeredModel, laid_out
 from sally_anne.harness.planning import (
     LikelyUnlikely,
@@ -39,7 +40,6 @@ from sally_anne.harness.planning import (
     score,
     score_replies,
 )
-from sally_anne.harness.planning_config import BipAlmConfig
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model

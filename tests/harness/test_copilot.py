@@ -26,7 +26,7 @@ from sally_anne.harness.copilot import (
     read_proposal,
     run,
 )
-from sally_anne.harness.moments_config import CopilotConfig
+from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion
 
 ROOT = Path(__file__).parents[2]

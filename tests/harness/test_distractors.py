@@ -19,8 +19,8 @@ from rich.console import Console
 from sally_anne.data.items import Option
 from sally_anne.data.moments import LABELS
 from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered, run
+from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.moments_config import DistractorConfig
 
 TEXTS = ("hope", "fear", "joy", "spite")
 OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict=True))

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from sally_anne.harness.films import mean, run
+from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.moments_config import FilmsConfig
 from tests.harness.chat_server import Server, Step, completion
 
 SYNOPSES = {

@@ -17,8 +17,8 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
 from sally_anne.harness.limp import run
+from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.planning import from_top_tokens
-from sally_anne.harness.planning_config import LimpConfig
 from tests.data.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, serving
 

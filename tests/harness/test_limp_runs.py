@@ -17,9 +17,9 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.limp import from_json, read_entries
 from sally_anne.harness.limp import run as work
+from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning import judge_likely
-from sally_anne.harness.planning_config import LimpConfig
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.items import Question
 from sally_anne.data.mmtom_qa import MMTOM_QA
@@ -33,8 +31,8 @@ from sally_anne.data.mmtom_qa.scenes import (
     read_actions,
     thing_of,
 )
-from sally_anne.harness.chat_endpoint import Budget
 from sally_anne.harness.config import saved_options
+from sally_anne.harness.method_config import BipAlmConfig
 from sally_anne.harness.planning import (
     ANSWERS,
     Answer,
@@ -43,7 +41,7 @@ from sally_anne.harness.planning import (
     finish,
     judge,
     judge_likely,
-    keep_usage,
+    keeping,
     likely_prompt,
     open_models,
     posterior_of_judgements,
@@ -51,7 +49,6 @@ from sally_anne.harness.planning import (
     score,
     score_replies,
 )
-from sally_anne.harness.planning_config import BipAlmConfig
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -285,32 +282,26 @@ def run(
     model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
-    if config.likelihood == "reply" and config.endpoint is not None:
-        raise HarnessError(
-            "--likelihood reply needs a model here: an endpoint scores no given reply; take judged"
-        )
     vector, items, subset = begin(config, vector, MMTOM_QA, console)
-    models = open_models(config, vector, loaded, Budget(config.endpoint_limit))
+    models = open_models(config, vector, loaded)
     texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
-    about = {
-        **models.about,
-        **models.judging.about,
-        "data": fingerprint([texts]),
-        "likelihood": config.judges,
-    }
+    # An endpoint scores no given reply.
+    form = "reply" if config.endpoint is None else "judged"
+    form = "judged" if config.likelihood == "judged" else form
+    about = {**models.judging.about, "data": fingerprint([texts]), "likelihood": form}
     forms: dict[str, tuple[Any, Any, Any]] = {
         "reply": (score_replies, next_action, posterior_of_replies),
         "judged": (judge_likely, judged_action, posterior_of_judgements),
     }
-    judge_by, request, weigh = forms[config.judges]
+    judge_by, request, weigh = forms[form]
     model = partial(judge_by, models.judging, config.batch_size)
-    with ExitStack() as kept, Bars(console) as bar:
-        keep_usage(kept, config.folder, {"": models.judging})
-        journal = kept.enter_context(Journal(config.folder / ANSWERS, about))
-        save_config(config.folder, saved_options(config))
-        task = bar.add_task("questions", total=len(items))
-        each = partial(answer, request=request, model=model)
-        answers = answer_all(items, journal, each, lambda: bar.advance(task))
+    with keeping(config.folder, {"": models.judging}), Bars(console) as bar:
+        with Journal(config.folder / ANSWERS, about) as journal:
+            save_config(config.folder, saved_options(config))
+            task = bar.add_task("questions", total=len(items))
+            each = partial(answer, request=request, model=model)
+            by_id = {item.item_id: item for item in items}
+            answers = answer_all(by_id, journal, each, lambda: bar.advance(task))
     table = score(items, answers, weigh)
     finish(console, config, items, table, models, about, subset)
     return table
@@ -335,4 +326,4 @@ def answer(
         ]
         for label, mind in minds.items()
     }
-    return judge(model, requests, {"hypotheses": {k: asdict(mind) for k, mind in minds.items()}})
+    return judge(model, requests, minds)

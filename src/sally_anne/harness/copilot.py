@@ -38,8 +38,8 @@ from sally_anne.harness.distractors import (
     check_trials,
     orders_of,
 )
+from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.moments_config import CopilotConfig
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.report import print_table
 from sally_anne.hooks.batch_size import in_batches, within_memory

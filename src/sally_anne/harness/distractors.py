@@ -22,8 +22,8 @@ from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
+from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.moments_config import DistractorConfig
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import print_table, save
 from sally_anne.harness.score import accuracy, by_value

@@ -25,8 +25,8 @@ from sally_anne.data.items import Option
 from sally_anne.data.read import json_lines, read_bytes
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint, saved_options
+from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.moments_config import FilmsConfig
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.report import print_table
 from sally_anne.hooks.batch_size import in_batches, within_memory

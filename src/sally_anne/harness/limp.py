@@ -13,25 +13,25 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.items import Question
 from sally_anne.data.media import MOST_PIXELS, read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
-from sally_anne.data.read import Field, read_json
+from sally_anne.data.read import read_json
 from sally_anne.harness.chat_endpoint import Budget, open_endpoint
 from sally_anne.harness.config import check_second, saved_options
+from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import (
@@ -44,26 +44,24 @@ from sally_anne.harness.planning import (
     finish,
     judge,
     judge_likely,
-    keep_usage,
+    keeping,
     likely_prompt,
     marked,
     open_models,
     posterior_of_judgements,
     score,
 )
-from sally_anne.harness.planning_config import Latents, LimpConfig, Mode
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
-GATHERED, CHOICES, EPISODES = "episodes.jsonl", "choices.jsonl", "episodes.json"
+GATHERED, CHOICES = "episodes.jsonl", "choices.jsonl"
 # The most tokens of a reply that is one letter.
 LETTER = 16
+# A text, or a list of actions.
 Account = str | tuple[str, ...]
 # The reply to a text, and frames with it ``uint8 [F, height, width, 3]``.
 Write = Callable[..., str]
-# How the model judges each of some prompts.
-LikelihoodModel = Callable[[Sequence[str]], list[LikelyUnlikely]]
 
 
 @dataclass(frozen=True)
@@ -81,27 +79,17 @@ class Episode:
     people: Mapping[str, Person]
     initial: tuple[str, ...] = ()
 
-    def person(self, name: str) -> Person:
-        """One of the two."""
-        return self.people[name]
-
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The latent variables of one option (appendix 11.3); empty where it leaves one open.
-
-    Attributes:
-        belief: what the person takes to be where.
-        social_goal: what is intended towards the other: help, hinder, or neither.
-        believed_goal: what the person thinks that the other wants.
-    """
+    """The latent variables of one option (appendix 11.3); empty where it leaves one open."""
 
     belief: str = ""
     social_goal: str = ""
     believed_goal: str = ""
 
 
-VARIABLES = tuple(variable.name for variable in fields(Hypothesis))
+EPISODE = TypeAdapter(Episode)
 
 
 @dataclass(frozen=True)
@@ -156,10 +144,10 @@ def list_actions(account: str, name: str, known: str = "") -> str:
     )
 
 
-def list_initial(episode: Episode) -> str:
+def list_initial(parts: Mapping[str, Person]) -> str:
     """What was where before anybody acted."""
     return (
-        f"{_actions_of(episode)}\n\nWhere were the things that are taken here before anybody "
+        f"{_actions_of(parts)}\n\nWhere were the things that are taken here before anybody "
         'acted? One statement a thing, like "There is a cup on the table." ' + _LIST
     )
 
@@ -169,7 +157,7 @@ def list_hypotheses(question: Question, who: People, episode: Episode) -> str:
     initial = "\n".join(episode.initial)
     options = "\n".join(f"{option.label}. {option.text}" for option in question.options)
     return (
-        f"At the beginning:\n{initial}\n{_actions_of(episode)}\n\n"
+        f"At the beginning:\n{initial}\n{_actions_of(episode.people)}\n\n"
         f"Question: {question.question}\n{options}\n\nFor each option, tell what it says of "
         f"{who.subject}: belief (what {who.subject} takes to be where), social_goal (help, hinder "
         f"or neither, towards {who.other}), believed_goal (what {who.subject} thinks that "
@@ -182,9 +170,8 @@ def judge_step(
 ) -> str:
     """Is a step likely under a hypothesis?
 
-    An utterance is judged by what its speaker believes and was asked, and with ``utterance_goal``
-    by what the other is thought to want; an action by all that the other did and the person did
-    before, as in the released code.
+    An utterance is judged by what its speaker believes and was asked (with ``utterance_goal`` also
+    by what the other seems to want), an action by what both did before, as in the released code.
     """
     lines = [
         f"{who.subject}'s aim towards {who.other}: {hypothesis.social_goal}",
@@ -193,7 +180,7 @@ def judge_step(
     if step.kind == "action" or utterance_goal:
         lines.append(f"{who.subject} thinks that {who.other} wants: {hypothesis.believed_goal}")
     known = [line for line in lines if not line.endswith(": ")]
-    other = episode.person(who.other)
+    other = episode.people[who.other]
     if step.kind == "utterance":
         known += [f'{who.other} said: "{text}"' for text in other.utterances]
         last = f'Then {who.subject} said: "{step.text}"'
@@ -217,9 +204,12 @@ def choose(question: Question, beliefs: Mapping[str, float]) -> str:
     )
 
 
-def _actions_of(episode: Episode) -> str:
-    acting = [(name, person) for name, person in episode.people.items() if person.actions]
-    return "\n".join("\n- ".join([f"What {name} did:", *p.actions]) for name, p in acting)
+def _actions_of(parts: Mapping[str, Person]) -> str:
+    return "\n".join(
+        "\n- ".join([f"What {name} did:", *part.actions])
+        for name, part in parts.items()
+        if part.actions
+    )
 
 
 # --- Replies -------------------------------------------------------------------------------------
@@ -250,15 +240,14 @@ def read_list(reply: str) -> tuple[str, ...]:
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
     """Latent variables by label from a JSON or Python object; None if a label is left out."""
     for value in _values(reply, "{", "}"):
-        if isinstance(value, dict):
-            entries = {
-                str(name).casefold().removeprefix("option").strip(" .):("): entry
-                for name, entry in value.items()
-            }
-            minds = {label: _hypothesis_of(entries.get(label.casefold())) for label in labels}
-            complete = {label: mind for label, mind in minds.items() if mind}
-            if len(complete) == len(labels):
-                return complete
+        entries = {
+            str(name).casefold().removeprefix("option").strip(" .):("): entry
+            for name, entry in (value.items() if isinstance(value, dict) else ())
+        }
+        minds = {label: _hypothesis_of(entries.get(label.casefold())) for label in labels}
+        complete = {label: mind for label, mind in minds.items() if mind}
+        if len(complete) == len(labels):
+            return complete
     return None
 
 
@@ -266,7 +255,7 @@ def _hypothesis_of(entry: Any) -> Hypothesis | None:
     if not isinstance(entry, dict):
         return None
     values = {str(name).strip().casefold().replace(" ", "_"): text for name, text in entry.items()}
-    texts = [values.get(name) or "" for name in VARIABLES]
+    texts = [values.get(variable.name) or "" for variable in fields(Hypothesis)]
     if not all(isinstance(text, str) for text in texts):
         return None
     plain = [" ".join(text.split()) for text in texts]
@@ -314,23 +303,6 @@ def _cleaned(texts: Iterable[str]) -> tuple[str, ...]:
 # --- Episodes ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where episodes come from.
-
-    Attributes:
-        write: sums up texts and films.
-        frames: the frames of a question's film.
-        accounts: what films show, by episode; None to watch them.
-        parsed: episodes that need no reading.
-    """
-
-    write: Write
-    frames: Callable[[Question], np.ndarray]
-    accounts: Mapping[str, Account] | None = None
-    parsed: Mapping[str, Episode] = field(default_factory=dict)
-
-
 def persons(items: Iterable[Question]) -> dict[str, People]:
     """Who each episode's questions are about; HarnessError if they name no two persons."""
     texts: dict[str, list[str]] = {}
@@ -345,56 +317,58 @@ def persons(items: Iterable[Question]) -> dict[str, People]:
     return {group: who for group, who in named.items() if who}
 
 
-def gather(question: Question, who: People, sources: Sources) -> Episode:
-    """The episode that a question is about.
+def gather(
+    question: Question, who: People, write: Write, account: Callable[[Question, str], Account]
+) -> Episode:
+    """The episode that a question is about; ``account`` says what its film shows of a person.
 
-    HarnessError if the parsed episode lacks one of the two people, or the text names neither.
+    HarnessError if the text names neither of the two.
     """
-    names = (who.subject, who.other)
-    if question.group in sources.parsed:
-        episode = sources.parsed[question.group]
-        if missing := [name for name in names if name not in episode.people]:
-            raise HarnessError(f"--parsed, episode {question.group}: it has no {missing[0]}")
-        return episode
-    context = question.context
+    context, names = question.context, (who.subject, who.other)
+    said: dict[str, tuple[str, ...]] = {}
+    done: dict[str, tuple[str, ...]] = {}
+    watched = who.other
     if context.dialogue:
         lines = [line.partition(": ") for line in context.dialogue.splitlines()]
-        parts = {
-            name: Person(utterances=tuple(text for speaker, _, text in lines if speaker == name))
-            for name in names
-        }
-        watched = who.other
+        said = {n: tuple(text for speaker, _, text in lines if speaker == n) for n in names}
     else:
         actor = actor_of(context.actions, who, question.group)
         watched = who.other if actor == who.subject else who.subject
-        actions = read_list(sources.write(list_actions(context.actions, actor)))
-        parts = {name: Person(actions if name == actor else ()) for name in names}
-    parts[watched] = replace(parts[watched], actions=_watched(question, watched, sources))
-    episode = Episode(parts)
-    return replace(episode, initial=read_list(sources.write(list_initial(episode))))
+        done[actor] = read_list(write(list_actions(context.actions, actor)))
+    seen = account(question, watched)
+    if isinstance(seen, str):
+        # Things that cannot be made out in a film are named by the text.
+        known = context.dialogue or context.actions
+        seen = read_list(write(list_actions(seen, watched, known)))
+    done[watched] = seen
+    parts = {name: Person(done.get(name, ()), said.get(name, ())) for name in names}
+    return Episode(parts, read_list(write(list_initial(parts))))
 
 
 def actor_of(text: str, who: People, episode: str) -> str:
     """Whose actions a text tells: the person whom it names first; HarnessError if it names none."""
     named = re.search(rf"\b(?:{re.escape(who.subject)}|{re.escape(who.other)})\b", text)
     if named is None:
-        raise HarnessError(
-            f"episode {episode}: its text names neither {who.subject} nor {who.other}; give the "
-            "episode with --parsed"
-        )
+        raise HarnessError(f"episode {episode}: its text names neither {' nor '.join(who)}")
     return named[0]
 
 
-def _watched(question: Question, name: str, sources: Sources) -> tuple[str, ...]:
-    """What a person does in the film; things that cannot be made out are named by the text."""
-    if sources.accounts is not None:
-        account = sources.accounts[question.group]
-    else:
-        account = sources.write(watch(name), sources.frames(question))
-    if isinstance(account, tuple):
-        return account
-    known = question.context.dialogue or question.context.actions
-    return read_list(sources.write(list_actions(account, name, known)))
+def read_accounts(path: Path, episodes: Iterable[str]) -> dict[str, Account]:
+    """What the films of these episodes show, from a file in the form of actions_extracted.json.
+
+    The published file holds prompts alone; its fields ``action`` are to be filled in.
+    """
+    accounts: dict[str, Account] = {}
+    for episode in episodes:
+        actions = Field(read_json(path), str(path)).get(episode).get("action")
+        listed = isinstance(actions.value, list) and tuple(map(cleaned, actions.items()))
+        accounts[episode] = listed or cleaned(actions)
+    return accounts
+
+
+def frames_of(item: Question, most_pixels: int | None) -> np.ndarray:
+    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
+    return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
 
 
 # --- Options as hypotheses -----------------------------------------------------------------------
@@ -426,14 +400,6 @@ def by_rules(question: Question, who: People, episode: Episode) -> dict[str, Hyp
             return None
         minds[option.label] = mind
     return minds
-
-
-def by_model(
-    question: Question, who: People, episode: Episode, write: Write
-) -> dict[str, Hypothesis] | None:
-    """The same as a model reads it; None if its reply leaves one out."""
-    reply = write(list_hypotheses(question, who, episode))
-    return read_hypotheses(reply, [option.label for option in question.options])
 
 
 def _by_wording(
@@ -469,7 +435,7 @@ def _knowledge(question: Question, who: People, episode: Episode, place: str) ->
 
 def _left_at(thing: str, name: str, episode: Episode) -> str:
     """Where a person last put a thing, as the actions have it."""
-    for action in reversed(episode.person(name).actions):
+    for action in reversed(episode.people[name].actions):
         put = re.search(r"\b(?:put|puts|place|places|placed|set|sets|move|moves|moved)\b", action)
         where = re.search(r"\b(?:on|onto|in|into|inside|at)\b.*", action)
         if put and where and _names(action, thing):
@@ -483,121 +449,36 @@ def _names(text: str, thing: str) -> bool:
     return re.search(rf"\b{re.escape(bare)}\b", text, re.IGNORECASE) is not None
 
 
-# --- Agreement of both readings ------------------------------------------------------------------
-
-# All words but those in which statements of the same thing differ.
-_WORD = re.compile(
-    r"\b(?!(?:an?|the|some|this|that|there|it|is|are|was|were|be|been|to|of|in|on|at|inside|into|onto"
-    r"|will|want(?:s|ed)?|places?|placed|puts?|ha[sd]|have|stay|located|believe[sd]?)\b)[\w'’]+"
-)
-# What the rules say where an option leaves open what exactly is intended or known.
-_GENERAL = re.compile(r"\basks for$|\bdoes not know$|\bknows what is\b")
-_AIMS = (
-    ("neither", re.compile(r"\b(?:neither|indifferen|independen|neutral|no(?:ne|t)?\b)", re.I)),
-    ("hinder", re.compile(r"\b(?:hinder|prevent|obstruct|harm)", re.I)),
-    ("help", re.compile(r"\b(?:help|assist|support)", re.I)),
-)
-
-
-def agreement(answer: Answer) -> dict[str, bool] | None:
-    """Whether rules and model read the same in all options, by variable; None if incomparable.
-
-    Aims are compared by help, hinder or neither, all else by its content words. What the rules
-    say in general terms is not compared.
-    """
-    same: dict[str, bool] = {}
-    rules, model = answer.get("rules", {}), answer.get("hypotheses", {})
-    for name in VARIABLES:
-        pairs = [(mind[name], model[label][name]) for label, mind in rules.items()]
-        pairs = [pair for pair in pairs if pair[0] and not _GENERAL.search(pair[0])]
-        if pairs:
-            same[name] = all(_content(name, a) == _content(name, b) for a, b in pairs)
-    return same or None
-
-
-def _content(name: str, text: str) -> Any:
-    if name == "social_goal":
-        return next((aim for aim, pattern in _AIMS if pattern.search(text)), text)
-    return frozenset(_WORD.findall(text.casefold()))
-
-
-def agreement_shares(agreements: Iterable[dict[str, bool] | None]) -> dict[str, Any]:
-    """How many questions were compared (``n``), and in which shares all and each agree."""
-    compared = [entry for entry in agreements if entry]
-    flags = {"all": [all(entry.values()) for entry in compared]}
-    flags |= {name: [e[name] for e in compared if name in e] for name in VARIABLES}
-    return {"n": len(compared)} | {name: sum(f) / len(f) for name, f in flags.items() if f}
-
-
-# --- Files ---------------------------------------------------------------------------------------
-
-
-def to_json(episode: Episode) -> dict[str, Any]:
-    """An episode as :func:`from_json` reads it."""
-    return json.loads(json.dumps(asdict(episode)))
-
-
-def from_json(field: Field) -> Episode:
-    """An episode from ``{"initial": [...], "people": {name: {"actions", "utterances"}}}``.
-
-    Lists may be left out; a RecordError names file, episode and field.
-    """
-    entries = field.get("people").entries()
-    if len(entries) != 2:
-        field.get("people").fail(f"must name two people, names {len(entries)}")
-    people = {
-        name: Person(_texts(entry, "actions"), _texts(entry, "utterances"))
-        for name, entry in entries.items()
-    }
-    return Episode(people, _texts(field, "initial"))
-
-
-def read_entries(path: Path) -> dict[str, Field]:
-    """The entries of a JSON file by episode, not yet checked."""
-    entries = read_json(path).entries()
-    return {number: Field(e.value, f"{path}, episode {number}") for number, e in entries.items()}
-
-
-def account_of(entry: Field) -> Account:
-    """What a film shows: field ``action`` of an entry, a text or a list of texts."""
-    actions = entry.get("action")
-    if actions.value in ("", []):
-        actions.fail("is empty, as in the published file, which holds prompts alone; fill it in")
-    if isinstance(actions.value, list):
-        return tuple(cleaned(item) for item in actions.items())
-    return cleaned(actions)
-
-
-def _texts(entry: Field, name: str) -> tuple[str, ...]:
-    entry.entries()
-    return tuple(cleaned(item) for item in entry.get(name).items()) if entry.has(name) else ()
-
-
-def accounts_of(
-    config: LimpConfig, items: Sequence[Question], parsed: Mapping[str, Episode]
-) -> dict[str, Account] | None:
-    """What the films of the chosen episodes show; None if they are to be watched."""
-    todo = {item.group: item for item in items if item.group not in parsed}
-    if config.actions is None:
-        for group, item in todo.items():
-            if not any(media.path for media in item.media):
-                raise HarnessError(
-                    f"episode {group}: its film is not in {config.data}; put it there, or give "
-                    "what films show with --actions, or whole episodes with --parsed"
-                )
-        return None
-    entries = read_entries(config.actions)
-    if missing := [group for group in todo if group not in entries]:
-        raise HarnessError(f"--actions {config.actions}: has no entry for episode {missing[0]}")
-    return {group: account_of(entries[group]) for group in todo}
-
-
 # --- Run -----------------------------------------------------------------------------------------
 
 
-def video_frames(item: Question, most_pixels: int | None = None) -> np.ndarray:
-    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
-    return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
+def answer(
+    item: Question,
+    who: People,
+    episode: Episode,
+    model: Callable[[Sequence[str]], list[LikelyUnlikely]],
+    write: Write,
+    latents: str = "rules",
+    utterance_goal: bool = True,
+) -> Answer:
+    """How likely is what a person says and does under each option, or why that cannot be judged?
+
+    ``model`` judges prompts; ``write`` reads options that the rules do not know, or all of them.
+    """
+    todo = steps(episode.people[who.subject])
+    if not todo:
+        return {"problem": f"nothing is known of what {who.subject} says or does"}
+    minds = by_rules(item, who, episode) if latents == "rules" else None
+    if minds is None:
+        reply = write(list_hypotheses(item, who, episode))
+        minds = read_hypotheses(reply, [option.label for option in item.options])
+    if minds is None:
+        return {"problem": "the options' wording was not understood"}
+    requests = {
+        label: [judge_step(step, mind, who, episode, utterance_goal) for step in todo]
+        for label, mind in minds.items()
+    }
+    return judge(model, requests, minds)
 
 
 @claims("a LIMP run")
@@ -607,170 +488,98 @@ def run(
     vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    frames: Callable[[Question], np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
     ``vector`` steers the likelihoods in place of the one in ``config.steer``, ``loaded`` is the
-    model if it is loaded already, and ``frames`` gives a question's frames in place of its film.
-    Returns the table of :func:`sally_anne.harness.planning.score`.
+    model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
-        raise HarnessError(
-            "--perceiver watches films, and --actions says what they show: leave one out"
-        )
+        raise HarnessError("--perceiver watches films, --actions says what they show: give one")
     vector, items, subset = begin(config, vector, MUMA_TOM, console)
-    groups = persons(items)
-    entries = {} if config.parsed is None else read_entries(config.parsed)
-    parsed = {number: from_json(entry) for number, entry in entries.items()}
-    accounts = accounts_of(config, items, parsed)
-    watched = accounts is None and not groups.keys() <= parsed.keys()
+    who = persons(items)
+    first = {item.group: item for item in items}
+    accounts = None if config.actions is None else read_accounts(config.actions, first)
+    if accounts is None:
+        for group, item in first.items():
+            if item.media[0].path is None:
+                raise HarnessError(
+                    f"episode {group}: its film is not in {config.data}; put it there, or give "
+                    "what films show with --actions"
+                )
     budget = Budget(config.endpoint_limit)
-    models = open_models(config, vector, loaded, budget, watched and config.perceiver is None)
-    perceiver = _open_perceiver(config, budget) if watched else None
+    films_here = accounts is None and config.perceiver is None
+    models = open_models(config, vector, loaded, budget, films_here)
+    perceiver = None if config.perceiver is None else _open_perceiver(config, budget)
     others = {} if perceiver is None else {"perceiver": perceiver}
-    read = sorted((n, to_json(e)) for n, e in parsed.items())
     gathering = {
-        **models.about,
+        **models.reading.about,
         **{role: model.about for role, model in others.items()},
         **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
         "max_new_tokens": config.max_new_tokens,
         "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
-        "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
-        "parsed": fingerprint([read]) if parsed else None,
+        "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),
     }
     forms: dict[str, Any] = {"latents": config.latents, "utterance_goal": config.utterance_goal}
     about = gathering | models.judging.about | forms
 
     def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
-        model = models.reading if clip is None or perceiver is None else perceiver
-        return model.generate([Prompt(text, clip)], most)[0]
+        reader = models.reading if clip is None else perceiver or models.reading
+        return reader.generate([Prompt(text, clip)], most)[0]
 
-    frames = frames or partial(video_frames, most_pixels=config.max_pixels)
-    sources = Sources(write, frames, accounts, parsed)
+    def account(item: Question, name: str) -> Account:
+        if accounts is not None:
+            return accounts[item.group]
+        return write(watch(name), frames_of(item, config.max_pixels))
+
+    def gathered(item: Question) -> Answer:
+        return {"episode": asdict(gather(item, who[item.group], write, account))}
+
+    def judged(item: Question) -> Answer:
+        group = item.group
+        return answer(item, who[group], episodes[group], model, write, **forms)
+
+    def chosen(item: Question) -> Answer:
+        beliefs = posterior_of_judgements(judgements[item.item_id])[config.mode]
+        if config.mode == "log":
+            beliefs = {label: math.exp(value) for label, value in beliefs.items()}
+        return {"reply": write(choose(item, beliefs), most=LETTER) if beliefs else ""}
+
     model = partial(judge_likely, models.judging, config.batch_size)
-    with ExitStack() as kept, Bars(console) as bar:
-        keep_usage(kept, config.folder, {"": models.reading, **others})
+    by_id = {item.item_id: item for item in items}
+    with keeping(config.folder, {"": models.reading, **others}), Bars(console) as bar:
         with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, saved_options(config))
-            task = bar.add_task("episodes", total=len(groups))
-            episodes = gather_all(items, sources, journal, lambda: bar.advance(task))
+            task = bar.add_task("episodes", total=len(first))
+            found = answer_all(first, journal, gathered, lambda: bar.advance(task))
+        episodes = {
+            group: EPISODE.validate_python(kept["episode"])
+            for group, kept in zip(first, found, strict=True)
+        }
         with Journal(config.folder / ANSWERS, about) as journal:
             judging = bar.add_task("questions", total=len(items))
-            advance = partial(bar.advance, judging)
-            answers = judge_all(items, episodes, sources, model, journal, advance, **forms)
+            answers = answer_all(by_id, journal, judged, lambda: bar.advance(judging))
         table = score(items, answers, posterior_of_judgements)
         if config.choice == "model":
+            judgements = {i: a.get("judged", {}) for i, a in zip(by_id, answers, strict=True)}
             with Journal(config.folder / CHOICES, about | {"mode": config.mode}) as journal:
-                letter = partial(write, most=LETTER)
-                chosen = choose_all(items, answers, config.mode, letter, journal)
-            marks = [marked("model", label, i) for label, i in zip(chosen, items, strict=True)]
+                replies = answer_all(by_id, journal, chosen)
+            marks = [
+                marked("model", parse_choice(reply["reply"], item.options, "robust"), item)
+                for item, reply in zip(items, replies, strict=True)
+            ]
             table = table.join(pd.DataFrame(marks, index=table.index))
-    text = json.dumps({n: to_json(e) for n, e in episodes.items()}, indent=2) + "\n"
-    write_atomic(config.folder / EPISODES, text.encode())
-    further = {}
-    if config.latents == "model":
-        same = list(map(agreement, answers))
-        table["latents_agree"] = [entry and all(entry.values()) for entry in same]
-        further = {"latents": agreement_shares(same)}
     choosers = ["model"] if config.choice == "model" else []
-    finish(console, config, items, table, models, about, subset, others, choosers, further)
-    if shares := further.get("latents"):
-        parts = ", ".join(
-            f"{k} {100 * shares[k]:.1f} %" for k in ("all", *VARIABLES) if k in shares
-        )
-        console.print(
-            f"the model and the rules read the same in {shares['n']} questions: {parts or 'none'}",
-            soft_wrap=True,
-        )
+    finish(console, config, items, table, models, about, subset, others, choosers)
     return table
 
 
-def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
-    """Who watches films in the place of the model that reads, if anybody does."""
-    if config.perceiver is None:
-        return None
-    if "://" in config.perceiver:
+def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel:
+    """Who watches films in the place of the model that reads."""
+    name = str(config.perceiver)
+    if "://" in name:
         return open_endpoint(config, budget, "perceiver")
-    own = {"name": config.perceiver, "revision": None}
+    own = {"name": name, "revision": None}
     return SteeredModel(load_model(**config.opening() | own, videos=True))
-
-
-def gather_all(
-    items: Sequence[Question],
-    sources: Sources,
-    journal: Journal,
-    on_progress: Callable[[], None] = lambda: None,
-) -> dict[str, Episode]:
-    """The episode of each group; what the open journal holds is not gathered again."""
-    who = persons(items)
-    episodes: dict[str, Episode] = {}
-    for item in {item.group: item for item in items}.values():
-        if item.group not in journal.answers:
-            episode = gather(item, who[item.group], sources)
-            journal.add([{"item_id": item.group, "episode": to_json(episode)}])
-        kept = Field(journal.answers[item.group], f"{journal.path}, episode {item.group}")
-        episodes[item.group] = from_json(kept.get("episode"))
-        on_progress()
-    return episodes
-
-
-def judge_all(
-    items: Sequence[Question],
-    episodes: Mapping[str, Episode],
-    sources: Sources,
-    model: LikelihoodModel,
-    journal: Journal,
-    on_progress: Callable[[], None] = lambda: None,
-    latents: Latents = "rules",
-    utterance_goal: bool = True,
-) -> list[Answer]:
-    """The answer to each question; what the open journal holds is not judged again."""
-    who = persons(items)
-
-    def answer(item: Question) -> Answer:
-        pair, episode = who[item.group], episodes[item.group]
-        todo = steps(episode.person(pair.subject))
-        if not todo:
-            return {"problem": f"nothing is known of what {pair.subject} says or does"}
-        rules = by_rules(item, pair, episode)
-        by_reading = latents == "model" or rules is None
-        minds = by_model(item, pair, episode, sources.write) if by_reading else rules
-        if minds is None:
-            return {"problem": "the options' wording was not understood"}
-        kept: Answer = {"hypotheses": {k: asdict(mind) for k, mind in minds.items()}}
-        if by_reading and rules is not None:
-            kept["rules"] = {label: asdict(mind) for label, mind in rules.items()}
-        requests = {
-            label: [judge_step(step, mind, pair, episode, utterance_goal) for step in todo]
-            for label, mind in minds.items()
-        }
-        return judge(model, requests, kept)
-
-    return answer_all(items, journal, answer, on_progress)
-
-
-def choose_all(
-    items: Sequence[Question],
-    answers: Sequence[Answer],
-    mode: Mode,
-    write: Callable[[str], str],
-    journal: Journal,
-) -> list[str | None]:
-    """The option that a model chooses, with the posterior in its prompt; None for none."""
-    judged = {item.item_id: a.get("judged", {}) for item, a in zip(items, answers, strict=True)}
-
-    def answer(item: Question) -> Answer:
-        posterior = posterior_of_judgements(judged[item.item_id])
-        beliefs = posterior.official
-        if mode == "log":
-            beliefs = {label: math.exp(value) for label, value in posterior.log.items()}
-        return {"reply": write(choose(item, beliefs)) if beliefs else ""}
-
-    replies = answer_all(items, journal, answer)
-    return [
-        parse_choice(reply["reply"], item.options, "robust")
-        for item, reply in zip(items, replies, strict=True)
-    ]

@@ -1,18 +1,18 @@
 """Inverse planning: what a mind must be like for what it does and says to be likely.
 
 Each option of a question is a hypothesis about a mind, a model judges how likely each step is under
-it, and the option with the most, or the least, of that is the answer. LIMP (MuMA-ToM) and BIP-ALM
-(MMToM-QA) gather and judge in ways of their own; what they have in common is here.
+it, and the option with the most, or the least, of that is the answer. What LIMP (MuMA-ToM) and
+BIP-ALM (MMToM-QA) have in common is here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,8 @@ from sally_anne.harness.chat_endpoint import (
 )
 from sally_anne.harness.config import check_endpoint, check_steered, model_name, saved_options
 from sally_anne.harness.evaluate import open_vector, require_fits
+from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.report import print_table, save, steered_by
 from sally_anne.harness.score import accuracy
 from sally_anne.harness.tasks import Subset, sample_items
@@ -63,29 +63,12 @@ class FilteredError(HarnessError):
     """A step that an endpoint's filter holds back, which leaves its question without an answer."""
 
 
-# --- Models --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Models:
-    """A run's model, as it reads and as it judges; a vector steers the judging alone.
-
-    Attributes:
-        reading: the model as it is.
-        judging: the same one, steered.
-        loaded: it, if it is here.
-        mismatch: what differs from the model that the vector was fitted on, if that is allowed.
-    """
+class Models(NamedTuple):
+    """A run's model as it reads and, steered, as it judges; what differs from the vector's."""
 
     reading: AnyModel
     judging: AnyModel
-    loaded: LoadedModel | None = None
     mismatch: str = ""
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What reading depends on, for a run's record."""
-        return self.loaded.about if self.loaded else self.reading.about
 
 
 def begin(
@@ -110,7 +93,7 @@ def open_models(
     config: PlanningConfig,
     vector: SteeringVector | None,
     loaded: LoadedModel | None,
-    budget: Budget,
+    budget: Budget | None = None,
     videos: bool = False,
 ) -> Models:
     """The model that the options name, unless it is ``loaded`` already."""
@@ -119,14 +102,17 @@ def open_models(
         return Models(remote, remote)
     here = loaded or load_model(**config.opening(), videos=videos)
     mismatch = require_fits(vector, here, config.alpha) if vector else ""
-    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), here, mismatch)
+    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), mismatch)
 
 
-def keep_usage(kept: ExitStack, folder: Path, roles: Mapping[str, AnyModel]) -> None:
+@contextmanager
+def keeping(folder: Path, roles: Mapping[str, AnyModel]) -> Iterator[None]:
     """Keep what endpoints reply in the run's folder, by their roles."""
-    for role, model in roles.items():
-        if isinstance(model, ChatEndpoint):
-            kept.enter_context(model.keeping(folder, role))
+    with ExitStack() as kept:
+        for role, model in roles.items():
+            if isinstance(model, ChatEndpoint):
+                kept.enter_context(model.keeping(folder, role))
+        yield
 
 
 def likely_prompt(lines: Sequence[str], rule: str) -> str:
@@ -140,15 +126,15 @@ def likely_prompt(lines: Sequence[str], rule: str) -> str:
 def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> list[LikelyUnlikely]:
     """Log-probabilities of :data:`LABELS` as the beginning of each reply, in nats.
 
-    Raises:
-        FilteredError: the endpoint's filter held a step back.
-        HarnessError: the endpoint gives no probabilities of first tokens.
+    FilteredError if an endpoint's filter held a step back; HarnessError if it gives no
+    probabilities of first tokens.
     """
     scores: list[LikelyUnlikely] = []
     if isinstance(model, SteeredModel):
         for texts in in_batches(prompts, batch_size):
             batch = [Prompt(text) for text in texts]
-            scores += map(tuple, model.option_log_probs(batch, [LABELS] * len(batch)))  # type: ignore[arg-type]
+            found = model.option_log_probs(batch, [LABELS] * len(batch))
+            scores += [(likely, unlikely) for likely, unlikely in found]
         return scores
     requests = [Prompt(text) for text in prompts]
     for reply in model.replies(requests, 1, logprobs=True, top_logprobs=TOP):
@@ -193,46 +179,29 @@ def from_top_tokens(first: Mapping[str, float]) -> LikelyUnlikely:
     return of(LIKELY), of(UNLIKELY)
 
 
-# --- Posterior -----------------------------------------------------------------------------------
-
-
 def judge(
     model: Callable[[list[Request]], list[Judgement]],
     requests: Mapping[str, Sequence[Request]],
-    kept: Mapping[str, Any],
+    minds: Mapping[str, Any],
 ) -> Answer:
     """The answer to a question: the judgement of all steps of each hypothesis, by its label.
 
     Each step is asked once: in different batches the same prompt may differ in its last digits, and
-    would settle what nothing in the question does. ``kept`` is recorded with it.
+    would settle what nothing in the question does. The hypotheses, ``minds``, are recorded with it.
     """
+    kept = {"hypotheses": {label: asdict(mind) for label, mind in minds.items()}}
     distinct = list(dict.fromkeys(step for steps in requests.values() for step in steps))
     try:
-        judged = dict(zip(distinct, model(distinct) if distinct else [], strict=True))
+        judged = dict(zip(distinct, model(distinct), strict=True))
     except FilteredError as error:
         return {"problem": str(error), **kept}
     by_label = {label: [judged[step] for step in steps] for label, steps in requests.items()}
     return {"problem": "", **kept, "judged": by_label}
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """Belief in each option's hypothesis after all steps, by label, with equal priors.
-
-    Attributes:
-        log: log-probabilities.
-        official: what the released code takes for probabilities.
-    """
-
-    log: dict[str, float]
-    official: dict[str, float]
-
-    def choose(self, polarity: Polarity, mode: Mode = "log") -> str | None:
-        """The option asked for; None if the best ones are equal, which chooses none of them."""
-        scores = self.log if mode == "log" else self.official
-        best = (max if polarity == "most" else min)(scores.values(), default=math.nan)
-        labels = [label for label, score in scores.items() if score == best]
-        return labels[0] if len(labels) == 1 else None
+# Belief in each option's hypothesis after all steps, by label, with equal priors: ``log`` has
+# log-probabilities, ``official`` what the released code takes for probabilities.
+Posterior = dict[Mode, dict[str, float]]
 
 
 def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> Posterior:
@@ -244,7 +213,7 @@ def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> P
     """
     sums = {label: math.fsum(map(log_preference, pairs)) for label, pairs in judged.items()}
     products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
-    return Posterior(_log_softmax(sums), _softmax(products))
+    return {"log": _log_softmax(sums), "official": _softmax(products)}
 
 
 def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterior:
@@ -255,7 +224,7 @@ def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterio
     """
     sums = {label: math.fsum(p for p, _ in steps) for label, steps in scored.items()}
     means = {label: math.fsum(p / n for p, n in steps) for label, steps in scored.items()}
-    return Posterior(_log_softmax(sums), _softmax(means))
+    return {"log": _log_softmax(sums), "official": _softmax(means)}
 
 
 def log_preference(pair: LikelyUnlikely) -> float:
@@ -274,21 +243,25 @@ def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(scores, log_softmax(list(scores.values())).tolist(), strict=True))
 
 
-# --- Results -------------------------------------------------------------------------------------
+def choose(scores: Mapping[str, float], polarity: Polarity) -> str | None:
+    """The option asked for; None if the best ones are equal, which chooses none of them."""
+    best = (max if polarity == "most" else min)(scores.values(), default=math.nan)
+    labels = [label for label, score in scores.items() if score == best]
+    return labels[0] if len(labels) == 1 else None
 
 
 def answer_all(
-    items: Sequence[Question],
+    items: Mapping[str, Question],
     journal: Journal,
     answer: Callable[[Question], Answer],
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
-    """The answer to each question; what the open journal holds is not asked again."""
-    for item in items:
-        if item.item_id not in journal.answers:
-            journal.add([{"item_id": item.item_id, **answer(item)}])
+    """The answer to each question, by its name in the open journal; none is asked again."""
+    for name, item in items.items():
+        if name not in journal.answers:
+            journal.add([{"item_id": name, **answer(item)}])
         on_progress()
-    return [journal.answers[item.item_id] for item in items]
+    return [journal.answers[name] for name in items]
 
 
 def score(
@@ -316,9 +289,8 @@ def score(
             "problem": answer["problem"],
         }
         for mode in MODES:
-            row |= marked(mode, posterior.choose(item.polarity, mode), item)
-            beliefs: dict[str, float] = getattr(posterior, mode)
-            row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in beliefs.items())
+            row |= marked(mode, choose(posterior[mode], item.polarity), item)
+            row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in posterior[mode].items())
         row["agree"] = row["log_label"] == row["official_label"]
         rows.append(row)
     return pd.DataFrame(rows)
@@ -334,12 +306,12 @@ def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str,
     """Accuracy of each chooser, overall and by type, and how often both forms agree."""
     results: dict[str, Any] = {}
     for chooser in choosers:
-        names = {f"{chooser}_correct": "correct", f"{chooser}_invalid": "invalid"}
-        columns = table[["item_id", "story", "type", *names]].rename(columns=names)
+        columns = table[["item_id", "story", "type"]].assign(
+            correct=table[f"{chooser}_correct"], invalid=table[f"{chooser}_invalid"]
+        )
         results[chooser] = asdict(accuracy(columns, by="type"))
     results["agreement"] = float(table["agree"].mean())
-    counts = table["problem"].value_counts().items()
-    results["problems"] = {str(problem): int(n) for problem, n in counts if problem}
+    results["problems"] = table.loc[table["problem"] != "", "problem"].value_counts().to_dict()
     return results
 
 
@@ -350,19 +322,18 @@ def finish(
     table: pd.DataFrame,
     models: Models,
     about: Mapping[str, Any],
-    subset: Subset | None = None,
+    subset: Subset | None,
     others: Mapping[str, AnyModel] | None = None,
     choosers: Sequence[str] = (),
-    further: Mapping[str, Any] | None = None,
 ) -> None:
     """Write and print the results; ``config.mode`` answers for the run.
 
-    ``subset`` is the sample of --limit, ``others`` are further models by their roles, ``choosers``
-    go before both modes and answer in their place, and ``further`` results are kept with them.
+    ``subset`` is the sample of --limit, ``others`` are further models by their roles, and
+    ``choosers`` go before both modes and answer in their place.
     """
     choosers = [*choosers, *sorted(MODES, key=lambda mode: mode != config.mode)]
     first = choosers[0]
-    results = summarise(table, choosers) | dict(further or {})
+    results = summarise(table, choosers)
     chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
     roles = {"model": models.reading, **(others or {})}
     usage = {role: m.usage for role, m in roles.items() if isinstance(m, ChatEndpoint)}
@@ -374,21 +345,22 @@ def finish(
         "mismatch": models.mismatch,
         "endpoints": usage,
     }
-    texts = ("\n".join([*_context(item), *(o.text for o in item.options)]) for item in items)
-    save(console, config.folder / TABLE, table.assign(**chosen), kept, models.loaded, texts)
+    loaded = models.reading.loaded if isinstance(models.reading, SteeredModel) else None
+    texts = (
+        "\n".join([c.scene, c.actions, c.dialogue, item.question, *(o.text for o in item.options)])
+        for item in items
+        for c in [item.context]
+    )
+    save(console, config.folder / TABLE, table.assign(**chosen), kept, loaded, texts)
     rows = []
     for kind in ("overall", *results[first]["groups"], "invalid"):
         cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
         rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
     title = f"{config.title}, {model_name(config)}, {steered_by(config)} (% right)"
     print_table(console, title, ["questions", "n", *choosers], rows)
-    console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
+    lines = [f"both forms choose the same in {100 * results['agreement']:.1f} % of questions"]
     for problem, n in results["problems"].items():
-        console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
-    for role, spent in usage.items():
-        console.print(usage_line(role, spent), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
-
-
-def _context(item: Question) -> tuple[str, ...]:
-    return item.context.scene, item.context.actions, item.context.dialogue, item.question
+        lines.append(f"{n} questions without an answer: {problem}")
+    lines += [usage_line(role, spent) for role, spent in usage.items()]
+    for line in [*lines, f"run folder: {config.folder}"]:
+        console.print(escape(line), soft_wrap=True)

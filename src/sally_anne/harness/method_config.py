@@ -1,0 +1,223 @@
+"""Options of ``sally-anne limp``, ``bip-alm``, ``distractors``, ``copilot`` and ``films``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, get_args
+
+from sally_anne.core.options import Seed
+from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, changed, run_folder, steered
+from sally_anne.models.options import ModelOptions
+
+# How steps are weighed, see :mod:`sally_anne.harness.planning`.
+Mode = Literal["log", "official"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True)
+class PlanningConfig(ModelOptions, EndpointOptions):
+    """Which questions are asked, and of whom.
+
+    Attributes:
+        data: the benchmark's folder.
+        steer: folder of a steering vector, or user/name[@revision] on a hub. It steers
+            the judging of likelihoods alone.
+        alpha: strength of the vector; its own by default.
+        mode: how steps are weighed: log sums logarithms; official is what the released code does.
+            Both are computed, and this one is the run's answer.
+        limit: only so many episodes, sampled evenly over what accuracy is broken down by.
+        limit_seed: which of them are sampled.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
+        allow_mismatch: steer a model that the vector was not fitted on.
+    """
+
+    data: Path
+    steer: Path | None = None
+    alpha: float | None = None
+    mode: Mode = "log"
+    limit: int | None = None
+    limit_seed: Seed = 0
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+    allow_mismatch: bool = False
+
+    # The name of the method.
+    title: ClassVar[str]
+
+    @property
+    def folder(self) -> Path:
+        limit = [f"{self.limit}drawn", *changed(self, "limit_seed")] if self.limit else []
+        return run_folder(self, self.title.lower(), [*self.parts, *steered(self), *limit])
+
+    @property
+    def parts(self) -> list[str]:
+        """What a folder's name says of the command's own options."""
+        return []
+
+
+@dataclass(frozen=True)
+class LimpConfig(PlanningConfig):
+    """Answer MuMA-ToM's questions by inverse planning.
+
+    The model, or the one behind --endpoint, reads texts and judges what is likely; an endpoint must
+    give the probabilities of its likeliest first tokens (top_logprobs).
+
+    Attributes:
+        data: folder with questions.json, texts.json and videos/.
+        actions: what the films show, in the form of actions_extracted.json with its fields action
+            filled in; the model watches the films if none is given.
+        perceiver: who watches the films (paper: Gemini 1.5 Pro, with GPT-4o): a model's name, or
+            the address of an endpoint; by default the model that reads. A model here is opened as
+            the one that reads: its dtype, quantization and attention.
+        perceiver_model: model to ask for at the address.
+        perceiver_key: name of the environment variable that holds its key, if it needs one.
+        perceiver_prices: of a million tokens that it reads and of a million that it writes;
+            --endpoint-limit holds for both models together, --endpoint-rate for each.
+        latents: what an option says of a mind is read by rules where they know its wording, else
+            by the model; model has it read every option, as in the paper.
+        utterance_goal: whether the prompt of an utterance says what its speaker thinks that the
+            other wants, as in the paper; the released code leaves it out.
+        choice: who chooses in the end: the posterior, or the model given the posterior, as in the
+            released code.
+        max_new_tokens: length of a list that the model writes.
+    """
+
+    actions: Path | None = None
+    perceiver: str | None = None
+    perceiver_model: str = ""
+    perceiver_key: str | None = None
+    perceiver_prices: tuple[float, float] | None = None
+    latents: Literal["rules", "model"] = "rules"
+    utterance_goal: bool = True
+    choice: Literal["posterior", "model"] = "posterior"
+    max_new_tokens: int = 256
+    title: ClassVar = "LIMP"
+
+    @property
+    def parts(self) -> list[str]:
+        watched = self.perceiver_model or self.perceiver
+        parts = ["muma_tom"]
+        parts += [f"actions-{self.actions.stem}"] if self.actions else []
+        parts += [f"perceiver-{Path(watched).name}"] if watched else []
+        parts += [f"latents-{self.latents}"] if self.latents != "rules" else []
+        parts += [] if self.utterance_goal else ["no-utterance-goal"]
+        return parts
+
+
+@dataclass(frozen=True)
+class BipAlmConfig(PlanningConfig):
+    """Answer MMToM-QA's questions by inverse planning.
+
+    What is in the apartment and what its person does are read from the text by rules; the model
+    says how likely each action is under the goal and the belief of each option. Films are not used.
+
+    Attributes:
+        data: folder with questions.json.
+        likelihood: reply takes the probability of the action as the model's reply, as in the paper;
+            judged asks whether it is likely, as LIMP does. An endpoint scores no given reply: it is
+            always judged, by the probabilities of its likeliest first tokens (top_logprobs).
+    """
+
+    likelihood: Literal["reply", "judged"] = "reply"
+    title: ClassVar = "BIP-ALM"
+
+    @property
+    def parts(self) -> list[str]:
+        return ["mmtom_qa", *(["judged"] if self.likelihood == "judged" else [])]
+
+
+@dataclass(frozen=True)
+class DistractorConfig(ModelOptions):
+    """Which questions of MoMentS does a model answer without any context?
+
+    Attributes:
+        data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
+        exact: ask all orders of the options rather than a few sampled ones.
+        trials: number of sampled orders (N of the paper's algorithm 1).
+        threshold: right answers from which on a set is biased (k).
+        seed: samples the orders, and the questions of a limit.
+        split: which questions; the benchmark's own choice is validation.
+        limit: only so many questions of the split, sampled evenly over abilities and cues.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+    """
+
+    data: Path
+    exact: bool = False
+    trials: int = 6
+    threshold: int = 5
+    seed: Seed = 0
+    split: str = "validation"
+    limit: int | None = None
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+
+    @property
+    def folder(self) -> Path:
+        parts = [self.data.name or "data", *(["exact"] if self.exact else [])]
+        parts += changed(self, "trials", "threshold", "seed", "split")
+        if self.limit is not None:
+            parts.append(f"{self.limit}drawn")
+        return run_folder(self, "distractors", parts)
+
+
+@dataclass(frozen=True)
+class CopilotConfig(ModelOptions, EndpointOptions):
+    """A model writes three wrong options for each question, and again while they give it away.
+
+    Attributes:
+        data: questions, one a line of JSON: question, answer, transcript (or transcript_file, SRT,
+            VTT or WhisperX's JSON, with start and end in seconds), and if you like id and
+            distractors, three of your own that are checked first.
+        checker: model that tries to answer without the transcript; by default the one that writes.
+        rounds: sets that are checked for a question at most. More rounds go on where fewer ended.
+        trials: number of sampled orders (N of the paper's algorithm 1).
+        threshold: right answers from which on a set is biased (k).
+        seed: samples the orders.
+        out: run folder; named after the options by default. An existing one is resumed, also with
+            more questions.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
+        max_new_tokens: length of a reply with three options.
+    """
+
+    data: Path
+    checker: str | None = None
+    rounds: int = 4
+    trials: int = DistractorConfig.trials
+    threshold: int = DistractorConfig.threshold
+    seed: Seed = 0
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+    max_new_tokens: int = 256
+
+    @property
+    def folder(self) -> Path:
+        checker = [f"checker-{Path(self.checker).name}"] if self.checker else []
+        options = changed(self, "trials", "threshold", "seed", "max_new_tokens")
+        return run_folder(self, "copilot", [self.data.stem, *checker, *options])
+
+
+@dataclass(frozen=True)
+class FilmsConfig(ModelOptions, EndpointOptions):
+    """Rank films by how social a model takes them to be, from their synopses.
+
+    Attributes:
+        data: films, one a line of JSON: title, synopsis (films without one are not ranked), and if
+            you like id, which may be left out where titles differ.
+        out: run folder; named after the options by default. An existing one is resumed, also with
+            more films.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
+    """
+
+    data: Path
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+
+    @property
+    def folder(self) -> Path:
+        return run_folder(self, "films", [self.data.stem])
