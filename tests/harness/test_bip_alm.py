@@ -35,6 +35,7 @@ from sally_anne.harness.model import Prompt, SteeredModel, laid_out
 from sally_anne.harness.planning import (
     LikelyUnlikely,
     ScoredText,
+    choose,
     posterior_of_judgements,
     posterior_of_replies,
     score,
@@ -177,7 +178,7 @@ def test_an_ideal_judge_is_right(source: str, form: str) -> None:
         "judged": (judged_action, posterior_of_judgements),
     }[form]
     items = MMTOM_QA.load(official_data(source, "mmtom_qa"))
-    answers = [answer(item, ask, getattr(oracle, form)) for item in items]
+    answers = {item.item_id: answer(item, ask, getattr(oracle, form)) for item in items}
     table = score(items, answers, weigh)
     assert (table["problem"] == "").all()
     wrong = table[~table["log_correct"]]
@@ -233,13 +234,13 @@ def test_a_posterior_by_hand() -> None:
     assert [len(found["judged"][label]) for label in "ab"] == [5, 5]
     posterior = posterior_of_replies(found["judged"])
     # .5 ** 4 * .6 against .5 ** 4 * .2.
-    assert {k: math.exp(v) for k, v in posterior.log.items()} == pytest.approx(
+    assert {k: math.exp(v) for k, v in posterior["log"].items()} == pytest.approx(
         {"a": 0.75, "b": 0.25}
     )
     # The mean over the last step's six tokens: 3 ** (1 / 6) to 1.
     ratio = 3 ** (1 / 6)
-    assert posterior.official == pytest.approx({"a": ratio / (1 + ratio), "b": 1 / (1 + ratio)})
-    assert posterior.choose("most") == "a" and posterior.choose("least") == "b"
+    assert posterior["official"] == pytest.approx({"a": ratio / (1 + ratio), "b": 1 / (1 + ratio)})
+    assert choose(posterior["log"], "most") == "a" and choose(posterior["log"], "least") == "b"
 
 
 def test_prompts_tell_state_and_mind() -> None:

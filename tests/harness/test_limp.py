@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
-from pathlib import Path
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.core.folder import Journal
 from sally_anne.data.items import Context, Question
 from sally_anne.data.muma_tom import load
-from sally_anne.harness.limp import (
+from sally_anne.data.read import read_json
+from sally_anne.harness.limp import actor_of, answer, by_rules, gather, persons
+from sally_anne.harness.limp_prompts import (
     Episode,
     Hypothesis,
     Person,
-    Sources,
-    Step,
-    actor_of,
-    agreement,
-    agreement_shares,
-    by_model,
-    by_rules,
-    from_json,
-    gather,
-    gather_all,
-    judge_all,
-    judge_step,
-    persons,
-    read_entries,
+    judge_steps,
     read_hypotheses,
     read_list,
-    steps,
-    to_json,
 )
+from sally_anne.harness.planning import posterior_of_judgements, score, summarise
 from tests.harness.scripted import (
     WHO,
     ScriptedLikelihood,
@@ -56,66 +45,45 @@ EPISODE = Episode({"Dee": DEE, "Cy": CY}, ("There is a hat.",))
 HYPOTHESIS = Hypothesis("a hat is there", "help Cy", "to find a hat")
 
 
-def test_steps_are_utterances_then_actions() -> None:
-    assert steps(DEE) == (
-        Step("utterance", "It lies there."),
-        Step("action", "walks in"),
-        Step("action", "takes the hat", ("walks in",)),
-    )
-
-
 def test_utterances_are_judged_by_what_the_speaker_believes_and_was_asked() -> None:
-    text = judge_step(steps(DEE)[0], HYPOTHESIS, WHO, EPISODE)
+    text = judge_steps(HYPOTHESIS, WHO, EPISODE)[0]
     for part in ("help Cy", "a hat is there", "to find a hat", 'Cy said: "Where is it?"'):
         assert part in text
     assert 'Then Dee said: "It lies there."' in text
     assert "leaves" not in text and "There is a hat." not in text and "walks in" not in text
+    bare = judge_steps(HYPOTHESIS, WHO, EPISODE, utterance_goal=False)
+    assert "to find a hat" not in bare[0] and "to find a hat" in bare[1]
 
 
 def test_actions_are_judged_by_what_was_done_before() -> None:
-    text = judge_step(steps(DEE)[2], HYPOTHESIS, WHO, EPISODE)
+    _, first, text = judge_steps(HYPOTHESIS, WHO, EPISODE)
     order = ["There is a hat.", "Cy: leaves", "Dee: walks in", "Then Dee: takes the hat", "A) "]
     assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
-    first = judge_step(steps(DEE)[1], HYPOTHESIS, WHO, EPISODE)
     assert "takes the hat" not in first
-
-
-def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
-    path = tmp_path / "episodes.json"
-    bare = {"people": {"Ann": {}, "Bo": {"actions": None}}}
-    path.write_text(json.dumps({"7": to_json(EPISODE), "8": bare}))
-    read = {number: from_json(entry) for number, entry in read_entries(path).items()}
-    assert read == {"7": EPISODE, "8": Episode({"Ann": Person(), "Bo": Person()})}
 
 
 INITIAL = "before anybody acted"
 
 
-def no_film(item: Question) -> np.ndarray:
-    raise AssertionError("the film was asked for")
-
-
-def film(item: Question) -> np.ndarray:
-    return np.zeros((2, 28, 28, 3), np.uint8)
+def shown(account: Any) -> Callable[[Question, str], Any]:
+    return lambda item, name: account
 
 
 def test_talk_and_a_watched_film() -> None:
     writer = ScriptedWriter(
         {
-            "frames of a film": "Cy walks to the bed and then to the box.",
             "List what Cy does": '["walks to the bed", "takes the hat from the box"]',
             INITIAL: '["There is a hat in the box."]',
         }
     )
-    found = gather(social(), WHO, Sources(writer, film))
+    found = gather(social(), WHO, writer, shown("Cy walks to the bed and then to the box."))
     dee = Person(utterances=("It lies on the bed.",))
     cy = Person(("walks to the bed", "takes the hat from the box"), ("Have you seen a hat?",))
     assert found == Episode({"Dee": dee, "Cy": cy}, ("There is a hat in the box.",))
-    assert [filmed for _, filmed in writer.asked] == [True, False, False]
-    assert "Cy walks to the bed and then" in writer.asked[1][0]
+    assert "Cy walks to the bed and then" in writer.asked[0][0]
     # Things that cannot be made out are named by what was said.
-    assert "Have you seen a hat?" in writer.asked[1][0]
-    assert "- takes the hat from the box" in writer.asked[2][0]
+    assert "Have you seen a hat?" in writer.asked[0][0]
+    assert "- takes the hat from the box" in writer.asked[1][0]
 
 
 def test_the_film_shows_whom_the_text_does_not_tell_of() -> None:
@@ -126,16 +94,15 @@ def test_the_film_shows_whom_the_text_does_not_tell_of() -> None:
             INITIAL: "[]",
         }
     )
-    sources = Sources(writer, no_film, {"9": "Cy puts something on the shelf."})
-    found = gather(goal(), WHO, sources)
-    assert found.person("Dee").actions == ("takes the pear", "puts the pear inside the oven")
-    assert found.person("Cy").actions == ("puts the pear on the shelf",)
+    found = gather(goal(), WHO, writer, shown("Cy puts something on the shelf."))
+    assert found.people["Dee"].actions == ("takes the pear", "puts the pear inside the oven")
+    assert found.people["Cy"].actions == ("puts the pear on the shelf",)
     assert found.initial == ()
     swapped = replace(goal(), context=Context(actions="Later Cy came; Dee had left."))
     writer = ScriptedWriter({"List what Cy does": '["comes"]', INITIAL: "none"})
-    found = gather(swapped, WHO, Sources(writer, no_film, {"9": ("takes the pear",)}))
-    assert found.person("Dee").actions == ("takes the pear",)
-    assert found.person("Cy").actions == ("comes",)
+    found = gather(swapped, WHO, writer, shown(("takes the pear",)))
+    assert found.people["Dee"].actions == ("takes the pear",)
+    assert found.people["Cy"].actions == ("comes",)
 
 
 @pytest.mark.parametrize(("source", "count"), [("made", 2), ("published", 15)])
@@ -144,16 +111,13 @@ def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
     folder = official_data(source, "muma_tom")
     items = {item.group: item for item in load(folder)}
     who = persons(list(items.values()))
-    entries = read_entries(folder / "actions_extracted.json")
+    entries = read_json(folder / "actions_extracted.json").value
     silent = [item for item in items.values() if item.context.actions]
     assert len(silent) == count
     for item in silent:
         actor = actor_of(item.context.actions, who[item.group], item.group)
-        filmed = (
-            who[item.group].other if actor == who[item.group].subject else who[item.group].subject
-        )
-        request = entries[item.group].get("prompt").text()
-        assert f"{filmed}, provide" in request
+        (filmed,) = set(who[item.group]) - {actor}
+        assert f"{filmed}, provide" in entries[item.group]["prompt"]
 
 
 EMPTY = Episode({"Dee": Person(), "Cy": Person()})
@@ -213,11 +177,18 @@ def test_another_wording_is_read_by_the_writer() -> None:
     writer = ScriptedWriter(
         {"What is it that Dee wants?": str({x: {"social_goal": x * 2} for x in "ABC"})}
     )
+    model = ScriptedLikelihood(lambda prompt: (0.5, 0.5))
     assert by_rules(item, WHO, EMPTY) is None
-    found = by_model(item, WHO, episode("takes a pear"), writer)
-    assert found == {x: Hypothesis("", x * 2, "") for x in "ABC"}
+    acting = Episode({"Dee": Person(("takes a pear",)), "Cy": Person()})
+    found = answer(item, WHO, acting, model, writer)
+    assert {k: mind["social_goal"] for k, mind in found["hypotheses"].items()} == {
+        x: x * 2 for x in "ABC"
+    }
     assert "B. To hinder." in writer.asked[0][0] and "- takes a pear" in writer.asked[0][0]
-    assert by_model(item, WHO, EMPTY, lambda prompt: "no idea") is None
+    # As the paper has it, a wording that the rules know is read by the model, too.
+    writer = ScriptedWriter({"For each option, tell": "no idea"})
+    found = answer(social(), WHO, acting, model, writer, latents="model")
+    assert found == {"problem": "the options' wording was not understood"}
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -280,57 +251,150 @@ HAT = "There is a hat in the box."
 
 TALK = Episode({"Dee": Person((), ("It lies on the bed.",)), "Cy": Person((), ("Hat?",))}, (HAT,))
 
-AIMS = ("Helping Cy.", "She hinders Cy", "indifferent")
+MOVES = ("takes the pear", "walks to the oven", "puts the pear inside the oven")
+
+PEAR = Episode({"Dee": Person(MOVES), "Cy": Person(("puts the pear on the shelf",))})
+
+EPISODES = {"7": TALK, "9": PEAR}
 
 
-def latents(belief: str, aims: tuple[str, ...] = AIMS) -> str:
-    """A model's reply: one belief, an aim an option."""
-    minds = {x: {"belief": belief, "social_goal": aim} for x, aim in zip("ABC", aims, strict=True)}
-    return json.dumps(minds)
+def by_hand(prompt: str) -> tuple[float, float]:
+    """Probabilities of "likely" and "unlikely"; the rest is on other replies."""
+    if "Then Dee said" in prompt:
+        assert HAT in prompt  # as what Dee believes
+        if "neither help" in prompt:
+            return 0.2, 0.2
+        return (0.1, 0.3) if "help Cy" in prompt else (0.6, 0.2)
+    likely = {"takes": 0.8, "walks": 0.5, "puts": 0.9}
+    p = next(p for cue, p in likely.items() if f"Then Dee: {cue}" in prompt)
+    if "neither help" in prompt:
+        return 0.3, 0.3
+    return (p, 1 - p) if "help Cy" in prompt else ((1 - p) / 2, p / 2)
 
 
-def answered(folder: Path, reply: str, **forms) -> tuple[list, ScriptedLikelihood]:
-    writer = ScriptedWriter({"For each option, tell": reply})
-    sources = Sources(writer, None, None, {"7": TALK})
-    model = ScriptedLikelihood(lambda prompt: (0.5, 0.5))
-    with Journal(folder / "e.jsonl", {}) as kept, Journal(folder / "a.jsonl", {}) as journal:
-        episodes = gather_all([social()], sources, kept)
-        return judge_all([social()], episodes, sources, model, journal, **forms), model
+def answered(
+    items: list[Question], model: ScriptedLikelihood, episodes: dict[str, Episode] = EPISODES
+) -> pd.DataFrame:
+    found = {
+        item.item_id: answer(item, WHO, episodes[item.group], model, ScriptedWriter({"": "?"}))
+        for item in items
+    }
+    return score(items, found, posterior_of_judgements)
 
 
-def test_the_model_s_latents_are_judged_and_compared(tmp_path: Path) -> None:
-    (kept,), model = answered(tmp_path, latents("a hat in the box"), latents="model")
-    assert kept["hypotheses"]["B"]["social_goal"] == "She hinders Cy"
-    assert kept["rules"]["B"]["social_goal"] == "hinder Cy"
-    assert all("believes: a hat in the box" in prompt for prompt in model.asked)
-    found = [agreement(kept)]
-    assert found == [{"belief": True, "social_goal": True}]
-    shares = agreement_shares([*found, {"belief": False, "social_goal": True}, None])
-    assert shares == {"n": 2, "all": 0.5, "belief": 0.5, "social_goal": 1.0}
-    assert agreement_shares([None]) == {"n": 0}
+def scores(row: pd.Series, mode: str) -> dict[str, float]:
+    return {
+        k: float(v) for k, v in (cell.split(": ") for cell in row[f"{mode}_scores"].split(", "))
+    }
 
 
-@pytest.mark.parametrize(
-    ("rule", "read", "found"),
-    [
-        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is inside the box"), True),
-        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is on the bed"), False),
-        (Hypothesis("There is a hat in the box."), Hypothesis(), False),
-        (Hypothesis("", "help Cy"), Hypothesis("anything", "Hindering"), False),
-        (Hypothesis("", "neither help nor hinder Cy"), Hypothesis("", "not helping"), True),
-        (Hypothesis("", "", "to put the pear on a shelf"), Hypothesis("", "", "pear, shelf"), True),
-    ],
-)
-def test_what_is_the_same(rule: Hypothesis, read: Hypothesis, found: bool) -> None:
-    alike = agreement({"rules": {"A": asdict(rule)}, "hypotheses": {"A": asdict(read)}})
-    assert alike and list(alike.values()) == [found]
+def test_known_posteriors() -> None:
+    items = [social(), social("least", "A", "2"), goal(), goal("least", "B", "2")]
+    model = ScriptedLikelihood(by_hand)
+    table = answered(items, model)
+    assert len(model.asked) == 2 * 3 * 1 + 2 * 3 * 3  # questions, options, steps
+
+    # One utterance. Shares: A .1/.4 = .25, B .6/.8 = .75, C .5; together 1.5.
+    talk = {k: math.exp(v) for k, v in scores(table.iloc[0], "log").items()}
+    assert talk == pytest.approx({"A": 1 / 6, "B": 1 / 2, "C": 1 / 3})
+    raw = {"A": math.exp(0.1), "B": math.exp(0.6), "C": math.exp(0.2)}
+    expected = {k: v / sum(raw.values()) for k, v in raw.items()}
+    assert scores(table.iloc[0], "official") == pytest.approx(expected)
+
+    # Three actions. A: .8 * .5 * .9 = .36; B: .2 * .5 * .1 = .01; C: 1/8. Together .495.
+    moves = {k: math.exp(v) for k, v in scores(table.iloc[2], "log").items()}
+    assert moves == pytest.approx({"A": 0.36 / 0.495, "B": 0.01 / 0.495, "C": 0.125 / 0.495})
+    # As they are: A .36; B .1 * .25 * .05 = .00125; C .3 ** 3 = .027.
+    raw = {"A": math.exp(0.36), "B": math.exp(0.00125), "C": math.exp(0.027)}
+    expected = {k: v / sum(raw.values()) for k, v in raw.items()}
+    assert scores(table.iloc[2], "official") == pytest.approx(expected)
+
+    assert list(table["log_label"]) == list(table["official_label"]) == ["B", "A", "A", "B"]
+    assert table["log_correct"].all() and table["official_correct"].all() and table["agree"].all()
+    assert list(table["steps"]) == [1, 1, 3, 3]
 
 
-@pytest.mark.parametrize("with_goal", [True, False])
-def test_utterances_with_and_without_the_goal_that_is_believed(with_goal: bool) -> None:
-    mind = Hypothesis("a hat", "help Cy", "to wear a hat")
-    (step,) = steps(TALK.person("Dee"))
-    assert ("to wear a hat" in judge_step(step, mind, WHO, TALK, with_goal)) is with_goal
-    acting = Episode({"Dee": Person(("leaves",)), "Cy": Person()})
-    (step,) = steps(acting.person("Dee"))
-    assert "to wear a hat" in judge_step(step, mind, WHO, acting, with_goal)
+def test_questions_without_an_answer_are_counted() -> None:
+    odd = question(
+        "Dee doesn't know Cy's plan. Which is MOST likely?", ["One", "Two", "Three"], number="3"
+    )
+    silent = Episode({"Dee": Person(), "Cy": Person(("leaves",))})
+    model = ScriptedLikelihood(by_hand)
+    table = answered([odd, social(), goal()], model, {"7": TALK, "9": silent})
+    assert (
+        table["log_invalid"].tolist() == table["official_invalid"].tolist() == [True, False, True]
+    )
+    results = summarise(table)
+    assert results["problems"] == {
+        "the options' wording was not understood": 1,
+        "nothing is known of what Dee says or does": 1,
+    }
+    assert results["log"]["overall"]["value"] == pytest.approx(1 / 3)
+    assert results["log"]["invalid"]["value"] == pytest.approx(2 / 3)
+
+
+def test_what_is_the_same_for_two_options_is_asked_once() -> None:
+    """A judge that never answers twice alike cannot settle what the question leaves open."""
+    item = question(
+        "Given this, if Dee has been trying to help Cy achieve his goal, which is MOST likely?",
+        [
+            "Dee believed that there was a hat on the bed",
+            "Dee believed that there was a hat on the bed.",
+            "Dee believed that there was a cup on the bed",
+        ],
+    )
+    noise = iter(range(1, 100))
+    model = ScriptedLikelihood(lambda prompt: (0.5 + next(noise) / 1000, 0.2))
+    table = answered([item], model, {"7": TALK})
+    assert len(model.asked) == 2
+    found = scores(table.iloc[0], "log")
+    assert found["A"] == found["B"] != found["C"]
+
+
+# The made records of goals are not as one-sided as the published ones; and what is known in
+# questions of social goals only a film tells.
+TYPES = {"made": {"belief"}, "published": {"belief", "belief_of_goal"}}
+
+
+def judge(prompt: str) -> tuple[float, float]:
+    """Who helps says what they believe, and brings things to where they are wanted."""
+    aim = re.search(r"'s aim towards \w+: (\w+)", prompt)[1]
+    last = re.search(r"\nThen .*", prompt)[0].casefold()
+    said = re.search(r"believes: there (?:was|is|were|are) (?:an? |some )?(.*)", prompt)
+    wish = re.search(r"thinks that \w+ wants: to (?:place|put|have) (.*)", prompt)
+    if aim == "neither":
+        return 0.5, 0.5
+    stated = (said[1] if " said: " in last and said else wish[1]).casefold().rstrip(".")
+    alike = all(word in last for word in re.findall(r"\w+", stated))
+    return (0.9, 0.1) if alike == (aim == "help") else (0.1, 0.9)
+
+
+def moves(item: Question) -> Person | None:
+    """The person asked about, and what the options say that they did."""
+    for option in item.options:
+        if told := re.search(r"to (?:place|put) (the .+?): ", option.text):
+            return Person((f"puts {told[1]}",))
+    return None
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_ideal_judge_is_right(source: str) -> None:
+    writer = ScriptedWriter({"": "[]"})
+    every = load(official_data(source, "muma_tom"))
+    items = [item for item in every if set(item.tags["type"]) <= TYPES[source]]
+    who = persons(items)
+    answers, did = {}, {item.group: did for item in items if (did := moves(item))}
+    for item in items:
+        subject, other = who[item.group]
+        if item.context.dialogue:
+            told = gather(item, who[item.group], writer, shown(("walks about",)))
+        else:
+            told = Episode({subject: did.get(item.group, Person()), other: Person()})
+        model = ScriptedLikelihood(judge)
+        answers[item.item_id] = answer(item, who[item.group], told, model, writer)
+    table = score(items, answers, posterior_of_judgements)
+    assert (table["problem"] == "").all()
+    right = table.groupby("type")["log_correct"].mean()
+    assert right["belief"] == 1.0
+    # Of the published goals six in 300 have a key that does not go with what their options say.
+    assert (right >= 0.98).all(), table[~table["log_correct"]]["item_id"].tolist()

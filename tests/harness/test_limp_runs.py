@@ -1,50 +1,35 @@
-"""LIMP end to end on a tiny model: films watched, questions judged, files left."""
+"""Whole runs of LIMP, on a tiny model and at endpoints: who is asked what, what is kept."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import av
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError
-from sally_anne.harness.limp import from_json, read_entries
-from sally_anne.harness.limp import run as work
+from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.harness import limp
 from sally_anne.harness.method_config import LimpConfig
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning import judge_likely
+from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from tests.data.muma_tom.records import silent, talking, write
+from tests.harness.chat_server import Server, Step, completion, serving
+from tests.harness.made_benchmarks import film as made_film
 
 pytestmark = pytest.mark.integration
 
 MODEL = "tiny-qwen2-vl"
-
-EPISODES = {
-    "42": {
-        "initial": ["There is a pear in the hall."],
-        "people": {
-            "Ada": {"actions": ["takes the pear from the hall", "puts the pear on the shelf"]},
-            "Bob": {"actions": ["takes the pear from the shelf", "puts the pear in the oven"]},
-        },
-    },
-    "4005": {
-        "initial": ["There is a hat in the box."],
-        "people": {
-            "Cy": {"actions": ["walks to the bed"], "utterances": ["Have you seen a hat?"]},
-            "Dee": {"utterances": ["It lies on the bed."]},
-        },
-    },
-}
+KEY = "sk-secret-limp"
+LIKELY = 0.9
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +39,10 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two hand-made episodes with films of 45 frames."""
+    """Two hand-made episodes with films of 50 frames."""
     folder = write(tmp_path / "data", {"42": silent(), "4005": talking()})
-    (folder / "videos").mkdir()
-    rng = np.random.default_rng(0)
     for name in ("42", "video_4005"):
-        with av.open(str(folder / "videos" / f"{name}.mp4"), "w") as container:
-            stream = container.add_stream("mpeg4", rate=10)
-            stream.width = stream.height = 84
-            for _ in range(45):
-                picture = rng.integers(0, 256, (84, 84, 3), dtype=np.uint8)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
+        made_film(folder / "videos" / f"{name}.mp4", seconds=5)
     return folder
 
 
@@ -74,15 +51,13 @@ def config(data: Path, tmp_path: Path) -> LimpConfig:
     return LimpConfig(data, model=MODEL, out=tmp_path / "run", batch_size=4, max_new_tokens=12)
 
 
-@pytest.fixture
-def parsed(tmp_path: Path) -> Path:
-    path = tmp_path / "parsed.json"
-    path.write_text(json.dumps(EPISODES))
-    return path
+def run(config: LimpConfig, loaded: LoadedModel | None = None, vector=None) -> pd.DataFrame:
+    return limp.run(config, vector, Console(file=io.StringIO()), loaded)
 
 
-def run(config: LimpConfig, loaded: LoadedModel, steering=None) -> pd.DataFrame:
-    return work(config, steering, Console(file=io.StringIO()), loaded)
+def episodes(folder: Path) -> dict[str, Any]:
+    lines = map(json.loads, (folder / "episodes.jsonl").read_text().splitlines()[1:])
+    return {line["item_id"]: line["episode"]["people"] for line in lines}
 
 
 def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> None:
@@ -96,7 +71,7 @@ def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> 
     monkeypatch.setattr(SteeredModel, "generate", watching)
     table = run(config, loaded)
     # Frames 0, 20 and 40 of each film.
-    assert [shape for shape in seen if shape] == [(3, 84, 84, 3)] * 2
+    assert [shape for shape in seen if shape] == [(3, 64, 64, 3)] * 2
     assert list(table["item_id"]) == ["42/1", "42/2", "4005/1", "4005/2"]
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["results"]["log"]["overall"]["n"] == 4
@@ -116,22 +91,10 @@ def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> 
     again = run(config, loaded)
     assert seen == []
     pd.testing.assert_frame_equal(table, again)
-    # A run's episodes serve another run as they are.
-    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
-    assert episodes["4005"].person("Dee").utterances == ("It lies on the bed.",)
+    assert episodes(config.folder)["4005"]["Dee"]["utterances"] == ["It lies on the bed."]
 
 
-def test_likelihoods_are_the_models_own(loaded) -> None:
-    texts = ["Is it likely? A) yes B) no", "The red room.", "Where is the blue agent now?"]
-    model = SteeredModel(loaded)
-    found = judge_likely(model, 2, texts)
-    for text, pair in zip(texts, found, strict=True):
-        alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
-        assert pair == pytest.approx(tuple(alone), abs=1e-4)
-    assert len({round(p, 4) for p, _ in found}) == 3
-
-
-def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, monkeypatch) -> None:
+def test_a_vector_steers_the_judging_alone(config, loaded, tmp_path) -> None:
     shape = find_geometry(loaded.model)
     theta = torch.randn(2, shape.head_dim, generator=torch.Generator().manual_seed(0))
     vector = SteeringVector(
@@ -145,27 +108,16 @@ def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, mon
     vector.save(tmp_path / "vector")
     config = replace(config, limit=1)
     plain = run(config, loaded)
-    steered = run(replace(config, out=tmp_path / "steered"), loaded, vector)
-    assert (plain["log_scores"] != steered["log_scores"]).all()
-    read = [
-        (folder / "episodes.json").read_text() for folder in (config.folder, tmp_path / "steered")
-    ]
-    assert read[0] == read[1]
-
     # A vector's folder does as well, and what identifies it is kept.
-    by_command = tmp_path / "by-command"
-    work(
-        replace(config, parsed=parsed, out=by_command, steer=tmp_path / "vector", mode="official"),
-        console=Console(file=io.StringIO()),
-        loaded=loaded,
-    )
-    saved = json.loads((by_command / "results.json").read_text())
+    out = tmp_path / "steered"
+    steered = run(replace(config, out=out, steer=tmp_path / "vector", mode="official"), loaded)
+    assert (plain["log_scores"] != steered["log_scores"]).all()
+    assert (config.folder / "episodes.jsonl").read_text() == (out / "episodes.jsonl").read_text()
+    saved = json.loads((out / "results.json").read_text())
     assert saved["about"]["steering"]["alpha"] == 12.0
     assert saved["mismatch"] == ""
-    stored = pd.read_parquet(by_command / "answers.parquet")
-    assert (
-        saved["drawn"]["groups"] == list(stored["story"].unique()) == list(plain["story"].unique())
-    )
+    stored = pd.read_parquet(out / "answers.parquet")
+    assert saved["drawn"]["groups"] == list(stored["story"].unique())
     assert stored["correct"].equals(stored["official_correct"])
 
 
@@ -177,14 +129,135 @@ def test_accounts_in_place_of_films(config, loaded, data, tmp_path) -> None:
     path = tmp_path / "actions.json"
     path.write_text(json.dumps({"42": {"action": ["takes the pear"]}}))
     config = replace(config, actions=path)
-    with pytest.raises(HarnessError, match="episode 4005"):
+    with pytest.raises(RecordError, match="4005"):
         run(config, loaded)
     path.write_text(json.dumps({k: {"action": ["takes the pear"]} for k in ("42", "4005")}))
     run(config, loaded)
-    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
-    assert episodes["42"].person("Ada").actions == ("takes the pear",)
-    assert episodes["4005"].person("Cy").actions == ("takes the pear",)
+    found = episodes(config.folder)
+    assert found["42"]["Ada"]["actions"] == found["4005"]["Cy"]["actions"] == ["takes the pear"]
     # Another file of actions is another run.
     path.write_text(json.dumps({k: {"action": ["takes a hat"]} for k in ("42", "4005")}))
     with pytest.raises(HarnessError, match="holds another run: actions"):
         run(config, loaded)
+
+
+def judgement(likely: float, finish: str = "stop") -> bytes:
+    """A reply whose first token is A with this probability, and B otherwise."""
+    answers = (("A", likely), ("B", 1 - likely))
+    top = [{"token": token, "logprob": math.log(p)} for token, p in answers]
+    choice = {
+        "message": {"content": "A" if likely > 0.5 else "B"},
+        "finish_reason": finish,
+        "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
+    }
+    usage = {"prompt_tokens": 100, "completion_tokens": 1}
+    return json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+def words(body: dict[str, Any]) -> str:
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, str) else content[-1]["text"]
+
+
+def planner(body: dict[str, Any]) -> Step:
+    """Sums up, and judges by what the true options say of a mind."""
+    text = words(body)
+    if "Is the last line likely?" in text:
+        assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
+        helps = "Dee's aim towards Cy: help" in text and "a hat on the bed" in text
+        hinders = "Dee's aim towards Cy: hinder" in text and "hat in the box" in text
+        wanted = "that Ada wants: to place the pear inside the oven" in text
+        other = 0.5 if "neither help" in text else 0.2
+        return 200, judgement(LIKELY if helps or hinders or wanted else other)
+    if "before anybody acted" in text:
+        hat = "hat" in text
+        said = '["There is a hat in the box."]' if hat else '["There is a pear in the hall."]'
+        return 200, completion(said, usage=(50, 10))
+    if "what Bob does" in text:
+        return 200, completion('["puts the pear in the oven"]', usage=(50, 10))
+    moved = '["takes the hat from the box"]' if "Cy" in text else '["puts the pear on the shelf"]'
+    return 200, completion(moved, usage=(50, 10))
+
+
+@pytest.fixture
+def distant(config: LimpConfig, server: Server, monkeypatch) -> LimpConfig:
+    monkeypatch.setenv("LIMP_KEY", KEY)
+    server.answer = planner
+    return replace(
+        config,
+        model=LimpConfig.model,
+        endpoint=server.url,
+        endpoint_model="reader",
+        endpoint_key="LIMP_KEY",
+        endpoint_prices=(2.0, 8.0),
+    )
+
+
+def test_one_model_watches_and_another_reads_and_judges(
+    distant: LimpConfig, server: Server
+) -> None:
+    with serving() as other:
+        other.answer = lambda body: (200, completion("moves something", usage=(900, 5)))
+        config = replace(
+            distant,
+            perceiver=other.url,
+            perceiver_model="watcher",
+            perceiver_key="LIMP_KEY",
+            perceiver_prices=(1.0, 4.0),
+            endpoint_fields='{"seed": 5}',
+        )
+        table = run(config)
+        watched = [body for _, _, body in other.seen]
+    assert [body["model"] for body in watched] == ["watcher"] * 2
+    kinds = [part["type"] for body in watched for part in body["messages"][-1]["content"]]
+    assert kinds == [*["image_url"] * 3, "text"] * 2
+    asked = [body for _, _, body in server.seen]
+    assert {body["model"] for body in asked} == {"reader"}
+    assert {body["seed"] for body in asked + watched} == {5}
+    assert all(isinstance(body["messages"][-1]["content"], str) for body in asked)
+    assert table["log_correct"].all() and (table["problem"] == "").all()
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["about"]["perceiver"]["endpoint_model"] == "watcher"
+    spent = saved["endpoints"]["perceiver"]["cost"]
+    assert spent == pytest.approx(2 * (900 * 1.0 + 5 * 4.0) / 1e6)
+    for file in config.folder.rglob("*"):
+        assert KEY not in (file.read_text(errors="replace") if file.is_file() else "")
+
+    # Both addresses are gone, and nothing has to be asked again.
+    server.answer = other.answer = None
+    again = run(config)
+    pd.testing.assert_frame_equal(table, again)
+    with pytest.raises(HarnessError, match="holds another run"):
+        run(replace(config, perceiver_model="another"))
+
+
+def test_the_model_reads_the_options_and_has_the_last_word(
+    distant: LimpConfig, server: Server
+) -> None:
+    mind = {"belief": "a hat on the bed", "social_goal": "help Cy"}
+
+    def reading(body: dict[str, Any]) -> Step:
+        text = words(body)
+        if "For each option, tell" in text:
+            return 200, completion(json.dumps(dict.fromkeys("ABC", mind)), usage=(50, 10))
+        if "Go by these probabilities" in text:
+            assert body["max_tokens"] == 16 and text.count("probability that this is so") == 3
+            return 200, completion("B", usage=(50, 1))
+        return planner(body)
+
+    server.answer = reading
+    config = replace(distant, latents="model", utterance_goal=False)
+    plain = run(config)
+    assert "model_label" not in plain
+    # All hypotheses are the same, so that the posterior chooses none of them; the model does.
+    asked = len(server.seen)
+    table = run(replace(config, choice="model"))
+    assert len(server.seen) == asked + 4
+    assert plain["log_invalid"].all() and set(table["model_label"]) == {"B"}
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["results"]["model"]["overall"]["value"] == table["model_correct"].mean()
+    assert saved["about"]["latents"] == "model"
+    stored = pd.read_parquet(config.folder / "answers.parquet")
+    assert stored["label"].equals(stored["model_label"])
+    with pytest.raises(HarnessError, match="holds another run: utterance_goal"):
+        run(replace(config, utterance_goal=True))

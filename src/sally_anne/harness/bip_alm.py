@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.folder import Journal, claims, fingerprint, save_config
+from sally_anne.core.folder import claims, fingerprint
 from sally_anne.data.items import Question
 from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.contrasts import STATEMENT
@@ -31,24 +31,8 @@ from sally_anne.data.mmtom_qa.scenes import (
     read_actions,
     thing_of,
 )
-from sally_anne.harness.config import saved_options
+from sally_anne.harness import planning
 from sally_anne.harness.method_config import BipAlmConfig
-from sally_anne.harness.planning import (
-    ANSWERS,
-    Answer,
-    answer_all,
-    begin,
-    finish,
-    judge,
-    judge_likely,
-    keeping,
-    likely_prompt,
-    open_models,
-    posterior_of_judgements,
-    posterior_of_replies,
-    score,
-    score_replies,
-)
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -65,13 +49,9 @@ _GIVEN = re.compile(
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What one option says of a mind, with what the question takes for granted.
+    """What one option says of a mind: the thing that is looked for, and where it is (not) believed.
 
-    Attributes:
-        goal: the thing that is looked for.
-        says: what the option is about.
-        places: where the thing is believed to be, or not to be; for a goal, where the question
-            says that it is believed not to be.
+    For a goal, ``places`` are those where the question says that it is believed not to be.
     """
 
     goal: str
@@ -83,12 +63,8 @@ class Hypothesis:
 class Step:
     """An action to be judged, and what its person knows before it.
 
-    Attributes:
-        action: what is done.
-        room: where the person is, empty if the text does not tell.
-        at: the place or thing that the person has gone to, empty in the middle of a room.
-        is_open: whether that place is open.
-        suspected: places where the thing may be, as far as the person knows.
+    The person is in ``room`` (empty if unknown), ``at`` a place that ``is_open`` or not (empty in
+    the middle of a room); the thing may be in the ``suspected`` places.
     """
 
     action: Action
@@ -220,7 +196,7 @@ def next_action(step: Step, goal: str, person: str, contents: Contents) -> tuple
 def judged_action(step: Step, goal: str, person: str, contents: Contents) -> str:
     """Is the action likely for somebody who wants this and knows that?"""
     now = f"Now {person} {in_words(step.action)}."
-    return likely_prompt([*_state(step, goal, person, contents), now], _RULE)
+    return planning.likely_prompt([*_state(step, goal, person, contents), now], _RULE)
 
 
 def in_words(action: Action) -> str:
@@ -282,34 +258,31 @@ def run(
     model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
-    vector, items, subset = begin(config, vector, MMTOM_QA, console)
-    models = open_models(config, vector, loaded)
+    vector, items, subset = planning.begin(config, vector, MMTOM_QA, console)
+    models = planning.open_models(config, vector, loaded)
     texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
     # An endpoint scores no given reply.
     form = "reply" if config.endpoint is None else "judged"
     form = "judged" if config.likelihood == "judged" else form
     about = {**models.judging.about, "data": fingerprint([texts]), "likelihood": form}
     forms: dict[str, tuple[Any, Any, Any]] = {
-        "reply": (score_replies, next_action, posterior_of_replies),
-        "judged": (judge_likely, judged_action, posterior_of_judgements),
+        "reply": (planning.score_replies, next_action, planning.posterior_of_replies),
+        "judged": (planning.judge_likely, judged_action, planning.posterior_of_judgements),
     }
     judge_by, request, weigh = forms[form]
     model = partial(judge_by, models.judging, config.batch_size)
-    with keeping(config.folder, {"": models.judging}), Bars(console) as bar:
-        with Journal(config.folder / ANSWERS, about) as journal:
-            save_config(config.folder, saved_options(config))
-            task = bar.add_task("questions", total=len(items))
-            each = partial(answer, request=request, model=model)
-            by_id = {item.item_id: item for item in items}
-            answers = answer_all(by_id, journal, each, lambda: bar.advance(task))
-    table = score(items, answers, weigh)
-    finish(console, config, items, table, models, about, subset)
+    by_id = {item.item_id: item for item in items}
+    each = partial(answer, request=request, model=model)
+    with planning.keeping(config.folder, {"": models.judging}), Bars(console) as bar:
+        answers = planning.answer_all(config, planning.ANSWERS, about, by_id, each, bar)
+    table = planning.score(items, answers, weigh)
+    planning.finish(console, config, items, table, models, about, subset)
     return table
 
 
 def answer(
     question: Question, request: Callable[..., Request], model: Callable[[Any], list[Any]]
-) -> Answer:
+) -> planning.Answer:
     """How likely what the person does is under each option, or why that cannot be judged."""
     contents = Contents(question.context.scene)
     course = read_actions(question.context.actions, contents)
@@ -326,4 +299,4 @@ def answer(
         ]
         for label, mind in minds.items()
     }
-    return judge(model, requests, minds)
+    return planning.judge(model, requests, minds)

@@ -19,9 +19,9 @@ import pandas as pd
 from rich.markup import escape
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from sally_anne.core.console import Console
+from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.folder import Journal
+from sally_anne.core.folder import Journal, save_config
 from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness.chat_endpoint import (
     FILTERED,
@@ -251,22 +251,27 @@ def choose(scores: Mapping[str, float], polarity: Polarity) -> str | None:
 
 
 def answer_all(
+    config: PlanningConfig,
+    file: str,
+    about: dict[str, Any],
     items: Mapping[str, Question],
-    journal: Journal,
     answer: Callable[[Question], Answer],
-    on_progress: Callable[[], None] = lambda: None,
-) -> list[Answer]:
-    """The answer to each question, by its name in the open journal; none is asked again."""
-    for name, item in items.items():
-        if name not in journal.answers:
-            journal.add([{"item_id": name, **answer(item)}])
-        on_progress()
-    return [journal.answers[name] for name in items]
+    bar: Bars,
+) -> dict[str, Answer]:
+    """The answer to each question, by name; what the journal ``file`` holds is not asked again."""
+    with Journal(config.folder / file, about) as journal:
+        save_config(config.folder, saved_options(config))
+        task = bar.add_task(Path(file).stem, total=len(items))
+        for name, item in items.items():
+            if name not in journal.answers:
+                journal.add([{"item_id": name, **answer(item)}])
+            bar.advance(task)
+        return {name: journal.answers[name] for name in items}
 
 
 def score(
     items: Sequence[Question],
-    answers: Sequence[Answer],
+    answers: Mapping[str, Answer],
     weigh: Callable[[Mapping[str, Any]], Posterior],
 ) -> pd.DataFrame:
     """One row a question, in both forms of the rule; ``weigh`` gets what was judged, by label.
@@ -276,7 +281,8 @@ def score(
     stands out, or there is a problem) and ``<mode>_scores``, and ``agree``: both choose the same.
     """
     rows = []
-    for item, answer in zip(items, answers, strict=True):
+    for item in items:
+        answer = answers[item.item_id]
         judged = answer.get("judged", {})
         posterior = weigh(judged)
         row: dict[str, Any] = {
