@@ -155,10 +155,8 @@ def test_a_damaged_pickle_gives_pairs_or_a_named_error(tmp_path) -> None:
         data = chance.choice(PICKLES)
         for _ in range(chance.randint(1, 3)):
             place = chance.randint(0, len(data))
-            new = bytes(
-                chance.choice((chance.randint(0, 255), *b"(Kqh.]})abetR\x86")) for _ in "ab"
-            )
-            data = data[:place] + new[: chance.randint(0, 2)] + data[place + chance.randint(0, 3) :]
+            new = bytes([chance.choice((chance.randint(0, 255), *b"(Kqh.]})abetR\x86"))])
+            data = data[:place] + new + data[place + chance.randint(0, 3) :]
         path = saved(tmp_path, data)
         try:
             steps = read_intervals(path)

@@ -13,7 +13,7 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Option, Question
-from sally_anne.data.mmtom_qa import MMTOM_QA, TYPES, load, read_record
+from sally_anne.data.mmtom_qa import MMTOM_QA, load, read_record
 from sally_anne.data.mmtom_qa.contrasts import balanced, belief_pairs
 from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.read import Field
@@ -94,22 +94,6 @@ def test_a_record_without_the_request_is_the_same_item_and_asked_as_it_stands() 
     assert read(GOOD | {"question": bare}) == replace(read(GOOD), asked=bare)
 
 
-@pytest.mark.parametrize(
-    ("kind", "family", "condition"),
-    [
-        (1.1, "belief", ("TB",)),
-        (1.2, "belief", ("FB",)),
-        (1.3, "belief", None),
-        (2.4, "goal", None),
-    ],
-)
-def test_the_type_gives_family_and_condition(kind, family, condition) -> None:
-    tags = read(GOOD | {"question_type": kind}).tags
-    assert tags["type"] == (str(kind),)
-    assert tags["family"] == (family,)
-    assert tags.get("condition") == condition
-
-
 def test_scene_and_actions_may_be_left_out_where_the_record_says_so() -> None:
     asked = "Question: Which? (a) One. (b) Two. Please respond with either a or b."
     item = read(GOOD | {"question": asked, "test": []})
@@ -135,36 +119,22 @@ def test_an_error_names_line_and_field(field: str, value: Any) -> None:
 
 
 @pytest.fixture(scope="module", params=SOURCES)
-def source(request: pytest.FixtureRequest) -> str:
-    return request.param
+def items(request: pytest.FixtureRequest) -> list[Question]:
+    return MMTOM_QA.load(official_data(request.param, "mmtom_qa"))
 
 
-@pytest.fixture(scope="module")
-def items(source: str) -> list[Question]:
-    return MMTOM_QA.load(official_data(source, "mmtom_qa"))
-
-
-def test_every_line_is_an_item_of_its_type(items, source) -> None:
-    lines = official_data(source, "mmtom_qa", "questions.json").read_text().splitlines()
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_line_is_an_item_of_its_type(source: str) -> None:
+    folder = official_data(source, "mmtom_qa")
+    lines = (folder / "questions.json").read_text().splitlines()
     records = [json.loads(line) for line in lines if line.strip()]
-    assert len(items) == len(records)
+    items = load(folder)
     assert len({item.item_id for item in items}) == len(items)
-    found = Counter(item.tags["type"][0] for item in items)
-    assert found == Counter(str(record["question_type"]) for record in records)
-    # The official file has 100 questions of each belief type and 75 of each goal type; the part
-    # of it beside the checkout has as many of one as of another.
-    assert set(found) == set(TYPES)
-    sizes = [found[kind] for kind in TYPES]
-    assert sizes == [100] * 3 + [75] * 4 or len(set(sizes)) == 1
-    for item, record in zip(items, records, strict=True):
-        assert item.answer == record["answer"]
-        assert item.group == f"episode-{record['episode']}"
-
-
-def test_right_answers_are_those_of_their_type(items) -> None:
-    """Who is about to open a container believes that it holds what it does; who passes, not."""
+    # Who is about to open a container believes that it holds what it does; who passes, not.
     says = {"1.1": " is inside ", "1.2": " is inside ", "1.3": " is not inside "}
-    for item in items:
+    for item, record in zip(items, records, strict=True):
+        assert item.tags["type"] == (str(record["question_type"]),)
+        assert item.answer == record["answer"] and item.group == f"episode-{record['episode']}"
         right = next(o.text for o in item.options if o.label == item.answer)
         assert says.get(item.tags["type"][0], " has been trying to get ") in right
 

@@ -41,26 +41,23 @@ def test_items_of_both_kinds(tmp_path: Path) -> None:
     assert items[0].context.dialogue == ""
 
 
-def test_talk_is_quoted_from_the_narrative_with_the_questions_names(tmp_path: Path) -> None:
-    record = talking()
-    renamed = record["description"].replace("Dee", "Eve")
-    item = load(write(tmp_path, {"4005": record}, {"4005": renamed}))[0]
-    assert item.context.dialogue == TALK
-    assert item.context.actions == ""
+NARRATIVE = talking()["description"]
 
 
-def test_talk_is_taken_as_texts_json_has_it(tmp_path: Path) -> None:
-    text = "Cy: Is there a hat?\n\n Dee : Look on the bed!\n"
-    item = load(write(tmp_path, {"4005": talking()}, {"4005": text}))[0]
-    assert item.context.dialogue == "Cy: Is there a hat?\nDee: Look on the bed!"
-
-
-def test_talk_of_a_narrative_that_tells_it_twice_comes_from_texts_json(tmp_path: Path) -> None:
-    record = talking()
-    narrative = record["description"]
-    record["description"] = f"{narrative} {narrative}"
-    item = load(write(tmp_path, {"4005": record}, {"4005": narrative}))[0]
-    assert item.context.dialogue == TALK
+@pytest.mark.parametrize(
+    ("description", "text", "dialogue"),
+    [
+        # Names are those of the questions.
+        (NARRATIVE, NARRATIVE.replace("Dee", "Eve"), TALK),
+        (NARRATIVE, "Cy: Hat?\n\n Dee : Look on the bed!\n", "Cy: Hat?\nDee: Look on the bed!"),
+        # Told twice.
+        (f"{NARRATIVE} {NARRATIVE}", NARRATIVE, TALK),
+    ],
+)
+def test_talk(tmp_path: Path, description: str, text: str, dialogue: str) -> None:
+    record = talking() | {"description": description}
+    item = load(write(tmp_path, {"4005": record}, {"4005": text}))[0]
+    assert (item.context.dialogue, item.context.actions) == (dialogue, "")
 
 
 def test_actions_may_come_from_texts_json(tmp_path: Path) -> None:
@@ -72,10 +69,7 @@ def test_actions_may_come_from_texts_json(tmp_path: Path) -> None:
 
 def test_the_narrative_is_in_no_view(tmp_path: Path) -> None:
     for item in load(write(tmp_path, {"42": silent(), "4005": talking()})):
-        shown = {name: getattr(item.context, name) for v in MUMA_TOM.views.values() for name in v}
-        assert any(shown.values())
-        for told in shown.values():
-            assert "Ada fetched" not in told and "took one out of the box" not in told
+        assert "Ada fetched" not in str(item.context) and "took one out" not in str(item.context)
     assert MUMA_TOM.views["video"] == MUMA_TOM.views["none"] == ()
     assert MUMA_TOM.views["multimodal"] == MUMA_TOM.views["text"] == ("actions", "dialogue")
 
@@ -176,12 +170,6 @@ def test_the_made_answers_are_those_of_the_file() -> None:
         *("4107/1 B", "4107/2 A", "4107/3 B", "4107/4 C"),
         *("4215/1 B", "4215/2 C", "4215/3 B", "4215/4 C"),
     ]
-    assert items[4].context.actions == (
-        "Ruth entered the study, took the globe from the desk and put it inside the chest."
-    )
-    assert items[8].context.dialogue == (
-        "Milan: Have you seen a lantern?\nEdda: There is a lantern inside the crate in the porch."
-    )
 
 
 @pytest.mark.parametrize(
