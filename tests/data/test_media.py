@@ -238,26 +238,18 @@ def test_damage_in_the_middle_never_ends_in_a_bare_error(plain: Path, tmp_path: 
     assert "refused" in outcomes
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for number in range(0, 30, 2):
-        grey = Image.new("RGB", (20, 10), (STEP * number,) * 3)
-        grey.save(folder / f"Action_{number:04}_0_normal.png")
-    (folder / "notes.txt").touch()
-    return folder
-
-
-def test_a_folder_of_pictures(pictures: Path) -> None:
-    clip = cut(pictures, Sampling(count=3), kind="frames")
-    assert seen(clip.frames) == [0, 14, 28]
+def test_pictures_are_a_film(tmp_path: Path) -> None:
+    files = tuple(tmp_path / f"{number}.png" for number in range(15))
+    for number, path in enumerate(files):
+        Image.new("RGB", (20, 10), (STEP * number,) * 3).save(path)
+    clip = cut(tmp_path, Sampling(count=3), files=files)
+    assert seen(clip.frames) == [0, 7, 14]
     assert clip.times == (0.0, 7.0, 14.0) and clip.duration == 15.0
-    clip = cut(pictures, Sampling(every=6), kind="frames", start=2.0, end=10.0)
-    assert seen(clip.frames) == [4, 10, 16] and clip.times == (2.0, 5.0, 8.0)
-    assert seen(cut(pictures, Sampling(count=9), kind="frames", frames=(4, 8)).frames) == [4, 8]
-    with pytest.raises(MediaError):
-        cut(pictures, Sampling(count=9), kind="frames", frames=(3,))
+    assert seen(cut(tmp_path, Sampling(every=3), 2.0, 10.0, files=files).frames) == [2, 5, 8]
+    assert seen(cut(tmp_path, Sampling(count=9), frames=(4, 8), files=files).frames) == [4, 8]
+    Image.new("RGB", (9, 9)).save(files[7])
+    with pytest.raises(MediaError, match="7.png: differs in size"):
+        cut(tmp_path, Sampling(count=3), files=files)
 
 
 @settings(max_examples=300, deadline=None)
@@ -276,7 +268,7 @@ def test_choices_hold_by_definition(
 ) -> None:
     edges = np.cumsum([0, *gaps]) / 10
     times, end_of_film = edges[:-1], float(edges[-1])
-    timeline = Timeline(Path("x"), times, np.arange(len(times)), end_of_film)
+    timeline = Timeline(Path("x"), times, end_of_film)
     start, end = sorted((one * end_of_film, other * end_of_film))
     chosen = choose(timeline, start, end, sampling)
     assert chosen == sorted(set(chosen)) and chosen
@@ -336,7 +328,7 @@ def test_a_picture_is_read_by_no_other_program(
     (tmp_path / "0.eps").rename(tmp_path / f"0{suffix}")
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: pytest.fail("started gs"))
     with pytest.raises(MediaError):
-        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+        read_clip(Media(path=tmp_path, files=(tmp_path / f"0{suffix}",)), "full", Sampling(count=1))
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
     with pytest.raises(MediaError):

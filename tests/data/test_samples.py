@@ -50,7 +50,7 @@ def test_a_part_of_a_film_is_in_the_hash(tmp_path):
     found.append(fingerprint([Sample("a", "Hi.", video=Media(path=film, end=1))]))
     assert len(set(found)) == 3
     # Runs on the frames of MMToM-QA were hashed without them.
-    frames = Media("frames", path=tmp_path)
+    frames = Media(path=tmp_path, files=(film,))
     assert fingerprint([Sample("a", "Hi.", video=frames)]) == fingerprint([Sample("a", "Hi.")])
 
 

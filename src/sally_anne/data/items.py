@@ -88,17 +88,14 @@ class Media:
     """A part of a video, or a list of pictures.
 
     Attributes:
-        kind: ``video`` is one file; ``frames`` is a folder of numbered pictures.
-        path: None where it is not on this machine.
+        path: the file, or the folder of ``files``; None where it is not on this machine.
         url: where it was published.
         start, end: the full window, in seconds; None for the end of the video.
         focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
-        pictures: which files of a folder of pictures belong to it, as in ``*_normal.png``.
-        files: the pictures one by one in their order, where they are no folder of numbered ones.
+        files: the pictures in their order, one a second, where it is no video.
     """
 
-    kind: Literal["video", "frames"] = "video"
     path: Path | None = None
     url: str = ""
     start: float = 0.0
@@ -106,7 +103,6 @@ class Media:
     focus: float | None = None
     focus_end: float | None = None
     frames: tuple[int, ...] | None = None
-    pictures: str = "*"
     files: tuple[Path, ...] = ()
 
 
@@ -377,4 +373,4 @@ def _media(record: Field, folder: Path) -> tuple[Media, ...]:
     files = tuple(image.file(folder) for image in images.several())
     if record.has("video") or not files:
         images.fail("is empty, or comes with video; give one of them")
-    return (Media(kind="frames", path=folder, files=files),)
+    return (Media(path=folder, files=files),)

@@ -1,13 +1,12 @@
 """Films and pictures: which frames of a window are taken, and their pixels (PyAV, Pillow).
 
-A folder of numbered pictures, or a list of them, is read like a film.
+A list of pictures is read like a film.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ SAFE = {
 UNREADABLE = (av.FFmpegError, OSError, ValueError)
 # Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
 FORMATS = ("PNG", "JPEG", "WEBP")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 # Of one picture or frame as stored: a video in 8K has 33 million.
 MOST_PIXELS = 64_000_000
 
@@ -51,7 +49,6 @@ class Timeline:
     Attributes:
         path: the file or folder.
         times: when each comes on screen ``[N]``, in seconds from the beginning; rising.
-        numbers: of the frames ``[N]``: 0, 1, 2 ... in a film, as named in a folder; rising.
         end: when the last one goes, in seconds.
         damage: how the file is damaged, to append to a message; empty if it is whole.
         stamps: presentation stamps in units of the stream ``[N]``, of a film alone.
@@ -60,7 +57,6 @@ class Timeline:
 
     path: Path
     times: np.ndarray
-    numbers: np.ndarray
     end: float
     damage: str = ""
     stamps: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -93,7 +89,7 @@ def read_clip(
 ) -> Clip:
     """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
-    if media.kind == "frames":
+    if media.files:
         frames = _read_pictures(found, media, most_pixels)
     else:
         frames = read_frames(found.timeline, found.places, most_pixels)
@@ -124,9 +120,8 @@ def shape_of(
 # Many questions are about one film.
 @lru_cache(maxsize=1024)
 def _size(media: Media, changed: int) -> tuple[int, int]:
-    if media.kind == "frames":
-        files = _numbered(media)
-        with _opened_file(files[min(files)]) as image:
+    if media.files:
+        with _opened_file(media.files[0]) as image:
             return image.size
     assert media.path is not None
     with opened_video(media.path) as (_, stream):
@@ -137,8 +132,7 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     """Choose frames of a window by their times of presentation, also where their rate varies.
 
     A window that ends beyond the film ends with it. ``media.frames`` restricts the choice to frames
-    of these numbers. In a folder of pictures frame n is the picture numbered n, and one a second is
-    shown.
+    of these numbers.
 
     Raises:
         MediaError: there is no film, it is damaged or empty, the window begins beyond its end, or
@@ -150,12 +144,13 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
             "folder, or use --view text or --view none, which work without videos"
         )
     path, (start, stop) = media.path, window_of(media, window)
-    timeline = _timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
+    numbers = np.arange(len(media.files))
+    timeline = Timeline(path, numbers * 1.0, len(numbers)) if media.files else timeline_of(path)
     end = timeline.end if stop is None else min(stop, timeline.end)
     frames_end = f"the video ends at {timeline.end:.2f} s{timeline.damage}"
     if start >= timeline.end or timeline.damage and end != stop:
         raise MediaError(f"{path}: the window is {start:g} to {stop or end:g} s; {frames_end}")
-    if missing := set(media.frames or ()).difference(timeline.numbers.tolist()):
+    if missing := set(media.frames or ()).difference(range(len(timeline.times))):
         raise MediaError(f"{path}: has no frame {min(missing)}; {frames_end}")
     chosen = choose(timeline, start, end, sampling, media.frames)
     if not chosen:
@@ -186,15 +181,15 @@ def choose(
     first, last = _on_screen(timeline.times, np.array([start, end]))
     places = np.arange(first, last + 1)
     if allowed is not None:
-        places = places[np.isin(timeline.numbers[places], np.array(sorted(allowed), dtype=int))]
+        places = places[np.isin(places, np.array(sorted(allowed), dtype=int))]
     if not len(places):
         return []
-    times, numbers = timeline.times[places], timeline.numbers[places]
+    times = timeline.times[places]
     chosen = np.arange(len(places))
     if sampling.every is not None:
         kept = [0]
-        for place, number in enumerate(numbers):
-            if number - numbers[kept[-1]] >= sampling.every:
+        for place, number in enumerate(places):
+            if number - places[kept[-1]] >= sampling.every:
                 kept.append(place)
         chosen = np.array(kept)
     elif sampling.rate is not None:
@@ -222,37 +217,13 @@ def even_times(start: float, end: float, count: int) -> np.ndarray:
     return np.array([(start + end) / 2]) if count == 1 else np.linspace(start, end, count)
 
 
-def _timeline_of_pictures(media: Media) -> Timeline:
-    numbers = np.array(sorted(_numbered(media)), dtype=np.int64)
-    assert media.path is not None
-    return Timeline(media.path, np.arange(len(numbers)) * 1.0, numbers, float(len(numbers)))
-
-
 def _read_pictures(found: Cut, media: Media, most: int | None) -> np.ndarray:
-    files = _numbered(media)
-    paths = [files[int(found.timeline.numbers[place])] for place in found.places]
+    paths = [media.files[place] for place in found.places]
     pictures = [read_picture(path, most) for path in paths]
     for path, picture in zip(paths, pictures, strict=True):
         if picture.shape != pictures[0].shape:
             raise MediaError(f"{path}: differs in size from {paths[0].name}; scale them alike")
     return np.stack(pictures)
-
-
-def _numbered(media: Media) -> dict[int, Path]:
-    """Pictures by number: the last number in the names that differs in all of them."""
-    if media.files:
-        return dict(enumerate(media.files))
-    folder = media.path
-    assert folder is not None
-    files = sorted(p for p in folder.glob(media.pictures) if p.suffix.lower() in SUFFIXES)
-    if not files:
-        raise MediaError(f"{folder}: has no pictures ({', '.join(SUFFIXES)})")
-    rows = [[int(digits) for digits in re.findall(r"[0-9]{1,18}", file.stem)] for file in files]
-    for place in range(1, min(map(len, rows)) + 1):
-        numbers = [row[-place] for row in rows]
-        if len(set(numbers)) == len(numbers):
-            return dict(zip(numbers, files, strict=True))
-    raise MediaError(f"{folder}: some of {files[0].name} ... have no number of their own")
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -299,7 +270,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     times = stamps * float(base) - origin
     end = float(times[-1]) + (float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0))
-    return Timeline(path, times, np.arange(len(times)), end, broken, stamps, np.array(sorted(keys)))
+    return Timeline(path, times, end, broken, stamps, np.array(sorted(keys)))
 
 
 class Frames:

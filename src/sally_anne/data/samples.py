@@ -256,7 +256,7 @@ def fingerprint(samples: Sequence[Sample]) -> str:
         digest.update(repr(plain).encode())
         for media in (*sample.images, sample.video):
             # Frames of a folder go by the words alone, as in the runs that were made of them.
-            if isinstance(media, Media) and media.kind == "video" and media.path:
+            if isinstance(media, Media) and media.path and not media.files:
                 digest.update(f"{media.start} {media.end} {media.frames}".encode())
                 media = media.path
             if isinstance(media, Path):

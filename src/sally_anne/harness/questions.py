@@ -214,7 +214,7 @@ def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> 
         if media.path is None and how.view in (*WITH_FRAMES, *WITH_SOUND):
             parts.append(f"its film ({media.url or 'no address'})")
         elif how.view in WITH_SOUND and (
-            media.kind != "video" or media.path is None or seconds_of(media.path) is None
+            media.files or media.path is None or seconds_of(media.path) is None
         ):
             parts.append(f"a sound track in its film ({media.path})")
     fields = benchmark.views[how.view]

@@ -64,7 +64,7 @@ def test_a_good_line_gives_all_parts(tmp_path) -> None:
         "modality": ("init_graph", "actions"),
         "condition": ("TB",),
     }
-    assert [(m.kind, m.path, m.frames) for m in item.media] == [("frames", None, None)]
+    assert [(m.path, m.frames) for m in item.media] == [(None, None)]
     assert item.polarity == "most"
 
 

@@ -43,9 +43,7 @@ _FORM = re.compile(
 # Far more frames than any episode has.
 MOST = 999_999
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
-# Depth and segmentation are in the same folder under other names.
-PICTURES = "*_normal.png"
-NOT_HERE = Media(kind="frames", url=URL)
+NOT_HERE = Media(url=URL)
 # Where the archive may have been unpacked, below the benchmark's folder: there, or a folder deeper.
 PLACES = ("videos", "benchmark")
 INTERVALS = "frame_intervals.pik"
@@ -131,31 +129,30 @@ def episode_media(folder: Path) -> Callable[[str, Field], Media]:
     What it returns raises RecordError for an unusable pickle of intervals and for a step that the
     episode does not have.
     """
-    intervals = cache(read_intervals)
     tasks: dict[str, Path] = {}
     for place in ("", *(f"{place}/{deeper}" for place in PLACES for deeper in ("", "*/"))):
         for path in sorted(folder.glob(f"{place}task_*")):
             tasks.setdefault(path.name, path)
 
+    @cache
+    def film(task: Path) -> tuple[tuple[tuple[int, int], ...], tuple[Path, ...]]:
+        """The steps, and all pictures; depth and segmentation are beside them."""
+        steps, frames = read_intervals(task / INTERVALS), task / "script" / "0"
+        files = tuple(frames / picture(number) for number in range(steps[-1][1] + 1))
+        # The last step ends with the number of frames, at which there is no frame any more.
+        return steps, files if files[-1].exists() else files[:-1]
+
     def media(episode: str, step: Field) -> Media:
         task = tasks.get(f"task_{episode}")
         if task is None:
             return NOT_HERE
-        steps = intervals(task / INTERVALS)
+        steps, files = film(task)
         if step.number() >= len(steps):
             step.fail(f"must be a step of {task / INTERVALS}: has {len(steps)}, counted from 0")
-        frames = task / "script" / "0"
-        last = steps[step.number()][1]
-        # The last step ends with the number of frames, at which there is no frame any more.
-        if frames.is_dir() and last and not (frames / picture(last)).exists():
-            last -= 1
-        return Media(
-            kind="frames",
-            path=frames if frames.is_dir() else None,
-            url=URL,
-            frames=tuple(range(last + 1)),
-            pictures=PICTURES,
-        )
+        frames = range(min(steps[step.number()][1] + 1, len(files)))
+        here = task / "script" / "0"
+        path = here if here.is_dir() else None
+        return Media(path=path, url=URL, frames=tuple(frames), files=files)
 
     return media
 
