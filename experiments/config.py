@@ -52,14 +52,9 @@ class TransferConfig:
             are of whole runs, so their shares stay empty.
         label: what probes read; the first run's first by default.
         k: size of sets of heads.
-        unseen: stories that the source has seen are left out of the target's test; with clusters
-            all stories of their clusters (maps).
-        carried: open the models and exchange the heads that `sally-anne patch` found in the
-            source within pairs of the target.
-        alpha: also steer the target with the source's vector (its K best heads) at this strength,
-            in standard deviations, at the last token of the target's belief questions.
-        pairs: of test pairs, from all clusters in turn.
-        random_sets: of heads, on the same pairs; with --alpha as many random directions.
+        pairs: of the target's test pairs in which the heads that `sally-anne patch` found in the
+            source are exchanged.
+        random_sets: of heads, on the same pairs.
         draws: refits on drawn clusters, and on shuffled labels.
         seed: of all draws.
         out: folder for transfer.parquet, the figure and results.json.
@@ -70,9 +65,6 @@ class TransferConfig:
     by: str | None = None
     label: str | None = None
     k: Annotated[int, tyro.conf.arg(name="K")] = 8
-    unseen: Literal["stories", "clusters"] = "stories"
-    carried: bool = True
-    alpha: float | None = None
     pairs: int = 60
     random_sets: int = 100
     draws: int = 200

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 import yaml
@@ -34,8 +34,7 @@ class RecipeConfig(ModelOptions):
     Commands go on where they were stopped, and what is finished is not computed again.
 
     Attributes:
-        name: of the recipe.
-        listed: say what recipes there are.
+        name: of the recipe; without it all are listed.
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
         stories: only so many stories of a probing run, and of each split that is asked about.
@@ -44,7 +43,6 @@ class RecipeConfig(ModelOptions):
     """
 
     name: tyro.conf.Positional[str] = ""
-    listed: Annotated[bool, tyro.conf.arg(name="list")] = False
     data: Path | None = None
     stories: int | None = None
     out: Path | None = None
@@ -57,35 +55,17 @@ class RecipeConfig(ModelOptions):
         return self.out or Path("runs") / "paper" / f"{Path(self.model).name}{few}"
 
 
-@dataclass(frozen=True)
-class Step:
-    """One command of a recipe and its words."""
-
-    command: str
-    words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return shlex.join(["sally-anne", self.command, *self.words])
-
-
 def recipes() -> dict[str, Mapping[str, Any]]:
     """All recipes, by their names."""
     found = sorted(RECIPES.glob("*.yaml"))
     return {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in found}
 
 
-def steps(config: RecipeConfig) -> list[Step]:
-    """The commands of a recipe, in their order.
-
-    Raises:
-        OptionError: there is no such recipe, or it needs data.
-    """
+def steps(config: RecipeConfig) -> list[list[str]]:
+    """The commands of a recipe and their words; an OptionError if it is unknown or needs data."""
     known = recipes()
     if config.name not in known:
-        raise OptionError(
-            f"there is no recipe {config.name!r}; `sally-anne recipe --list` says of each of "
-            f"{', '.join(known)} what it shows"
-        )
+        raise OptionError(f"there is no recipe {config.name!r}: choose one of {', '.join(known)}")
     if config.data is None and (needs := known[config.name].get("needs")):
         raise OptionError(f"recipe {config.name} needs {needs}: give their folder with --data")
     return list(_steps(config, config.name, known))
@@ -93,7 +73,7 @@ def steps(config: RecipeConfig) -> list[Step]:
 
 def _steps(
     config: RecipeConfig, name: str, known: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Step]:
+) -> Iterator[list[str]]:
     for step in known[name]["steps"]:
         ((command, asked),) = step.items()
         if command == "recipe":
@@ -114,7 +94,7 @@ def _steps(
                 words.append(flag_name(option if value else f"no-{option}"))
             elif given := _said(config, value):
                 words += [flag_name(option), *given]
-        yield Step(command, tuple(words))
+        yield [command, *words]
 
 
 def _said(config: RecipeConfig, value: Any) -> list[str]:
@@ -131,13 +111,13 @@ def _said(config: RecipeConfig, value: Any) -> list[str]:
 
 def run(config: RecipeConfig) -> None:
     """Run the steps one after the other, in this process; the first that fails ends it."""
-    if config.listed or not config.name:
+    if not config.name:
         for name, recipe in recipes().items():
             print(f"{name:18}{recipe['shows']}")
         return
     found = steps(config)
     main = pkgutil.resolve_name(_MAIN)
     for number, step in enumerate(found, 1):
-        print(f"[{number}/{len(found)}] {step}", flush=True)
+        print(f"[{number}/{len(found)}] {shlex.join(['sally-anne', *step])}", flush=True)
         if not config.dry_run:
-            main([step.command, *step.words])
+            main(step)

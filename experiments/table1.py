@@ -118,11 +118,9 @@ def _common(part: SweepConfig, found: Sweep) -> dict[str, Any]:
 def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     """Rows of the baseline, the chosen setting, and each kind of random control.
 
-    Each has ``order, setting, method, TB, FB, Both, invalid``, the last four as value, low, high
-    and n (of controls mean, lowest, highest and number), and how many test stories were
-    ``left_out`` as seen. The chosen setting also has its ``control_rank``, ``worse``, the share of
-    stories made worse, ``heads``, the loss of Both without each, and ``chosen``. ``initial`` and
-    ``reality`` are changes of accuracy on control questions.
+    TB, FB, Both and invalid are value, low, high and n, of controls mean, lowest, highest and
+    number; ``left_out`` counts test stories that were seen, ``heads`` is the loss of Both without
+    each, ``initial`` and ``reality`` are changes of accuracy on control questions.
     """
     metrics = point_metrics(found.test, part.parser)
     rows: list[dict[str, Any]] = []
@@ -136,15 +134,10 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     rows[-1] |= {"control_rank": found.control_rank, "heads": found.left_out}
     rows[-1]["chosen"] = asdict(found.chosen)
     randoms = found.random_controls
-    columns: dict[str, dict[str, Any]] = {
-        m: by_kind(randoms, [getattr(metrics[point.name], m).value for point in randoms])
-        for m in BELIEF
-    }
+    numbers = {m: [getattr(metrics[point.name], m).value for point in randoms] for m in BELIEF}
     for task, tables in found.control_tasks.items():
-        columns[task] = by_kind(
-            randoms,
-            [task_gain(tables["test"], point, part.parser).value for point in randoms],
-        )
+        numbers[task] = [task_gain(tables["test"], p, part.parser).value for p in randoms]
+    columns = {name: by_kind(randoms, own) for name, own in numbers.items()}
     for kind in dict.fromkeys(point.direction for point in randoms):
         row = {**_common(part, found), "method": f"control: {kind}", "point": kind}
         row |= {name: column[kind] for name, column in columns.items()}
@@ -246,13 +239,11 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
     accuracies: list[list[Any]] = []
     controls: list[list[Any]] = []
     tasks = [task for task in TASK_LABELS if any(task in row for row in rows)]
-    part = None
     for row in rows:
-        if part != (row["setting"], row["order"]):
-            part = (row["setting"], row["order"])
-            accuracies.append([f"{part[0]}, order {part[1]}:"])
-            controls.append([f"{part[0]}, order {part[1]}:"])
         method = row["method"]
+        if method == "baseline":
+            for lines in (accuracies, controls):
+                lines.append([f"{row['setting']}, order {row['order']}:"])
         if kind := method.removeprefix("control: ") if method != "+ alpha" else "":
             label = f"{row['Both']['n']} {CONTROL_LABELS[kind]}" if kind in CONTROL_LABELS else kind
         elif chosen := row.get("chosen"):

@@ -31,7 +31,6 @@ PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "question_spearman": ("rank correlation, effects on answers", style.DIVERGING, (-1.0, 1.0)),
     "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "share": ("normalised effect on the answer", style.SEQUENTIAL, (0.0, 1.0)),
-    "steered": ("gain of both answers right, steered", style.DIVERGING, (-1.0, 1.0)),
     "statement_spearman": ("rank correlation, effects on truth", style.DIVERGING, (-1.0, 1.0)),
     "statement_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }

@@ -20,8 +20,6 @@ from torch import Tensor, nn
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.head import Head
-from sally_anne.core.hub import CARD
 from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
@@ -47,12 +45,9 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     """Write a checkpoint that acts as the model does with the vector at all positions.
 
     Processor, tokenizer, chat template and generation config are saved with the weights, and a
-    README.md and a ``steering.json``. ``out`` appears when it is whole, and is returned.
-
-    Args:
-        vector: at site ``head_out``, or at ``attn_out`` for classes with a bias on o_proj. Its own
-            positions play no part.
-        alpha: strength; the vector's own if None.
+    ``steering.json``. ``out`` appears when it is whole, and is returned. The vector is at site
+    ``head_out``, or at ``attn_out`` for classes with a bias on o_proj; its own positions play no
+    part.
 
     Raises:
         ModelError: the vector was fitted on another model.
@@ -101,7 +96,6 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
         processor.save_pretrained(part)
         text = json.dumps(record, indent=2, default=dict)
         (part / RECORD).write_text(f"{text}\n", encoding="utf-8")
-        (part / CARD).write_text(_card(record), encoding="utf-8")
         part.replace(out)
     except (OSError, SafetensorError) as error:
         raise SteeringError(f"{out} cannot be written: {error}") from error
@@ -233,25 +227,6 @@ def _set_everywhere(model: nn.Module, name: str, value: Any) -> None:
         config = getattr(module, "config", None)
         if type(config) is kind:
             setattr(config, name, value)
-
-
-def _card(record: dict[str, Any]) -> str:
-    vector = record["vector"]
-    heads = ", ".join(str(Head(*head)) for head in vector["heads"])
-    acts = describe(record).replace("\n", "\n\n")
-    return f"""---
-base_model: {record["model"]}
-tags: [steering-vector, theory-of-mind, interpretability]
----
-# {record["model"]}, steered by its weights
-
-{acts}
-
-It equals the model (revision {record["revision"]}) with the vector added by hooks at all positions,
-but for rounding in {record["dtype"]}. The vector is in {record["carried_by"]}: direction
-{vector["direction"]}, site {vector["site"]}, alpha {vector["alpha"]:g}; heads, best first: {heads}.
-`{RECORD}` holds all of this and what the vector was fitted on. The license is the base model's.
-"""
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
@@ -19,6 +19,7 @@ NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 RankBy = Literal["probe_accuracy", "patching"]
 # What steering should leave alone.
 ControlTask = Literal["initial", "reality"]
+CONTROL_TASKS: tuple[ControlTask, ...] = get_args(ControlTask)
 Direction = Literal[
     "logistic",
     "mass_mean",
@@ -38,36 +39,32 @@ class SteeringOptions(ModelOptions):
     """Options of every command that chooses K and alpha.
 
     Attributes:
-        k: numbers of heads; by default half as many as the model has layers, as many, and twice as
-            many, halved while the largest is more than an eighth of all heads.
-        alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
-            way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
+        k: numbers of heads; by default half, once and twice the number of layers, at most an eighth
+            of all heads.
+        alpha: strengths, in standard deviations; 0 is always in. By default to 10 either way for
+            models of fewer than 256 heads, to 50 for larger ones.
         direction: how directions are found.
         rank_by: rank heads by probe accuracy, or by patching: what they carry between validation
             pairs, as `sally-anne patch` writes it. Of several the best is chosen.
         random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
         control_stories: test stories on which they are compared, spread over all of them.
-        leave_out: so many of the chosen heads, the best first, are left out one at a time on the
-            same stories.
-        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
-            steering should leave alone, by so much at most (a share, on validation stories); none
-            does not ask them. Where the model can but guess them this is no condition.
+        leave_out: so many of the best chosen heads are left out one at a time, on the same stories.
+        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions of
+            validation stories by this share at most; none does not ask them. Where the model can
+            but guess them this is no condition.
         max_reality_drop: the same of the question where the participant is in reality.
-        limit: only so many stories of each split, drawn evenly over maps; a probing run that has to
-            be made then has three times so many in all, at least 20.
+        limit: only so many stories of each split, drawn evenly over maps; three times so many, at
+            least 20, of a probing run that has to be made.
         style: plain questions, or questions that ask for a JSON object.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
-        decode_batch_size: answers that are given together; auto takes as many as fit in memory, 64
-            at most.
-        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object; 512 for thoughts
-            of cot.
+        decode_batch_size: answers that are given together; auto takes as many as fit, 64 at most.
+        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of thoughts 512.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
-        allow_mismatch: take a probing run of another model, or one without a record of its
-            training stories.
+        allow_mismatch: take a probing run of another model, or one without a record of its stories.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -106,7 +103,6 @@ class SweepConfig(SteeringOptions):
         run: probing run that gives heads and directions; made if it is not there.
         parser: who reads the answers that choose K and alpha.
         test: report the chosen K and alpha on the test stories.
-        full: print every setting, not the best alone.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
     """
@@ -119,7 +115,6 @@ class SweepConfig(SteeringOptions):
     run: Path | None = None
     parser: Literal["robust", "official"] = "robust"
     test: bool = True
-    full: bool = False
     dry_run: bool = False
 
     @property
@@ -130,11 +125,8 @@ class SweepConfig(SteeringOptions):
     @property
     def control_tasks(self) -> dict[ControlTask, float]:
         """How far the accuracy on each kind of side question that is asked may fall."""
-        most: dict[ControlTask, float | None] = {
-            "initial": self.max_initial_drop,
-            "reality": self.max_reality_drop,
-        }
-        return {task: drop for task, drop in most.items() if drop is not None}
+        drops = {task: getattr(self, f"max_{task}_drop") for task in CONTROL_TASKS}
+        return {task: drop for task, drop in drops.items() if drop is not None}
 
     @property
     def folder(self) -> Path:
@@ -171,15 +163,13 @@ class VectorConfig:
         k: number of heads; what the sweep chose by default.
         alpha: strength, in standard deviations; what the sweep chose by default.
         direction: how directions are found.
-        label: the label that ranks heads and gives directions; the sweep's, or the run's first, by
-            default.
+        label: ranks heads and gives directions; the sweep's, or the run's first, by default.
         towards: value of the label to steer towards; the sweep's by default, or of two values the
             second (true).
         rank_by: as of `sally-anne sweep`; the sweep's by default, or probe accuracy.
-        positions: at which tokens the vector is applied; last_prompt+generated by default, and with
-            a gate last_prompt.
+        positions: where the vector is applied; last_prompt+generated, with a gate last_prompt.
         gate: steer only at questions of this condition, TB or FB (of your own pairs, their tag
-            condition), as a probe of a head says that is fitted on the run's training questions.
+            condition), as a probe says that is fitted on the run's training questions.
         seed: of random directions and heads.
         out: folder of the vector; inside the run's by default.
     """

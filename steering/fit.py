@@ -83,35 +83,33 @@ def fit_vector(
             means. ``pca``: first principal component, turned towards the class. ``lda``: difference
             of the means, whitened by the classes' common covariance, shrunk after Ledoit and Wolf.
             ``multinomial:oNpM``: weight of that class of GridToM's four-way probe. ``random``:
-            random unit directions in the same heads. ``random_heads``: directions of the same kind
-            in K heads drawn from all but the steered ones. Of both the i-th head's step is as long
-            as that of the i-th head of ``norm_matched_to``.
+            random directions in the same heads. ``random_heads``: directions of the same kind in
+            K heads drawn from all others. Of both the i-th head's step is as long as that of the
+            i-th head of ``norm_matched_to``, by default the logistic vector.
         label: ranks heads and gives directions; the run's first by default.
-        positions: where it will be applied.
         towards: value of the label to steer towards; of two values the second (true) by default.
         rank_by: ``probe_accuracy``, or ``patching``: the normalised effect on validation pairs.
-        norm_matched_to: the vector that random directions and heads control; by default the
-            logistic one.
 
     Raises:
         SteeringError: an unknown direction, label or value, heads without a direction, or a run
             whose heads were not patched.
         ProbingError: K without so many usable heads.
-        RunFolderError, StoreError: not a finished run, or its files are damaged.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     label = label or next(iter(run.labels), "")
-    for name, value, known in (
-        ("direction", direction, DIRECTIONS),
-        ("label", label, run.labels),
-    ):
+    for name, value, known in (("direction", direction, DIRECTIONS), ("label", label, run.labels)):
         if value not in known:
             raise SteeringError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
     samples = run.samples
     train = ((samples["split"] == "train") & samples[label].notna()).to_numpy()
     values = samples[label].to_numpy()[train].tolist()
-    place, target = _class(label, sorted(set(values)), towards)
-    coef = towards_class(run.probes[f"{label}.coef"], place)
+    classes = sorted(set(values))
+    names = list(map(str, classes))
+    leads_to = names[1] if towards is None and len(names) == 2 else towards
+    if leads_to not in names:
+        raise SteeringError(f"label {label!r}: give --towards one of {', '.join(names)}")
+    place = names.index(leads_to)
+    target, coef = classes[place], towards_class(run.probes[f"{label}.coef"], place)
     table = run.ranked(label)
     if rank_by == "patching":
         require_patching(run)
@@ -197,17 +195,6 @@ def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarr
     return -first if between @ first < 0 else first
 
 
-def _class(label: str, values: list[Any], towards: str | None) -> tuple[int, Any]:
-    """Which of a label's values a vector leads to: its place among them, and the value."""
-    if towards is None and len(values) == 2:
-        return 1, values[1]
-    names = list(map(str, values))
-    if towards not in names:
-        raise SteeringError(f"label {label!r}: give --towards one of {', '.join(names)}")
-    place = names.index(towards)
-    return place, values[place]
-
-
 def _activations(run: Run, heads: list[Head], rows: np.ndarray) -> np.ndarray:
     """Training activations of the chosen heads ``[N, K, D]``, a layer read at a time."""
     columns: dict[Head, np.ndarray] = {}
@@ -238,14 +225,25 @@ def run(config: VectorConfig) -> None:
     """Make and save a vector."""
     if config.gate is not None and config.positions not in (None, LAST_PROMPT):
         raise SteeringError(f"--gate goes with --positions {LAST_PROMPT}, not {config.positions}")
-    sweep = None if config.sweep is None else read_sweep(config.sweep)
+    sweep = None
+    if config.sweep is not None:
+        keys = {"config": ("direction", "label", "towards"), "about": ("fitted",)}
+        keys["chosen"] = ("k", "alpha", "rank_by")
+        sweep = read_object(config.sweep / RESULTS, SteeringError, "sally-anne sweep", keys)
     config = settled(config, sweep)
     require_own(config.folder, "a steering vector", "vector.safetensors")
     names = ("run", "k", "alpha", "direction", "label", "positions", "seed", "towards", "rank_by")
     options = {name: getattr(config, name) for name in names}
     vector = fit_vector(**{name: value for name, value in options.items() if value is not None})
     if sweep is not None:
-        _check_same(config, sweep["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted))))
+        swept, own = sweep["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted)))
+        # Random directions and heads may differ; what only one of them knows is not compared.
+        known = own.keys() & swept.keys() - {"seed", SEEN, ALLOW_MISMATCH}
+        if differ := [name for name in known if swept[name] != own[name]]:
+            raise SteeringError(
+                f"--sweep {config.sweep} was of another probing run than {config.run}: "
+                f"{', '.join(sorted(differ))}"
+            )
         # The sweep chose K and alpha on its own validation stories.
         if sweep.get(SEEN):
             vector = replace(vector, fitted={**vector.fitted, SEEN: sweep[SEEN]})
@@ -257,74 +255,34 @@ def run(config: VectorConfig) -> None:
     console.print(f"the vector is in {escape(str(folder))}", soft_wrap=True)
 
 
-def read_sweep(folder: Path) -> dict[str, Any]:
-    """``results.json`` of a finished sweep."""
-    parts = {
-        "config": ("direction", "label", "towards"),
-        "about": ("fitted",),
-        "chosen": ("k", "alpha", "rank_by"),
-    }
-    return read_object(folder / RESULTS, SteeringError, "sally-anne sweep", parts)
-
-
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     """The options with run, label, K and alpha, as far as they are left out, from a sweep."""
     if sweep is None:
-        if None in (config.run, config.k, config.alpha):
+        if config.run is None or config.k is None or config.alpha is None:
             raise SteeringError(
-                "give --run, --K and --alpha, or a finished sweep with --sweep: no K and alpha fit "
-                "every model. `sally-anne sweep --run RUN` chooses them; for samples of your own "
-                "compare several by `sally-anne evaluate --task FILE --steer VECTOR`"
+                "give --run, --K and --alpha, or a finished sweep with --sweep, which chooses them"
             )
-        assert config.run is not None
         # The folder that is made by default bears the label's name; a given one is claimed first.
         if config.label is None and config.out is None:
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
     chosen = sweep["chosen"]
-    swept = {name: sweep["config"][name] for name in ("direction", "label", "towards")}
-    swept["rank_by"] = chosen["rank_by"]
-    for option, value in swept.items():
-        own = getattr(config, option)
+    swept = sweep["config"] | {"rank_by": chosen["rank_by"]}
+    given = {"run": Path(sweep["run"]), "k": int(chosen["k"]), "alpha": float(chosen["alpha"])}
+    for option in ("direction", "label", "towards", "rank_by"):
+        own, value = getattr(config, option), swept[option]
         if None not in (own, value) and own != value:
             raise SteeringError(f"--sweep {config.sweep}: {flag_name(option)} {value}, not {own}")
-    return replace(
-        config,
-        run=Path(config.run or sweep["run"]),
-        label=swept["label"],
-        towards=swept["towards"] or config.towards,
-        rank_by=swept["rank_by"],
-        k=int(chosen["k"]) if config.k is None else config.k,
-        alpha=float(chosen["alpha"]) if config.alpha is None else config.alpha,
-    )
-
-
-def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]) -> None:
-    """That the sweep steered by the same run; what only one of them knows is not compared."""
-    # Random directions and heads may differ.
-    for name in own.keys() & swept.keys() - {"seed", SEEN, ALLOW_MISMATCH}:
-        if swept[name] != own[name]:
-            raise SteeringError(
-                f"--sweep {config.sweep} was of another probing run than {config.run}: {name} is "
-                f"{swept[name]!r} there, {own[name]!r} here"
-            )
+        given[option] = value
+    own_options = {name: getattr(config, name) for name in given}
+    return replace(config, **given | {n: v for n, v in own_options.items() if v is not None})
 
 
 def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console) -> SteeringVector:
-    """The vector with a gate that is open at questions of one condition; it acts at their end.
+    """The vector with a gate that is open at questions of one condition (as TB); it acts there.
 
-    The run's model reads its training and validation questions, and the test questions on which
-    the gate is measured. Accuracies are printed, and kept in ``fitted["gate"]``.
-
-    Args:
-        folder: of the finished probing run that the vector was fitted on.
-        opens_at: the condition, as TB or FB.
-
-    Raises:
-        SteeringError: the run's samples have no questions of that condition.
-        ProbingError: the samples are not those that the run read, no head is early enough, or none
-            has a probe with weights.
-        ModelError: the model is not the one that was probed.
+    The model of the probing run in ``folder`` reads its questions again. Accuracies are printed,
+    and kept in ``fitted["gate"]``. A SteeringError if no question is of that condition.
     """
     opened = reopen(folder)
     probing, pair_set = opened.probing, opened.pair_sets.get("question")
@@ -335,9 +293,8 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
             f"--gate {opens_at}: the questions of {folder} have the conditions {known} (your own "
             "samples need a tag `condition`)"
         )
-    x = read_questions(opened.model(), pair_set, console)
-    first = min(vector.heads)[0]
-    gate, validation, test = fit_gate(x, opens_at, first, probing.c, probing.max_iter)
+    x, last = read_questions(opened.model(), pair_set, console), min(vector.heads)[0]
+    gate, validation, test = fit_gate(x, opens_at, last, probing.c, probing.max_iter)
     facts = {
         "opens_at": opens_at,
         "validation_accuracy": validation,
@@ -348,8 +305,7 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     console.print(
         f"gate: {Head(gate.layer, gate.head)} tells at the last token whether a question is "
         f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
-        f"questions of {x.test.items['cluster'].nunique()} {pair_set.clusters} (validation "
-        f"{validation:.3f})" + ("" if test.low > 0.5 else "; it is not above chance"),
+        "questions" + ("" if test.low > 0.5 else "; it is not above chance"),
         soft_wrap=True,
     )
     fitted = {**vector.fitted, "gate": facts}
@@ -400,10 +356,6 @@ def fit_gate(
     Weights are of training questions. Validation questions choose the head, ties by log-loss, and
     the threshold (:func:`best_threshold`); test questions only measure it. ``last`` is the first
     layer that is steered; its heads are read before that.
-
-    Raises:
-        ProbingError: training questions of one condition alone, no validation questions, or no head
-            with weights.
     """
     is_open = x.items["condition"] == opens_at
     x = replace(x, x=x.x[:, : last + 1], items=x.items.assign(**{_OPEN: is_open}), labels=(_OPEN,))

@@ -40,7 +40,8 @@ from sally_anne.harness.score import (
 )
 from sally_anne.hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.positions import ALL
+from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
@@ -92,21 +93,18 @@ BASELINE = SweepPoint("none", 0, 0.0)
 Vectors = Mapping[SweepPoint, SteeringVector | None]
 
 
-def default_ks(n_layers: int, n_heads: int) -> tuple[int, ...]:
-    """Those of the GridToM paper: half as many heads as layers, as many, twice as many.
+def default_grid(n_layers: int, n_heads: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Every K and alpha that fit a model.
 
-    They are halved while the largest is more than an eighth of all heads: of so many, heads drawn
-    at random hit those that matter, and are no control.
+    K are those of the GridToM paper: half as many heads as layers, as many, twice as many. They are
+    halved while the largest is more than an eighth of all heads: of so many, heads drawn at random
+    hit those that matter, and are no control.
     """
-    most = 2 * n_layers
-    while most > max(1, n_layers * n_heads // MOST_STEERED):
+    most, heads = 2 * n_layers, n_layers * n_heads
+    while most > max(1, heads // MOST_STEERED):
         most //= 2
-    return tuple(sorted({max(1, most // 4), max(1, most // 2), most}))
-
-
-def default_alphas(n_layers: int, n_heads: int) -> tuple[float, ...]:
-    """Strengths that fit a model; both ranges have as many."""
-    return FINE if n_layers * n_heads < SMALL else WIDE
+    ks = {max(1, most // 4), max(1, most // 2), most}
+    return tuple(sorted(ks)), FINE if heads < SMALL else WIDE
 
 
 def grid_of(
@@ -128,10 +126,11 @@ def grid_of(
 def vectors_of(
     points: Sequence[SweepPoint], fit: Callable[[str, int, int, RankBy], SteeringVector]
 ) -> dict[SweepPoint, SteeringVector | None]:
-    """The vector of each point; ``fit`` is called once a direction, K, seed and ranking."""
-    keys = {p: (p.direction, p.k, p.seed, p.rank_by) for p in points if p.k}
-    made = {key: fit(*key) for key in dict.fromkeys(keys.values())}
-    return {p: made[keys[p]].with_alpha(p.alpha) if p.k else None for p in points}
+    """The vector of each point, as ``fit`` makes it of direction, K, seed and ranking."""
+    return {
+        p: fit(p.direction, p.k, p.seed, p.rank_by).with_alpha(p.alpha) if p.k else None
+        for p in points
+    }
 
 
 @within_memory(
@@ -151,21 +150,25 @@ def answer_points(
 
     The journal's processes share the batches of items: ``batch_size`` prompts are prefilled
     together, and ``decode_batch_size`` answers (prompts x points) decoded together, auto as many as
-    fit. ``on_progress`` gets the number of answers done and in all; of several processes, each
-    counts what there was before and its own share.
+    fit. ``on_progress`` gets the number of answers done and in all, of this process.
 
     Returns:
-        Those of :func:`sally_anne.harness.score.score`, ``point, direction, k, alpha, seed,
-        rank_by``.
+        The columns of :func:`sally_anne.harness.score.score`, ``point``, and those of the point.
 
     Raises:
         SteeringError: vectors differ in site or positions, or are for all positions.
         OutOfMemoryError: so many answers or prompts do not fit.
     """
-    site, positions = _common(vectors)
-    for vector in vectors.values():
-        if vector is not None:
-            vector.check(loaded.skeleton)
+    steered = {point: vector for point, vector in vectors.items() if vector is not None}
+    places = {(v.site, v.positions) for v in steered.values()}
+    site, positions = next(iter(places), (HEAD_OUT, LAST_PROMPT_GENERATED))
+    if len(places) > 1 or positions == ALL:
+        raise SteeringError(
+            "vectors of one sweep have one site, and positions other than 'all', as prompts are "
+            f"prefilled once; got {sorted(places)}"
+        )
+    for vector in steered.values():
+        vector.check(loaded.skeleton)
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
 
@@ -187,7 +190,7 @@ def answer_points(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max(max_new_tokens, ROOM)
         held = row_bytes_by_device(loaded.model, tokens)
         rows = rows_that_fit(held, width, journal.processes)
-    deltas = {point: vector.delta() for point, vector in vectors.items() if vector is not None}
+    deltas = {point: vector.delta() for point, vector in steered.items()}
     zero = torch.zeros_like(next(iter(deltas.values()), torch.zeros(())))
     for batch in todo:
         # Points are put together without regard to how many items a batch has. Whatever part of a
@@ -236,18 +239,6 @@ def _of_one_shape(items: Sequence[Question], batch_size: int) -> list[list[Quest
     return [list(batch) for group in groups.values() for batch in in_batches(group, batch_size)]
 
 
-def _common(vectors: Vectors) -> tuple[str, str]:
-    """The site and the positions of all vectors."""
-    places = {(v.site, v.positions) for v in vectors.values() if v is not None}
-    site, positions = next(iter(places), ("head_out", "last_prompt+generated"))
-    if len(places) > 1 or positions == ALL:
-        raise SteeringError(
-            "vectors of one sweep have one site, and positions other than 'all', as prompts are "
-            f"prefilled once; got {sorted(places)}"
-        )
-    return site, positions
-
-
 def chance(items: Sequence[Question]) -> float:
     """Share of items that guessing gets right: one option, or as many as are to be named."""
     return sum(1 / comb(len(i.options), len(i.key)) for i in items) / len(items)
@@ -284,10 +275,9 @@ def choose(
 ) -> SweepPoint:
     """The best point that leaves all control tasks alone, else the one nearest to it.
 
-    Points are tried from the best on, so that few are asked these questions: ``answers`` gives
-    those of one kind on validation stories, at the baseline and at a point. A drop of accuracy by
-    ``max_drops``, a share, passes. Kinds that the baseline can only guess, with these ``chances``
-    to be right, put no condition on the choice.
+    Points are tried from the best on, so that few are asked: ``answers`` gives those of one kind on
+    validation stories, at the baseline and at a point. A drop by ``max_drops``, a share, passes.
+    Kinds that the baseline only guesses, as of ``chances``, put no condition on the choice.
     """
     beyond: list[float] = []
     for point in ranked:
@@ -364,16 +354,11 @@ def control_rank(
 ) -> dict[str, Any]:
     """Rank of a vector among its random controls, by Both on the stories that these were asked.
 
-    Args:
-        table: answers of baseline, chosen point and controls, which may be asked fewer stories.
-
-    Returns:
-        ``gain`` of the vector and of each control (``controls``, by name), as shares of pairs of TB
-        and FB above the baseline; ``kinds``: mean, lowest, highest and number of each kind's gains;
-        ``rank`` (1 is best; ties count against the vector) ``of`` so many; ``p``: the larger of the
-        two empirical p-values (random directions, random heads); ``beats_controls``: rank 1, p at
-        most 0.05 and a gain above the baseline; ``stories``; ``worse``: as ``kinds``, of the share
-        of stories made worse.
+    ``gain`` of the vector and of each of ``controls`` are shares of pairs of TB and FB above the
+    baseline, ``kinds`` of each kind's gains; of ``rank`` 1 is best, and ties count against the
+    vector; ``p`` is the larger of the two empirical p-values (random directions, random heads);
+    ``beats_controls``: rank 1, p at most 0.05 and a gain above the baseline; ``worse``: as
+    ``kinds``, of the share of stories made worse.
     """
     common = table[table["point"] == randoms[0].name]["item_id"]
     table = table[table["item_id"].isin(common)]
@@ -415,8 +400,7 @@ def by_kind(randoms: Sequence[SweepPoint], numbers: Sequence[float]) -> dict[str
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:
     """Share of stories of which an answer was right before and is wrong after.
 
-    Both are scores of the same items; the interval is over maps, or over stories where there are
-    few maps.
+    Both are scores of the same items; the interval is over maps, or stories where maps are few.
     """
     unit = over(before)
     both = before.merge(

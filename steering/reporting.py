@@ -18,6 +18,8 @@ from sally_anne.core.head import Head
 from sally_anne.core.options import command_line
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
+from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
+from sally_anne.figures.sweep import SIDES as TASK_LABELS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.score import accuracy, mcnemar_both, over, paired_difference, scores
@@ -35,8 +37,6 @@ from sally_anne.steering.points import (
     task_gain,
 )
 
-CONTROL_LABELS = {"random": "random directions", "random_heads": "random heads"}
-TASK_LABELS: dict[ControlTask, str] = {"initial": "initial belief", "reality": "reality"}
 NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 # Columns that describe a point, besides its name.
@@ -53,18 +53,15 @@ class Sweep:
         validation: answers of every point on validation stories.
         chosen: the best on validation stories that leaves the control tasks alone.
         controls: the same K and alpha with random directions or heads, as on validation stories.
-        control_tasks: answers to control questions, by kind and split: on validation stories of the
-            baseline, the points tried for the choice and the controls; on test stories of the
-            baseline, the chosen point and, on fewer stories, the random controls.
+        control_tasks: answers to control questions of the points that were tried for the choice,
+            the choice and its controls, by kind and split.
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
         chances: share of each kind of control questions that guessing gets right.
-        test: answers of the baseline, the chosen point and its controls on test stories, or None.
-        random_controls: all of them on test stories.
-        control_rank: as of :func:`steering.points.control_rank`, or None.
-        left_out: as of :func:`steering.points.left_out`.
-        worse: share of test stories made worse, or None.
+        test: answers of the baseline, the chosen point and the random controls on test stories, as
+            those below None without a test.
+        control_rank, left_out, worse: as of the functions of :mod:`steering.points`.
     """
 
     validation: pd.DataFrame
@@ -178,75 +175,56 @@ def save(
 def print_sweep(
     console: Console,
     config: SweepConfig,
-    listed: Sequence[SweepPoint],
+    ranked: Sequence[SweepPoint],
     sweep: Sweep,
     metrics: pd.DataFrame,
     saved: dict[str, Any],
 ) -> None:
-    """Print the choice, its controls and the baseline, and the best of the ``listed`` settings."""
+    """Print the best settings, the choice with its controls and costs, and what to do next."""
     if not console.is_terminal:
         console.width = max(console.width, WIDTH)
-    chosen, tasks = sweep.chosen, list(sweep.control_tasks)
+    chosen, rank = sweep.chosen, sweep.control_rank
     title = f"{config.model}, order {config.order},"
-    best = [*(listed if config.full else listed[:TOP]), chosen, *sweep.controls]
-    for split in ("validation", "test") if sweep.test is not None else ("validation",):
-        points = best if split == "validation" else [chosen]
-        _print_points(console, f"{title} {split}", split, points, sweep, metrics, BELIEF)
+    best = (*ranked[:TOP], chosen, *sweep.controls)
+    _print_points(console, f"{title} validation", "validation", best, sweep, metrics)
+    if sweep.test is not None:
+        _print_points(console, f"{title} test", "test", (chosen,), sweep, metrics)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
     lines = [f"chosen on validation stories: {_label(chosen)}, {how}"]
-    ranked = sweep.control_rank
-    lines += describe_rank(ranked) if ranked else []
+    lines += describe_rank(rank) if rank else []
     if sweep.test is not None:
         both = percent(saved["test"][chosen.name]["difference"]["Both"])
-        difference = f"{_label(chosen)} minus {_label(BASELINE)}, Both: {both}"
-        lines.append(f"{difference} points on test stories")
+        lines.append(f"{_label(chosen)} minus baseline, Both: {both} points on test stories")
         worse = f"{percent(saved['worse'])} % of test stories"
         lines.append(f"made worse (right before, wrong after): {worse}")
-        if ranked:
-            shares = ranked["worse"].items()
-            each = "; ".join(f"{CONTROL_LABELS[kind]} {percent(share)}" for kind, share in shares)
-            lines.append(f"made worse by the random controls: {each} %")
-    _print_lines(console, lines)
-    if sweep.left_out:
-        heads = [[str(Head(row["layer"], row["head"])), row] for row in sweep.left_out]
-        columns = ["head", "loss of Both (points)"]
-        print_table(console, "one head left out", columns, heads, **TIGHT)
-        _print_lines(console, [needed_heads(sweep.left_out, chosen.k)])
-    for split in dict.fromkeys(
-        split for tables in sweep.control_tasks.values() for split in tables
-    ):
-        randoms = split == "test" and sweep.random_controls
-        points = [chosen, *(() if randoms else sweep.controls)]
-        _print_points(console, f"side questions, {split}", split, points, sweep, metrics, tasks)
-    lines = [
+    if needed := [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]:
+        lines.append(f"Both falls without {', '.join(needed)}")
+    elif sweep.left_out:
+        lines.append(f"of the best {len(sweep.left_out)} heads no single one is needed")
+    lines += [
         f"{_label(chosen)}, {TASK_LABELS[task]}: {percent(gain)} points on {split} stories"
-        for task in tasks
+        for task in sweep.control_tasks
         for split, gain in saved[task].items()
     ]
+    guessed: Mapping[str, Any] = saved["guessed"]
     lines += [
-        f"{TASK_LABELS[task]}: at baseline, {percent(right)} % of the validation questions are "
-        f"answered rightly, no more than by guessing ({100 * right['chance']:.1f} %): they put "
-        "no condition on the choice, and do not say what steering costs"
-        for task, right in saved["guessed"].items()
+        f"{TASK_LABELS[task]}: the baseline's {percent(right)} % is no more than guessing "
+        f"({100 * right['chance']:.1f} %), and puts no condition on the choice"
+        for task, right in guessed.items()
     ]
-    limits = {t: most for t, most in config.control_tasks.items() if t not in saved["guessed"]}
-    if any(-saved[t]["validation"]["value"] > most + ROUNDING for t, most in limits.items()):
+    if any(
+        task not in guessed and -saved[task]["validation"]["value"] > most + ROUNDING
+        for task, most in config.control_tasks.items()
+    ):
         lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
-    if not config.full:
-        lines.append("--full prints every setting")
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     paths: dict[str, Any] = {
-        "sweep folder": config.folder,
-        "report": config.folder / NAME,
+        "every setting": config.folder / NAME,
         "vector": sweep.vector,
         "next": command_line("sally-anne evaluate", steered),
     }
     lines += [f"{what}: {escape(str(value))}" for what, value in paths.items()]
-    _print_lines(console, lines)
-
-
-def _print_lines(console: Console, lines: Sequence[str]) -> None:
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -258,47 +236,36 @@ def _print_points(
     points: Sequence[SweepPoint],
     sweep: Sweep,
     metrics: pd.DataFrame,
-    measures: Sequence[str],
 ) -> None:
     """A table of the baseline, these points, and on test stories the random controls."""
     numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
     numbers = numbers[["value", "low", "high", "n"]]
     rows: list[list[Any]] = [
-        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in measures)]
+        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in BELIEF)]
         for point in dict.fromkeys((BASELINE, *points))
     ]
-    answers = sweep.test if split == "test" else sweep.validation
-    beliefs = list(measures) == list(BELIEF)
-    notes = ["95 % intervals over maps"] if beliefs and over(answers) == "map" else []
-    if split == "test" and sweep.random_controls:
-        ranges = [
-            by_kind(
-                sweep.random_controls,
-                [numbers["value"][point.name, m] for point in sweep.random_controls],
-            )
-            for m in measures
-        ]
+    unit = over(sweep.test if split == "test" else sweep.validation)
+    note = "95 % intervals over maps" if unit == "map" else ""
+    if split == "test" and (randoms := sweep.random_controls):
+        shares = [[numbers["value"][point.name, m] for point in randoms] for m in BELIEF]
+        ranges = [by_kind(randoms, own) for own in shares]
         rows += [
             [f"{each['n']} {CONTROL_LABELS[kind]}", *(found[kind] for found in ranges)]
             for kind, each in ranges[0].items()
         ]
-        notes.append("of random controls the lowest and the highest")
-    names = [TASK_LABELS.get(measure, measure) for measure in measures]  # type: ignore[call-overload]
-    note = "; ".join(notes) or None
-    print_table(console, f"{title} stories (%)", ["setting", *names], rows, note, **TIGHT)
+        note = "; ".join(filter(None, [note, "of random controls the lowest and the highest"]))
+    columns = ["setting", *BELIEF]
+    print_table(console, f"{title} stories (%)", columns, rows, note or None, **TIGHT)
 
 
 def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
-    """Name of a row; ``chosen`` is marked, and random controls are named as such."""
+    """Name of a row; ``chosen`` is marked, and its random controls are named as such."""
     if point == BASELINE:
         return point.name
+    if chosen is not None and point.direction != chosen.direction:
+        return CONTROL_LABELS[point.direction]
     by = "" if point.rank_by == "probe_accuracy" else f" by {point.rank_by}"
-    label = f"K {point.k}{by}, alpha {point.strength}"
-    if chosen is None or point.direction == chosen.direction:
-        return f"{label}{MARK if point == chosen else ''}"
-    control = CONTROL_LABELS[point.direction]
-    same = (point.k, point.alpha, point.rank_by) == (chosen.k, chosen.alpha, chosen.rank_by)
-    return control if same else f"{control}, {label}"
+    return f"K {point.k}{by}, alpha {point.strength}{MARK if point == chosen else ''}"
 
 
 def describe_rank(rank: Mapping[str, Any]) -> list[str]:
@@ -321,11 +288,3 @@ def describe_rank(rank: Mapping[str, Any]) -> list[str]:
             for name, kind in rank["kinds"].items()
         ),
     ]
-
-
-def needed_heads(losses: Sequence[Mapping[str, Any]], k: int) -> str:
-    """Which of the chosen heads are needed."""
-    needed = [str(Head(row["layer"], row["head"])) for row in losses if row["low"] > 0]
-    tried = "all" if len(losses) == k else f"the best {len(losses)}"
-    result = f"Both falls without {', '.join(needed)}" if needed else "no single one is needed"
-    return f"left out one at a time ({tried} of {k} heads), {result}"

@@ -36,11 +36,9 @@ REPLY = 16
 
 @claims("a measurement of side effects")
 def run(config: SideEffectsConfig) -> dict[str, Any]:
-    """Measure, print and save ``kl`` (nats; value, low, high, n) and ``tasks``.
+    """Measure, print and save ``kl`` (nats) and of each task the accuracy, as of :func:`_compare`.
 
-    Of each task: accuracy and share of invalid replies without and with the vector, and their
-    paired difference. ``prompting`` has the same by way and task, for the unsteered model that is
-    asked in that way, and ``over_steered``, its difference from the steered one.
+    ``prompting`` has the same of the unsteered model that is asked in another way.
     """
     evaluations = {task: evaluation(config, task) for task in config.tasks}
     for task, each in evaluations.items():
@@ -53,7 +51,11 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
             )
     if len({each.out for each in evaluations.values()}) < len(config.tasks):
         raise SteeringError("--tasks: two have the same name; ask them in two runs")
-    prompts = [Prompt(text) for text in read_prompts(config.prompts)]
+    with reading(config.prompts, SteeringError):
+        lines = config.prompts.read_text(encoding="utf-8").splitlines()
+    prompts = [Prompt(line.strip()) for line in lines if line.strip()]
+    if not prompts:
+        raise SteeringError(f"--prompts {config.prompts}: holds no prompt")
     vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(**config.opening())
     mismatch = require_fits(vector, loaded, config.alpha)
@@ -91,15 +93,6 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
         raise SteeringError(f"--tasks {task}: gridtom has the orders {', '.join(get_args(Order))}")
     out = config.folder / "-".join(filter(None, [short_name(name), order]))
     return EvalConfig(task=name, data=Path(folder) if folder else None, out=out, **options)
-
-
-def read_prompts(path: Path) -> list[str]:
-    """One prompt a line; empty lines are left out."""
-    with reading(path, SteeringError):
-        lines = path.read_text(encoding="utf-8").splitlines()
-    if not (prompts := [line.strip() for line in lines if line.strip()]):
-        raise SteeringError(f"--prompts {path}: holds no prompt")
-    return prompts
 
 
 @within_memory("use a smaller --batch-size")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import product
@@ -28,7 +28,6 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.config import check as check_evaluation
 from sally_anne.harness.evaluate import check_items, fitted_on, loads_of, tokens_of
 from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
-from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
@@ -46,8 +45,7 @@ from sally_anne.steering.points import (
     chance,
     choose,
     control_rank,
-    default_alphas,
-    default_ks,
+    default_grid,
     grid_of,
     left_out,
     made_worse,
@@ -221,7 +219,7 @@ def run(
         with stage(console, "drawing the sweep"):
             draw_all(config.folder)
             write_report(config.folder)
-        print_sweep(console, config, grid if config.full else ranked, sweep, metrics, saved)
+        print_sweep(console, config, ranked, sweep, metrics, saved)
     processes.wait()
     return sweep
 
@@ -239,8 +237,8 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
     """The options with every K and alpha, which may follow from the model, and the points."""
     geometry = find_geometry(loaded.skeleton)
     n_layers, n_heads = geometry.n_layers, geometry.n_heads
-    ks = config.k or default_ks(n_layers, n_heads)
-    alphas = config.alpha or default_alphas(n_layers, n_heads)
+    ks, alphas = default_grid(n_layers, n_heads)
+    ks, alphas = config.k or ks, config.alpha or alphas
     if max(ks) > n_layers * n_heads:
         raise SteeringError(
             f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
@@ -254,29 +252,11 @@ def _controls(config: SweepConfig) -> tuple[str, ...]:
     return CONTROLS if config.controls and config.direction not in CONTROLS else ()
 
 
-def unseen_stories(
-    configs: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
-) -> tuple[dict[Split, dict[int, str]], LeftOut, Lineage | None]:
-    """Stories on which K and alpha are chosen, and those on which the choice is reported.
-
-    What trained the probes (``lineage``; None where the run does not say) does not validate; what
-    trained, or chose heads, K or alpha, is not tested. Returns the split of each story's number, by
-    split; what was left out of the test stories; and the lineage with the validation stories.
-    """
-    before = lineage or Lineage()
-    validation, _ = choose_stories(configs["validation"], stories, before.train)
-    after = before.chosen_on(stories.identity(i).content for i in validation)
-    test, unseen = choose_stories(configs["test"], stories, after.seen)
-    members: dict[Split, dict[int, str]] = {"validation": validation, "test": test}
-    if lineage is None:
-        return members, replace(unseen, known=False), None
-    return members, unseen, after
-
-
 class Questions:
     """The stories that a sweep asks about, and their items.
 
-    ``members``, ``unseen`` and ``lineage`` are as of :func:`unseen_stories`.
+    ``members`` are the splits of their numbers, by split; ``unseen`` is what was left out of the
+    test stories, ``lineage`` what the chosen vector has seen; None where the run does not say.
     """
 
     def __init__(self, config: SweepConfig) -> None:
@@ -289,30 +269,24 @@ class Questions:
         self.leave_out(Lineage())
 
     def leave_out(self, lineage: Lineage | None) -> None:
-        """Ask about no story that a run of this lineage has seen."""
-        chosen = unseen_stories(self._configs, self.stories, lineage)
-        self.members, self.unseen, self.lineage = chosen
+        """Ask about no story that a run of this lineage, None if unknown, has seen.
+
+        What trained the probes does not validate; what trained, or chose heads, K or alpha, is not
+        tested.
+        """
+        before = lineage or Lineage()
+        validation, _ = choose_stories(self._configs["validation"], self.stories, before.train)
+        after = before.chosen_on(self.stories.identity(i).content for i in validation)
+        test, unseen = choose_stories(self._configs["test"], self.stories, after.seen)
+        self.members: dict[Split, dict[int, str]] = {"validation": validation, "test": test}
+        self.unseen = replace(unseen, known=False) if lineage is None else unseen
+        self.lineage = None if lineage is None else after
 
     def items(self, split: Split, task: ControlTask | None = None) -> list[Question]:
         """The belief questions of a split, or its control questions of one kind."""
         config = self._configs[split]
         config = replace(config, order=task) if task else config
         return items_of(config, self.stories, self.members[split])
-
-
-def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
-    """The probing run that a sweep has made, of ``stories`` in all.
-
-    With ``--limit`` it is one of few stories, unless there is one of all already.
-    """
-    options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
-    # Nulls and patching are not needed, unless heads are chosen by them.
-    if "patching" not in config.rank_by:
-        options |= {"permutations": 0, "patching": False}
-    probing = ProbeConfig(order=1 if config.order == "1" else 2, **options)
-    if config.limit is None or (probing.folder / CONFIG).exists():
-        return probing
-    return replace(probing, stories=min(stories, max(FEWEST_PROBED, 3 * config.limit)))
 
 
 def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
@@ -329,11 +303,17 @@ def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
 def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
     """The probing run that a sweep takes, or the one that has to be made first.
 
-    Raises:
-        RunFolderError: --run is not a finished run.
-        SteeringError: it lacks the effects by which --rank-by ranks.
+    With ``--limit`` that is one of few stories, unless there is one of all already.
     """
-    probing = probing_of(config, len(samples.assign(stories, config.split_seed)))
+    options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
+    # Nulls and patching are not needed, unless heads are chosen by them.
+    if "patching" not in config.rank_by:
+        options |= {"permutations": 0, "patching": False}
+    probing = ProbeConfig(order=1 if config.order == "1" else 2, **options)
+    if config.limit is not None and not (probing.folder / CONFIG).exists():
+        most = len(samples.assign(stories, config.split_seed))
+        few = min(most, max(FEWEST_PROBED, 3 * config.limit))
+        probing = replace(probing, stories=few)
     if config.run is None and not (probing.folder / CONFIG).exists():
         return probing
     run = Run.open(config.run or probing.folder)
@@ -358,11 +338,7 @@ def probing_run(
 
 
 def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Print what the sweep would ask and need, by name; the probing run comes on top.
-
-    Nothing is computed or written. Of a published model of the catalogue neither weights nor a
-    network are needed (`sally_anne.models.estimate`).
-    """
+    """Print what the sweep would ask and need, by name, without the probing run."""
     check(config)
     questions = Questions(config)
     require_own(config.folder, "a sweep")

@@ -84,21 +84,16 @@ def replies(point: SweepPoint, items: Iterable[Question]) -> dict[str, str]:
     return found
 
 
-def rows(text: str, columns: int = 4) -> dict[tuple[str, str], list[float]]:
-    """The numbers before the intervals, by split and first words of a printed row.
-
-    Where all settings are printed, the heading of a group is put before its rows.
-    """
-    found, split, group = {}, "", ""
+def rows(text: str) -> dict[tuple[str, str], list[float]]:
+    """The numbers before the intervals, by split and first words of a printed row."""
+    found, split = {}, ""
     for line in text.splitlines():
-        if title := re.search(r"(order 1|side questions), (\w+) stories", line):
-            split, group = title[2], ""
-        if line.rstrip().endswith(":"):
-            group = f"{line.strip()} "
+        if title := re.search(r"order 1, (\w+) stories", line):
+            split = title[1]
         points = re.findall(r"(-?\d+\.\d) \[", line)
-        if len(points) == columns and not line.startswith("made worse"):
+        if len(points) == 4:
             name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
-            found[split, group + name] = [float(point) for point in points]
+            found[split, name] = [float(point) for point in points]
     return found
 
 

@@ -99,9 +99,9 @@ def reopen(loaded: LoadedModel, folder: Path) -> Any:
     return model.eval()
 
 
-def make_inputs(loaded: LoadedModel, clips: list[np.ndarray] | None, rows: int) -> dict[str, Any]:
-    prompts = [reply_prompt(loaded, text, clips is not None) for text in TEXTS[:rows]]
-    return encode(loaded, prompts, clips[:rows] if clips else None)
+def make_inputs(loaded: LoadedModel, clips: list[np.ndarray] | None) -> dict[str, Any]:
+    prompts = [reply_prompt(loaded, text, clips is not None) for text in TEXTS]
+    return encode(loaded, prompts, clips)
 
 
 def logits(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -126,13 +126,12 @@ def baked(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return folder, reopen(loaded, folder)
 
 
-@pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("video", [True, False])
 def test_equals_the_vector_at_all_positions(
-    loaded: LoadedModel, baked: tuple[Path, Any], clips: list[np.ndarray], video: bool, rows: int
+    loaded: LoadedModel, baked: tuple[Path, Any], clips: list[np.ndarray], video: bool
 ) -> None:
-    inputs = make_inputs(loaded, clips if video else None, rows)
-    assert bool(inputs["attention_mask"].eq(0).any()) == (rows == 2)
+    inputs = make_inputs(loaded, clips if video else None)
+    assert bool(inputs["attention_mask"].eq(0).any())
     delta = make_vector().delta()
     plain = logits(loaded.model, inputs)
     with Edit(loaded.model, delta, positions="all"):
@@ -146,7 +145,7 @@ def test_alpha_zero_is_the_same_function(
     loaded: LoadedModel, clips: list[np.ndarray], tmp_path: Path
 ) -> None:
     model = reopen(loaded, bake(loaded, make_vector(), 0.0, tmp_path / "out"))
-    inputs = make_inputs(loaded, clips, 2)
+    inputs = make_inputs(loaded, clips)
     assert torch.equal(logits(model, inputs), logits(loaded.model, inputs))
     assert find_geometry(model) == find_geometry(loaded.model)
 
@@ -162,7 +161,7 @@ def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) ->
     embedding = baked.get_input_embeddings().weight
     assert embedding is loaded.model.get_input_embeddings().weight
     assert baked.get_output_embeddings().weight is embedding
-    inputs = make_inputs(loaded, None, 2)
+    inputs = make_inputs(loaded, None)
     with Edit(loaded.model, make_vector().delta(), positions="all"):
         expected = logits(loaded.model, inputs)
     assert close(logits(baked, inputs), expected)
@@ -171,7 +170,7 @@ def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) ->
 def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None:
     vector = make_vector("attn_out")
     model = reopen(llava, bake(llava, vector, None, tmp_path / "out"))
-    inputs = make_inputs(llava, None, 2)
+    inputs = make_inputs(llava, None)
     with Edit(llava.model, vector.delta(), "attn_out", "all"):
         expected = logits(llava.model, inputs)
     assert close(logits(model, inputs), expected)
@@ -190,22 +189,10 @@ def test_keys_and_values_are_written_out_only_where_heads_of_a_group_differ(
     assert find_geometry(narrow).n_kv_heads == 4
     weights = {n: w.shape for n, w in qwen.model.state_dict().items()}
     assert {n: w.shape for n, w in narrow.state_dict().items()} == weights
-    inputs = make_inputs(qwen, None, 2)
+    inputs = make_inputs(qwen, None)
     with Edit(qwen.model, alike, positions="all"):
         expected = logits(qwen.model, inputs)
     assert close(logits(narrow, inputs), expected)
-
-
-def test_half_precision_keeps_its_dtype(loaded: LoadedModel, tmp_path: Path) -> None:
-    half = load_model(loaded.source, dtype="bfloat16")
-    folder = bake(half, make_vector(), None, tmp_path / "out")
-    again = load_model(str(folder))
-    assert again.dtype == "bfloat16"
-    assert {weight.dtype for weight in again.model.parameters()} == {torch.bfloat16}
-
-
-def load_record(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "steering.json").read_text())
 
 
 def test_what_is_saved_beside(loaded: LoadedModel, baked: tuple[Path, Any]) -> None:
@@ -213,17 +200,10 @@ def test_what_is_saved_beside(loaded: LoadedModel, baked: tuple[Path, Any]) -> N
     again = load_model(str(folder))
     assert again.processor_hash == loaded.processor_hash
     assert model.generation_config.to_dict() == loaded.model.generation_config.to_dict()
-    card = (folder / "README.md").read_text()
-    record = load_record(folder)
+    record = json.loads((folder / "steering.json").read_text())
     assert record["revision"] == loaded.revision and record["acts_at"] == "all"
-    assert str(Path(loaded.source).parent) not in card + json.dumps(record)
+    assert str(Path(loaded.source).parent) not in json.dumps(record)
     assert not list(folder.parent.glob(".*"))
-
-
-def test_a_vector_too_large_for_the_weights(loaded: LoadedModel) -> None:
-    half = load_model(loaded.source, dtype="float16")
-    with pytest.raises(SteeringError, match="too large for torch.float16"):
-        bake_model(half.model, make_vector().delta(1e7))
 
 
 def test_the_command(qwen: LoadedModel, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, VectorConfig, fit_vector
@@ -90,9 +89,9 @@ def reference(kind: str, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> n
     return np.linalg.solve(pooled, between)
 
 
-@pytest.mark.parametrize("label", ["y_p", "y_o"])
 @pytest.mark.parametrize("kind", [d for d in DIRECTIONS if d not in CONTROLS])
-def test_directions_and_widths_are_of_training_activations(made, kind: str, label: str) -> None:
+def test_directions_and_widths_are_of_training_activations(made, kind: str) -> None:
+    label = "y_o"
     vector = fit_vector(made.folder, K, direction=kind, label=label)
     assert vector.heads == fit_vector(made.folder, K, label=label).heads
     train = made.rows("train")
@@ -111,23 +110,17 @@ def test_directions_and_widths_are_of_training_activations(made, kind: str, labe
         assert sigma == pytest.approx(width, rel=1e-9)
 
 
-def test_random_directions_are_in_the_same_heads(made) -> None:
-    vector = fit_vector(made.folder, K, direction="random", seed=1)
-    assert vector.heads == fit_vector(made.folder, K).heads
-    assert same(vector, fit_vector(made.folder, K, direction="random", seed=1))
-    other = fit_vector(made.folder, K, direction="random", seed=2)
-    assert not torch.allclose(vector.theta, other.theta)
-    assert not np.allclose(vector.theta[0].abs().numpy(), vector.theta[1].abs().numpy())
-    assert (vector.fitted["seed"], other.fitted["seed"]) == (1, 2)
-
-
-@pytest.mark.parametrize("kind", ["logistic", "mass_mean", "pca", "lda"])
+@pytest.mark.parametrize("kind", ["logistic", "pca"])
 @pytest.mark.parametrize("control", ["random", "random_heads"])
 def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> None:
     vector = fit_vector(made.folder, K, 2.5, direction=kind)
     everyone = fit_vector(made.folder, 12, direction=kind)
-    for seed in range(5):
+    thetas = []
+    for seed in range(3):
         drawn = fit_vector(made.folder, K, 2.5, control, seed=seed, norm_matched_to=vector)
+        again = fit_vector(made.folder, K, 2.5, control, seed=seed, norm_matched_to=vector)
+        assert same(drawn, again) and drawn.fitted["seed"] == seed
+        thetas.append(drawn.theta)
         sizes = [
             torch.stack([v.delta()[layer, head].norm() for layer, head in v.heads])
             for v in (vector, drawn)
@@ -141,6 +134,7 @@ def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> 
             assert not set(drawn.heads) & set(vector.heads)
             for head, theta in zip(drawn.heads, drawn.theta, strict=True):
                 assert torch.equal(theta, everyone.theta[everyone.heads.index(head)])
+    assert not torch.allclose(thetas[0], thetas[1])
 
 
 def test_heads_by_patching(made, copy) -> None:
@@ -176,11 +170,8 @@ def test_test_stories_have_no_influence(made, again) -> None:
     tables = [pd.read_parquet(run.folder / "heads.parquet") for run in (made, other)]
     assert not tables[0]["y_p_test_accuracy"].equals(tables[1]["y_p_test_accuracy"])
     for direction in DIRECTIONS:
-        for label in ("y_p", "y_o"):
-            one, two = (
-                fit_vector(run.folder, K, direction=direction, label=label) for run in (made, other)
-            )
-            assert same(one, two), (direction, label)
+        one, two = (fit_vector(run.folder, K, direction=direction) for run in (made, other))
+        assert same(one, two), direction
 
 
 def test_labels_of_ones_own(write) -> None:
@@ -208,12 +199,9 @@ def test_labels_of_ones_own(write) -> None:
     for direction in ("logistic", "mass_mean"):
         glad = fit_vector(run, 1, label="mood", towards="glad", direction=direction)
         assert glad.heads == ((0, 1),) and glad.theta[0, 2] > 0.9
-    with pytest.raises(SteeringError):
-        fit_vector(run, 1, label="mood")
-    with pytest.raises(SteeringError):
-        fit_vector(run, 1, label="mood", towards="grim")
-    with pytest.raises(SteeringError):
-        fit_vector(run, 1, label="y_p")
+    for wrong in ({"label": "mood"}, {"label": "mood", "towards": "grim"}, {"label": "y_p"}):
+        with pytest.raises(SteeringError):
+            fit_vector(run, 1, **wrong)
     first = fit_vector(run, 1)
     assert first.fitted == vector.fitted and torch.equal(first.theta, vector.theta)
     steer(VectorConfig(run=run, k=1, alpha=1.0))
@@ -241,24 +229,12 @@ def swept(made, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize(
-    ("words", "k", "alpha"),
-    [
-        ((), 3, 2.5),
-        (("--K", "2"), 2, 2.5),
-        (("--alpha", "-1.5"), 3, -1.5),
-        (("--run", "RUN", "--K", "5", "--alpha", "7"), 5, 7.0),
-    ],
+    ("given", "k", "alpha"), [({}, 3, 2.5), ({"k": 2}, 2, 2.5), ({"alpha": -1.5}, 3, -1.5)]
 )
 def test_the_sweep_gives_what_is_left_out(
-    made,
-    swept: Callable[..., Path],
-    tmp_path: Path,
-    words: tuple[str, ...],
-    k: int,
-    alpha: float,
+    made, swept, tmp_path: Path, given: dict[str, Any], k: int, alpha: float
 ) -> None:
-    given = [str(made.folder) if word == "RUN" else word for word in words]
-    main(["steer", "--sweep", str(swept()), *given, "--out", str(tmp_path / "v")])
+    steer(VectorConfig(sweep=swept(), out=tmp_path / "v", **given))
     vector, unit = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, k)
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
     assert vector.heads == unit.heads

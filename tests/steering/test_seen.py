@@ -18,7 +18,6 @@ from sally_anne.core.errors import ModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Lineage
-from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import run as evaluation
 from sally_anne.harness.tasks import load_items
@@ -218,46 +217,24 @@ def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
     assert "seen" not in SteeringVector.load(found.vector).fitted
 
 
-def use(name: str, vector: Path, model: str, dtype: str, out: Path, mismatch: bool) -> Any:
-    """Steer a model by a vector in one of the ways that there are."""
-    if name == "load":
-        return SteeringVector.load(vector, load_model(model, dtype).model, mismatch)
-    options: dict[str, Any] = {"model": model, "dtype": dtype, "allow_mismatch": mismatch}
-    if name == "bake":
-        return bake.run(bake.BakeConfig(vector=vector, out=out, **options))
-    if name == "export":
-        place = {"out": out.with_suffix(".pt"), "all_positions": True}
-        return export.run(export.ExportConfig(vector=vector, **place, **options))
-    options |= {"setting": "text", "limit": 1, "max_new_tokens": 1, "out": out}
-    if name == "evaluate":
-        return evaluation(EvalConfig(steer=vector, **options))
-    return measure(SideEffectsConfig(vector=vector, tasks=("gridtom:1",), **options))
-
-
-RECORDS = {
-    "load": "",
-    "export": "",
-    "bake": "steering.json",
-    "evaluate": "results.json",
-    "side-effects": "results.json",
-}
-
-
-@pytest.mark.parametrize(("name", "record"), RECORDS.items())
 def test_a_vector_steers_its_own_model_alone(
-    name: str,
-    record: str,
-    model_folder: Path,
-    other_folder: Path,
-    vector_folder: Path,
-    tmp_path: Path,
+    model_folder: Path, other_folder: Path, vector_folder: Path, tmp_path: Path
 ) -> None:
     own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
     both = f"weights {own}, not {other}"
-    with pytest.raises(ModelError, match=both):
-        use(name, vector_folder, str(other_folder), "auto", tmp_path / "a", False)
+    asked = {"setting": "text", "limit": 1, "max_new_tokens": 1}
     with pytest.raises(ModelError, match="dtype float32, not bfloat16"):
-        use(name, vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
-    use(name, vector_folder, str(other_folder), "auto", tmp_path / "c", True)
-    if record:
-        assert json.loads((tmp_path / "c" / record).read_text())["mismatch"] == both
+        SteeringVector.load(vector_folder, load_model(str(model_folder), "bfloat16").model)
+    for name, command, record in (
+        ("bake", lambda **more: bake.run(bake.BakeConfig(vector_folder, **more)), "steering.json"),
+        (
+            "evaluate",
+            lambda **more: evaluation(EvalConfig(steer=vector_folder, **asked, **more)),
+            "results.json",
+        ),
+    ):
+        options: dict[str, Any] = {"model": str(other_folder), "out": tmp_path / name}
+        with pytest.raises(ModelError, match=both):
+            command(**options)
+        command(**options, allow_mismatch=True)
+        assert json.loads((tmp_path / name / record).read_text())["mismatch"] == both

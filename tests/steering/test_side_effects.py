@@ -71,11 +71,8 @@ def test_divergence_is_that_of_plain_forwards(loaded: LoadedModel, vector: Steer
         p, q = logs
         assert kl == pytest.approx(float((p.exp() * (p - q)).sum(-1).mean()), rel=1e-3, abs=1e-6)
     assert found.min() > 0
-
-
-def test_nothing_changes_at_alpha_0(loaded: LoadedModel, vector: SteeringVector) -> None:
-    steered = SteeredModel(loaded, vector, 0.0)
-    assert np.array_equal(divergences(SteeredModel(loaded), steered, PROMPTS, 3, 1), np.zeros(2))
+    nothing = SteeredModel(loaded, vector, 0.0)
+    assert np.array_equal(divergences(plain, nothing, PROMPTS, 3, 1), np.zeros(2))
 
 
 # Of 30 initial-belief and 20 belief questions: how many are answered rightly without and with the

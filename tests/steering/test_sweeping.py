@@ -71,15 +71,13 @@ def questions(setting: Setting) -> list[Question]:
 GRID = grid_of((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
 
 
-@pytest.mark.parametrize("setting", ["multimodal", "text"])
 @pytest.mark.parametrize(
-    ("rows", "together"),
+    ("setting", "rows", "together"),
     [
         # Nine settings of three items, then of the one that is left.
-        (2, [*[2, 1] * 9, *[1] * 9]),  # a setting's items do not fit
-        (5, [*[3] * 9, *[1] * 9]),  # one setting at a time
-        (7, [*[6] * 4, 3, *[2] * 4, 1]),  # two settings
-        ("auto", [27, 9]),  # all of them
+        ("text", 2, [*[2, 1] * 9, *[1] * 9]),  # a setting's items do not fit
+        ("text", 7, [*[6] * 4, 3, *[2] * 4, 1]),  # two settings
+        ("multimodal", "auto", [27, 9]),  # all of them
     ],
 )
 def test_cells_equal_one_by_one(
@@ -110,22 +108,6 @@ def test_cells_equal_one_by_one(
             prompt = Prompt(item.text, item.clip() if item.clip else None)
             assert replies[item.item_id] == model.generate([prompt], 4)[0]
     assert table.groupby("item_id")["reply"].nunique().max() > 1
-
-
-def test_initial_beliefs_have_other_numbers_of_frames_and_equal_one_by_one(
-    lively: LoadedModel, tmp_path: Path
-) -> None:
-    splits = {3: "validation", 77: "validation"}
-    asked = list(items(generated(stories=splits), splits, "initial", Wording("multimodal")))
-    vectors = vectors_of(grid_of((2,), (20.0,), ("logistic",)), vector)
-    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
-        table = answer_points(lively, asked, vectors, journal, 4, "auto", 4)
-    for point, chosen in vectors.items():
-        model, own = SteeredModel(lively, chosen), table[table["point"] == point.name]
-        assert own["item_id"].tolist() == [item.item_id for item in asked]
-        for item, reply in zip(asked, own["reply"], strict=True):
-            assert item.clip is not None
-            assert reply == model.generate([Prompt(item.text, item.clip())], 4)[0]
 
 
 def test_rows_follow_from_memory_and_its_end_is_told(
