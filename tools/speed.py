@@ -3,23 +3,20 @@
     python tools/speed.py --model tiny-qwen2-vl --stories 24 --out runs/speed.json
 
 Contenders take turns, so that a slow moment of the machine hits all of them. A ratio is the median
-of the ratios turn by turn. Memory is the peak of a fresh process above the loaded model.
+of the ratios turn by turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
-import resource
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,10 +75,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """A row a contender; the first is the reference of ``ratio``.
 
-    Args:
-        part: what was timed.
-        seconds: of each run.
-        scale: factor of contenders that did a part of the work alone.
+    ``scale`` multiplies the seconds of contenders that did a part of the work alone.
     """
     scale = scale or {}
     found = {name: [s * scale.get(name, 1) for s in runs] for name, runs in seconds.items()}
@@ -97,17 +91,6 @@ def rows(
         }
         for name, runs in found.items()
     ]
-
-
-def table_of(results: Sequence[Mapping[str, Any]]) -> str:
-    """The results as a Markdown table."""
-    lines = ["| part | contender | seconds (min - max) | / first | MiB |", "|---|---|---|---|---|"]
-    for row in results:
-        span = f"{row['seconds']:.3g} ({row['low']:.3g} - {row['high']:.3g})"
-        memory = f"{row['mib']:.0f}" if "mib" in row else ""
-        ratio = f"{row['ratio']:.2f}"
-        lines.append(f"| {row['part']} | {row['contender']} | {span} | {ratio} | {memory} |")
-    return "\n".join(lines)
 
 
 class Extraction:
@@ -149,35 +132,14 @@ class Extraction:
         with tempfile.TemporaryDirectory() as folder:
             sa.extract(self.loaded, self.samples, Path(folder) / "activations")
 
-    def contenders(self) -> dict[str, Run]:
-        """By name; the first is the reference."""
-        ways = {"bare forwards": self.bare, "capture": self.capture, "extract": self.ours}
-        return ways | ({"nnsight": self.trace} if self.nnsight else {})
-
 
 def extraction(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Seconds and peak memory of every way to read all heads."""
+    """Every way to read all heads."""
     work = Extraction(args.model, args.stories)
-    results = rows("extraction", in_turns(work.contenders(), args.repeats))
-    names = list(work.contenders())
-    for row, name in zip(results, names, strict=True):
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            row["mib"] = pool.submit(peak_bytes, args.model, name).result() / 2**20
-    return results
-
-
-def peak_bytes(model: str, name: str) -> int:
-    """Bytes that a contender needs above the loaded model; for a process of its own."""
-    work = Extraction(model, 4)
-    if cuda := next(work.loaded.model.parameters()).is_cuda:
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-    else:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    work.contenders()[name]()
-    if cuda:
-        return torch.cuda.max_memory_allocated() - before
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    ways = {"bare forwards": work.bare, "capture": work.capture, "extract": work.ours}
+    if work.nnsight:
+        ways["nnsight"] = work.trace
+    return rows("extraction", in_turns(ways, args.repeats))
 
 
 def made_up(heads: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -197,11 +159,11 @@ def made_up(heads: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return x, y
 
 
-def fit_by_sklearn(x: np.ndarray, y: np.ndarray, solver: str) -> None:
+def fit_by_sklearn(x: np.ndarray, y: np.ndarray) -> None:
     """scikit-learn, head after head, on one thread: more make it slower at this size."""
     with threadpool_limits(1, "blas"):
         for head in range(x.shape[1]):
-            model = LogisticRegression(C=DEFAULT_C, max_iter=1000, solver=solver)
+            model = LogisticRegression(C=DEFAULT_C, max_iter=1000, solver="newton-cholesky")
             model.fit(x[:, head].astype(np.float64), y)
 
 
@@ -213,10 +175,7 @@ def probes(args: argparse.Namespace) -> list[dict[str, Any]]:
     train = sa.Activations(x[:SAMPLES, None], items, ("y",))
     ways: dict[str, Run] = {
         "HeadProbes": lambda: sa.HeadProbes().fit(train, label="y"),
-        "scikit-learn lbfgs": lambda: fit_by_sklearn(x[:SAMPLES], y[:SAMPLES], "lbfgs"),
-        "scikit-learn newton-cholesky": lambda: fit_by_sklearn(
-            x[:SAMPLES], y[:SAMPLES], "newton-cholesky"
-        ),
+        "scikit-learn newton-cholesky": lambda: fit_by_sklearn(x[:SAMPLES], y[:SAMPLES]),
     }
     return rows("probes", in_turns(ways, args.repeats))
 
@@ -232,7 +191,7 @@ def permutations(args: argparse.Namespace) -> list[dict[str, Any]]:
 
     def loop() -> None:
         for permuted in labels:
-            fit_by_sklearn(x[:SAMPLES, :part_heads], permuted[:SAMPLES], "newton-cholesky")
+            fit_by_sklearn(x[:SAMPLES, :part_heads], permuted[:SAMPLES])
 
     ways: dict[str, Run] = {
         "permutation_test": lambda: permutation_test(train, held, "y", args.permutations),
@@ -309,8 +268,8 @@ PARTS = {
 }
 
 
-def options() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> None:
+    """Measure, print a table and write it as JSON after each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--model", default="tiny-qwen2-vl")
@@ -320,12 +279,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--permutations", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs") / "speed.json")
-    return parser
-
-
-def main() -> None:
-    """Measure, print a table and write it as JSON after each part."""
-    args = options().parse_args()
+    args = parser.parse_args()
     machine = {
         "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -340,7 +294,7 @@ def main() -> None:
         config = {name: str(value) for name, value in vars(args).items()}
         saved = {"machine": machine, "config": config, "results": results}
         args.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    print(f"{table_of(results)}\n\n{machine}\n{args.out}")
+    print(f"{pd.DataFrame(results).to_string(index=False)}\n\n{machine}\n{args.out}")
 
 
 if __name__ == "__main__":
