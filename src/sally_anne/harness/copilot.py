@@ -12,9 +12,9 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,14 @@ from sally_anne.data.transcripts import read_transcript, within
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint, saved_options
 from sally_anne.harness.distractors import (
+    Order,
     Shuffled,
     Verdict,
     assess,
     best_label,
     check_trials,
     orders_of,
+    reordered,
 )
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -89,7 +91,8 @@ _LETTER_TOKENS = 16
 AnyModel = SteeredModel | ChatEndpoint
 
 
-# --- Questions and sets --------------------------------------------------------------------------
+# The labels chosen for questions in some order of their options, None for none.
+Choose = Callable[[Sequence[Shuffled]], list[str | None]]
 
 
 @dataclass(frozen=True)
@@ -125,18 +128,25 @@ def _transcript(record: Field, folder: Path) -> str:
     return within(speech, start, record.opt("end", Field.seconds)) or SILENCE
 
 
-def proposal_prompt(
-    question: Draft, tried: Sequence[Sequence[str]] = (), problems: Sequence[str] = ()
-) -> str:
-    """Asks for a set; after one that failed, with the sets before and what was wrong with it.
+@dataclass(frozen=True)
+class Round:
+    """One set, what is wrong with it, and its verdict by algorithm 1.
 
-    A set that could not be read is empty in ``tried``.
+    Where a reply held no set there are no distractors and no verdict; a set without problems holds.
     """
+
+    distractors: tuple[str, ...]
+    problems: tuple[str, ...]
+    verdict: Verdict | None
+
+
+def proposal_prompt(question: Draft, rounds: Sequence[Round] = ()) -> str:
+    """Asks for a set; after one that failed, with the sets before and what was wrong with it."""
     feedback = ""
-    if problems:
-        texts = dict.fromkeys(text for texts in tried for text in texts)
+    if rounds:
+        texts = dict.fromkeys(text for one in rounds for text in one.distractors)
         listed = "\n".join(f"- {text}" for text in texts) or "(none)"
-        wrong = "\n".join(f"- {problem}" for problem in problems)
+        wrong = "\n".join(f"- {problem}" for problem in rounds[-1].problems)
         feedback = _FEEDBACK.format(tried=listed, problems=wrong)
     return _PROMPT.format(
         transcript=question.transcript,
@@ -219,21 +229,6 @@ def _content(text: str) -> set[str]:
     return {word for word in _words(text) if len(word) >= _LETTERS}
 
 
-# --- Session -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Round:
-    """One set, what is wrong with it, and its verdict by algorithm 1.
-
-    Where a reply held no set there are no distractors and no verdict; a set without problems holds.
-    """
-
-    distractors: tuple[str, ...]
-    problems: tuple[str, ...]
-    verdict: Verdict | None
-
-
 @dataclass(frozen=True)
 class Outcome:
     """All rounds of one question."""
@@ -245,11 +240,12 @@ class Outcome:
     def best(self) -> Round | None:
         """The set that holds, else the first of those that give least away; None without any."""
         sets = [one for one in self.rounds if one.verdict]
-        return min(
-            sets,
-            key=lambda one: one.verdict.right if one.problems and one.verdict else -1,
-            default=None,
-        )
+        given = {id(one): one.verdict.right for one in sets if one.verdict and one.problems}
+        return min(sets, key=lambda one: given.get(id(one), -1), default=None)
+
+    @property
+    def holds(self) -> bool:
+        return self.best is not None and not self.best.problems
 
     def line(self) -> dict[str, Any]:
         """For ``sets.jsonl``."""
@@ -259,7 +255,7 @@ class Outcome:
             "question": self.question.question,
             "answer": self.question.answer,
             "distractors": best and list(best.distractors),
-            "biased": best and bool(best.problems),
+            "biased": best and not self.holds,
             "rounds": [asdict(one) for one in self.rounds],
         }
 
@@ -277,82 +273,51 @@ class Outcome:
         }
 
 
-@dataclass
-class _Session:
-    """Both models with their memory."""
+def work(
+    question: Draft, config: CopilotConfig, propose: Callable[[Draft, str], str], choose: Choose
+) -> Outcome:
+    """Sets for one question, until one holds or ``config.rounds`` have been checked."""
+    rounds: list[Round] = []
+    while len(rounds) < config.rounds and (not rounds or rounds[-1].problems):
+        texts = question.distractors
+        if rounds or not texts:
+            texts = tuple(read_proposal(propose(question, proposal_prompt(question, rounds))))
+        seed = f"{config.seed} {question.item_id} {len(rounds)}"
+        rounds.append(_checked(question, texts, seed, config, choose))
+    return Outcome(question, tuple(rounds))
 
-    config: CopilotConfig
-    writer: AnyModel
-    checker: AnyModel
-    journal: Journal
-    new: int = field(default=0, init=False)
 
-    def work(self, question: Draft) -> Outcome:
-        """Sets for one question, until one holds or ``config.rounds`` have been checked."""
-        rounds: list[Round] = []
-        while len(rounds) < self.config.rounds and (not rounds or rounds[-1].problems):
-            texts = question.distractors
-            if rounds or not texts:
-                tried = [one.distractors for one in rounds]
-                prompt = proposal_prompt(question, tried, rounds[-1].problems if rounds else ())
-                texts = tuple(read_proposal(self._proposal(question.item_id, prompt)))
-            rounds.append(self._check(question, texts, len(rounds)))
-        return Outcome(question, tuple(rounds))
+def _checked(
+    question: Draft, texts: tuple[str, ...], seed: str, config: CopilotConfig, choose: Choose
+) -> Round:
+    if problem := faults(texts, question.answer):
+        return Round((), (f"the reply {problem}",), None)
+    # The orders do not depend on where the right option stands in the record.
+    options = tuple(map(Option, LABELS, (question.answer, *texts)))
+    orders = orders_of(len(options), config.trials, seed, exact=False)
 
-    def _check(self, question: Draft, texts: tuple[str, ...], number: int) -> Round:
-        if problem := faults(texts, question.answer):
-            return Round((), (f"the reply {problem}",), None)
-        # The orders do not depend on where the right option stands in the record.
-        options = tuple(map(Option, LABELS, (question.answer, *texts)))
-        trials, threshold = self.config.trials, self.config.threshold
-        seed = f"{self.config.seed} {question.item_id} {number}"
-        orders = orders_of(len(options), trials, seed, exact=False)
+    def asked(text: str) -> tuple[list[tuple[Order, str | None]], Verdict]:
+        item = question.item_id
+        record = Question(item, NAME, "", item, text, options, LABELS[0])
+        chosen = choose([Shuffled(record, order) for order in orders])
+        pairs = list(zip(orders, chosen, strict=True))
+        return pairs, assess(options, LABELS[0], pairs, config.trials, config.threshold)
 
-        def choices(text: str) -> list[tuple[Shuffled, str | None]]:
-            item = question.item_id
-            record = Question(item, NAME, "", item, text, options, LABELS[0])
-            return self._choices([Shuffled(record, order) for order in orders])
-
-        def verdict_of(chosen: Sequence[tuple[Shuffled, str | None]]) -> Verdict:
-            by_order = [(one.order, label) for one, label in chosen]
-            return assess(options, LABELS[0], by_order, trials, threshold)
-
-        chosen = choices(question.question)
-        verdict = verdict_of(chosen)
-        if not verdict.biased:
-            return Round(texts, (), verdict)
-        blind = verdict_of(choices(UNKNOWN)).right
-        picked = Counter(o.text for one, label in chosen for o in one.options if o.label == label)
-        return Round(texts, tuple(giveaways(question, texts, picked, blind, threshold)), verdict)
-
-    def _proposal(self, item_id: str, prompt: str) -> str:
-        key = _key("proposal", prompt)
-        if key not in self.journal.answers:
-            reply = self.writer.generate([Prompt(prompt)], self.config.max_new_tokens)[0]
-            self.journal.add([{"item_id": key, "question": item_id, "reply": reply}])
-            self.new += 1
-        return str(self.journal.answers[key]["reply"])
-
-    def _choices(self, shuffled: Sequence[Shuffled]) -> list[tuple[Shuffled, str | None]]:
-        """The label chosen for each, without the transcript; None for none."""
-        keys = [_key("choice", one.prompt.text) for one in shuffled]
-        todo = {k: s for k, s in zip(keys, shuffled, strict=True) if k not in self.journal.answers}
-        for batch in in_batches(list(todo.items()), self.config.batch_size):
-            labels = _choose(self.checker, [one for _, one in batch])
-            self.journal.add(
-                {"item_id": key, "question": one.record.item_id, "label": label}
-                for (key, one), label in zip(batch, labels, strict=True)
-            )
-            self.new += len(batch)
-        labels = [self.journal.answers[key]["label"] for key in keys]
-        return list(zip(shuffled, labels, strict=True))
+    pairs, verdict = asked(question.question)
+    if not verdict.biased:
+        return Round(texts, (), verdict)
+    offered = ((o, label) for order, label in pairs for o in reordered(options, order))
+    picked = Counter(option.text for option, label in offered if option.label == label)
+    _, blind = asked(UNKNOWN)
+    problems = giveaways(question, texts, picked, blind.right, config.threshold)
+    return Round(texts, tuple(problems), verdict)
 
 
 def _key(kind: str, prompt: str) -> str:
     return f"{kind} {hashlib.sha256(prompt.encode()).hexdigest()}"
 
 
-def _choose(model: AnyModel, shuffled: Sequence[Shuffled]) -> list[str | None]:
+def _labels(model: AnyModel, shuffled: Sequence[Shuffled]) -> list[str | None]:
     """Labels by probability, or as an endpoint's replies are read."""
     prompts = [one.prompt for one in shuffled]
     if isinstance(model, SteeredModel):
@@ -385,8 +350,8 @@ def run(
         loaded = loaded or load_model(**config.opening())
         for question in questions:
             prompt = reply_prompt(loaded, proposal_prompt(question), video=False)
-            what = f"{config.data}, question {question.item_id}"
-            check_room(loaded, what, prompt, None, config.max_new_tokens, "give less transcript")
+            what, most = f"question {question.item_id}", config.max_new_tokens
+            check_room(loaded, what, prompt, None, most, "give less transcript")
     writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
     checker = writer
     if config.checker is not None:
@@ -396,18 +361,36 @@ def run(
     kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
         save_config(config.folder, saved_options(config))
-        session = _Session(config, writer, checker, journal)
+
+        def propose(question: Draft, prompt: str) -> str:
+            key = _key("proposal", prompt)
+            if key not in journal.answers:
+                reply = writer.generate([Prompt(prompt)], config.max_new_tokens)[0]
+                journal.add([{"item_id": key, "question": question.item_id, "reply": reply}])
+            return str(journal.answers[key]["reply"])
+
+        def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
+            asked = {_key("choice", one.prompt.text): one for one in shuffled}
+            todo = [key for key in asked if key not in journal.answers]
+            for batch in in_batches(todo, config.batch_size):
+                labels = _labels(checker, [asked[key] for key in batch])
+                journal.add(
+                    {"item_id": key, "question": asked[key].record.item_id, "label": label}
+                    for key, label in zip(batch, labels, strict=True)
+                )
+            return [journal.answers[_key("choice", one.prompt.text)]["label"] for one in shuffled]
+
         task = bar.add_task("questions", total=len(questions))
         outcomes = []
         for question in questions:
-            outcomes.append(session.work(question))
+            outcomes.append(work(question, config, propose, choose))
             bar.advance(task)
-    held = [one for one in outcomes if one.best and not one.best.problems]
-    _write(config.folder / SETS, [one.line() for one in outcomes])
-    _write(config.folder / TASK, [one.task_line(config.seed) for one in held])
+    held = [one for one in outcomes if one.holds]
+    _write(config.folder / SETS, (one.line() for one in outcomes))
+    _write(config.folder / TASK, (one.task_line(config.seed) for one in held))
     rows = []
     for one in outcomes:
-        state = "holds" if one in held else "biased" if one.best else "no set"
+        state = "holds" if one.holds else "biased" if one.best else "no set"
         right = one.best.verdict.right if one.best and one.best.verdict else ""
         rows.append([one.question.item_id, state, len(one.rounds), right])
     title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
@@ -415,15 +398,14 @@ def run(
     for one in outcomes:
         if problems := one.rounds[-1].problems:
             console.print(escape(f"{one.question.item_id}: {'; '.join(problems)}"))
-    total = f"{len(held)} of {len(outcomes)} questions have a set that holds"
-    console.print(f"{total}; {session.new} replies are new")
+    console.print(f"{len(held)} of {len(outcomes)} questions have a set that holds")
     if endpoint is not None:
         console.print(usage_line("copilot", endpoint.usage), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return outcomes
 
 
-def _write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     # Replies may hold half a surrogate pair.
     write_atomic(path, text.encode(errors="backslashreplace"))

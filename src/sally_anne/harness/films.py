@@ -10,19 +10,18 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import Option
-from sally_anne.data.read import json_lines, read_bytes
+from sally_anne.data.read import Field, named_lines
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint, saved_options
 from sally_anne.harness.method_config import FilmsConfig
@@ -56,42 +55,21 @@ _TOKENS = 16
 _SHOWN = 20
 
 
-@dataclass(frozen=True)
-class Film:
-    """A film; ``synopsis`` is empty where there is none."""
-
-    film_id: str
-    title: str
-    synopsis: str
-
-    @property
-    def prompt(self) -> Prompt:
-        scale = "\n".join(f"{option.label}. {option.text}" for option in SCALE)
-        labels = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
-        return Prompt(_PROMPT.format(synopsis=self.synopsis, scale=scale, labels=labels))
-
-    @property
-    def key(self) -> str:
-        """In the journal: a synopsis that is changed is read again."""
-        return hashlib.sha256(self.prompt.text.encode()).hexdigest()
-
-
-def read_films(path: Path) -> list[Film]:
-    """All films of a JSON-lines file; RecordError names file, line and field."""
-    films: dict[str, Film] = {}
-    for record in json_lines(read_bytes(path), path, "film"):
-        record.only(("id", "title", "synopsis"))
+def read_films(path: Path) -> pd.DataFrame:
+    """``id, title, prompt`` of each line; the prompt is empty where there is no synopsis."""
+    scale = "\n".join(f"{option.label}. {option.text}" for option in SCALE)
+    labels = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
+    films = []
+    for record in named_lines(path, "film", "id", "{}", ("id", "title", "synopsis")).values():
         title = record.get("title").text()
-        field = record.get("id" if record.has("id") else "title")
-        if (name := field.name()) in films:
-            field.fail(f"repeats {name!r}; give each film an id of its own")
         # Tables write an absent text as an empty one.
         blank = record.value.get("synopsis") in (None, "")
-        synopsis = "" if blank else record.get("synopsis").text()
-        films[name] = Film(name, title, " ".join(synopsis.split()))
-    if not films:
-        raise RecordError(f"{path}: has no films")
-    return list(films.values())
+        synopsis = "" if blank else " ".join(record.get("synopsis").text().split())
+        prompt = _PROMPT.format(synopsis=synopsis, scale=scale, labels=labels) if synopsis else ""
+        films.append(
+            {"id": record.opt("id", Field.name) or title, "title": title, "prompt": prompt}
+        )
+    return pd.DataFrame(films)
 
 
 @claims("a ranking of films")
@@ -111,32 +89,35 @@ def run(
     check_options(config)
     check_endpoint(config)
     films = read_films(config.data)
-    with_text = list({film.key: film for film in films if film.synopsis}.values())
+    asked = films[films["prompt"] != ""].drop_duplicates("prompt")
+    model: SteeredModel | ChatEndpoint
     if config.endpoint is None:
         loaded = loaded or load_model(**config.opening())
-        for film in with_text:
-            rendered = reply_prompt(loaded, film.prompt.text, video=False)
-            what = f"{config.data}, film {film.film_id}"
+        for prompt, name in zip(asked["prompt"], asked["id"], strict=True):
+            what, rendered = (
+                f"{config.data}, film {name}",
+                reply_prompt(loaded, prompt, video=False),
+            )
             check_room(loaded, what, rendered, None, _TOKENS, "shorten its synopsis")
-        model: SteeredModel | ChatEndpoint = SteeredModel(loaded)
-        _check_labels(loaded, with_text[:1])
+        model = SteeredModel(loaded)
+        _check_labels(model, asked["prompt"])
     else:
         model = open_endpoint(config)
     remote = model if isinstance(model, ChatEndpoint) else None
     kept = remote.keeping(config.folder) if remote else nullcontext()
     with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
         save_config(config.folder, saved_options(config))
-        todo = [film for film in with_text if film.key not in journal.answers]
-        task = bar.add_task("films", total=len(with_text), completed=len(with_text) - len(todo))
+        todo = [film for film in asked.itertuples() if _key(film.prompt) not in journal.answers]
+        task = bar.add_task("films", total=len(asked), completed=len(asked) - len(todo))
         for batch in in_batches(todo, config.batch_size):
-            scored = _scores(model, [film.prompt for film in batch])
+            scored = _scores(model, [Prompt(film.prompt) for film in batch])
             journal.add(
-                {"item_id": film.key, "film": film.film_id, "score": score}
+                {"item_id": _key(film.prompt), "film": film.id, "score": score}
                 for film, score in zip(batch, scored, strict=True)
             )
             bar.advance(task, len(batch))
-    scores = {name: line["score"] for name, line in journal.answers.items()}
-    table = ranked(films, [scores[film.key] if film.synopsis else None for film in films])
+    scores = [journal.answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
+    table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_atomic(config.folder / TABLE, text.encode())
@@ -147,32 +128,28 @@ def run(
     return table
 
 
-def ranked(films: Sequence[Film], scores: Sequence[float | None]) -> pd.DataFrame:
-    """The table of :func:`run`; None is a film without a score. Ties stay in the given order."""
-    values = pd.Series(scores, dtype=float)
-    table = pd.DataFrame(
-        {
-            "rank": values.rank(ascending=False, method="min"),
-            "score": values,
-            "id": [film.film_id for film in films],
-            "title": [film.title for film in films],
-            "why": [
-                "" if score is not None else "unread" if film.synopsis else "no synopsis"
-                for film, score in zip(films, scores, strict=True)
-            ],
-        }
-    )
-    ordered = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
-    return ordered.astype({"rank": "Int64"})
+def _key(prompt: str) -> str:
+    """In the journal: a synopsis that is changed is read again."""
+    return hashlib.sha256(prompt.encode()).hexdigest()
 
 
-def _check_labels(loaded: LoadedModel, films: Sequence[Film]) -> None:
+def ranked(films: pd.DataFrame) -> pd.DataFrame:
+    """The table of :func:`run`, from ``id, title, prompt, score``; ties stay in their order."""
+    rank = films["score"].rank(ascending=False, method="min").astype("Int64")
+    why = films["prompt"].map(lambda prompt: "unread" if prompt else "no synopsis")
+    table = films.assign(rank=rank, why=why.where(films["score"].isna(), ""))
+    table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+    return table[["rank", "score", "id", "title", "why"]]
+
+
+def _check_labels(model: SteeredModel, prompts: Sequence[str]) -> None:
     """Labels that begin with one token, or an unknown one, would all be as probable."""
-    for film in films:
-        first = [ids[0] for ids in SteeredModel(loaded).continuations(film.prompt, _LABELS)]
-        if len(set(first)) < len(first) or loaded.processor.tokenizer.unk_token_id in first:
+    for prompt in prompts[:1]:
+        first = [ids[0] for ids in model.continuations(Prompt(prompt), _LABELS)]
+        unknown = model.loaded.processor.tokenizer.unk_token_id
+        if len(set(first)) < len(first) or unknown in first:
             raise HarnessError(
-                f"the tokenizer of {loaded.name!r} does not distinguish {', '.join(_LABELS)}"
+                f"the tokenizer of {model.loaded.name!r} does not distinguish {', '.join(_LABELS)}"
             )
 
 

@@ -150,6 +150,8 @@ def _actions_of(parts: Mapping[str, Person]) -> str:
 # --- Replies -------------------------------------------------------------------------------------
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s*")
+# A list, and an object of objects.
+_FLAT, _NESTED = r"\[[^\[\]]*\]", r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
 # A reply that repeats itself up to its last token is no list of actions.
 MOST = 40
@@ -160,7 +162,7 @@ def read_list(reply: str) -> tuple[str, ...]:
 
     At most :data:`MOST`, without empty ones and "none"; immediate repetitions count once.
     """
-    for value in _values(reply, "[", "]"):
+    for value in _values(reply, _FLAT):
         if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
             return _cleaned(value)
     lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
@@ -174,7 +176,7 @@ def read_list(reply: str) -> tuple[str, ...]:
 
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
     """Latent variables by label from a JSON or Python object; None if a label is left out."""
-    for value in _values(reply, "{", "}"):
+    for value in _values(reply, _NESTED):
         entries = {
             str(name).casefold().removeprefix("option").strip(" .):("): entry
             for name, entry in (value.items() if isinstance(value, dict) else ())
@@ -198,24 +200,13 @@ def _hypothesis_of(entry: Any) -> Hypothesis | None:
     return mind if mind != Hypothesis() else None
 
 
-def _values(reply: str, opening: str, closing: str) -> Iterator[Any]:
-    """JSON or Python values that begin with a bracket, from left to right."""
-    start = reply.find(opening)
-    while start >= 0:
-        end = start + 1
-        try:
-            value, end = json.JSONDecoder().raw_decode(reply, start)
-            yield value
-        except ValueError:
-            # A nested object ends at the last bracket rather than at the next one.
-            for last in (reply.find(closing, start), reply.rfind(closing)):
-                with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                    value, end = ast.literal_eval(reply[start : last + 1]), last + 1
-                    yield value
-                    break
-        except RecursionError:  # thousands of brackets
-            return
-        start = reply.find(opening, end)
+def _values(reply: str, form: str) -> Iterator[Any]:
+    """The JSON or Python values of a form, from left to right."""
+    for part in re.findall(form, reply):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                yield read(part)
+                break
 
 
 def _cleaned(texts: Iterable[str]) -> tuple[str, ...]:
