@@ -47,6 +47,11 @@ class Field:
         """An optional field, read if it is present and not null."""
         return read(self.get(name)) if self.has(name) else None
 
+    def only(self, names: Collection[str]) -> None:
+        """Refuse fields of other names."""
+        if unknown := [name for name in self.value if name not in names]:
+            self.get(unknown[0]).fail(f"is not known; the fields are {', '.join(names)}")
+
     def items(self, count: int | None = None) -> list[Field]:
         """The elements of a list, exactly ``count`` if given."""
         self._require(isinstance(self.value, list), "a list")
@@ -206,8 +211,7 @@ def named_lines(
     """
     lines: dict[str, Field] = {}
     for record in json_lines(read_bytes(path), path, what):
-        if unknown := [field for field in record.value if field not in fields]:
-            record.get(unknown[0]).fail(f"is not known; the fields are {', '.join(fields)}")
+        record.only(fields)
         first = next(iter(lines.values()), record)
         for field in alike.split():
             has, had = (any(map(r.has, field.split("|"))) for r in (record, first))

@@ -61,10 +61,10 @@ class FolderVideo:
             pictures = [read_picture(folder / f"{tick}.png") for tick in ticks]
         else:
             timeline, places = timeline_of(video), sorted(set(ticks))
-            if places[-1] >= len(timeline.numbers):
+            if places[-1] >= len(timeline.times):
                 raise MediaError(
                     f"{video}: frame {places[-1]} lies beyond the video, which ends after "
-                    f"{len(timeline.numbers)} frames{timeline.damage}"
+                    f"{len(timeline.times)} frames{timeline.damage}"
                 )
             pictures = list(read_frames(timeline, places)[np.searchsorted(places, ticks)])
         for tick, picture in zip(ticks, pictures, strict=True):
