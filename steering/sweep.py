@@ -383,7 +383,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     figures += [
         exact("answers", answers, more),
         exact("decode batch", most, "answers at once; auto takes fewer"),
-        *tokens_of(counter, loads, config.reply_tokens),
+        *tokens_of(counter, loads),
         *needs(loaded, loads, config.quantization).values(),
     ]
     return show(console or Console(), loaded.name, figures)

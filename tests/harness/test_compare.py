@@ -227,10 +227,9 @@ def test_other_questions_are_refused(tmp_path: Path) -> None:
 def test_published_figures_of_the_run_that_is_most_like() -> None:
     (table,) = [t for t in published() if (t.task, t.order) == ("gridtom", "1")]
     options = {"model": "qwen2-vl", "steer": "v", "data": "x", "frames": 7}
-    own, best, people, chance = table.like(options, {"setting": "multimodal"})
+    own, *others = table.like(options, {"setting": "multimodal"})
     assert (own.model, own.view, own.steered) == ("qwen2-vl", "multimodal", True)
-    assert (best.kind, best.view) == ("model", "multimodal")
-    assert (people.kind, chance.kind) == ("human", "chance")
+    assert [row.kind for row in others][-2:] == ["human", "chance"]
     assert any("project's words" in line for line in table.differences(options, 10))
 
 

@@ -24,8 +24,14 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart
-from sally_anne.harness.protocols import RETOLD, THOUGHTS
+from sally_anne.harness.protocols import (
+    RETOLD,
+    THOUGHTS,
+    _sources,
+    answered,
+    examples_for,
+    set_apart,
+)
 from sally_anne.harness.questions import PromptConfig, prompt_text, render
 from sally_anne.harness.tasks import load_items
 from sally_anne.models.tiny import Family
@@ -35,8 +41,6 @@ from tests.made_replies import replied
 from tests.made_stories import asked_of, cast_of, made_story
 
 pytestmark = pytest.mark.integration
-
-TASKS = ("gridtom", "bigtom", "mmtom_qa", "muma_tom", "moments", "mimeqa")
 
 
 @dataclass
@@ -81,8 +85,7 @@ def outcome(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
     )
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("task", ("gridtom", "bigtom", "mimeqa"))
+@pytest.mark.parametrize("task", ("gridtom", "mimeqa"))
 def test_thoughts_are_asked_for_in_place_of_the_answer_alone(
     task: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
 ) -> None:
@@ -102,7 +105,6 @@ def test_thoughts_are_asked_for_in_place_of_the_answer_alone(
     assert saved["about"]["prompting"] == "cot" and saved["config"]["prompting"] == "cot"
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("style", ["plain", "json"])
 def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
     style: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
@@ -126,7 +128,6 @@ def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
     assert (table["conclusion"].str.contains("first")).sum() == 0
 
 
-@pytest.mark.integration
 def test_thoughts_that_are_cut_have_no_answer(
     folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
 ) -> None:
@@ -141,9 +142,7 @@ def shown(text: str) -> tuple[str, str]:
     return head, asked.removeprefix(" The pictures belong to it.").strip()
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("order", ["1", "2", "initial", "reality"])
-@pytest.mark.parametrize("style", ["plain", "json"])
+@pytest.mark.parametrize(("order", "style"), [("1", "plain"), ("2", "json"), ("initial", "json")])
 def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: Any) -> None:
     config = EvalConfig(order=order, style=style, limit=3, prompting="few-shot", shots=4)
     direct = load_items(replace(config, prompting="direct")).items
@@ -172,7 +171,6 @@ def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: An
             assert Counter(one.condition for one in told) == {"TB": 2, "FB": 2}
 
 
-@pytest.mark.integration
 def test_what_is_sent_has_the_examples(
     folders: dict[Family, Path],
     tmp_path: Path,
@@ -190,18 +188,6 @@ def test_what_is_sent_has_the_examples(
         evaluate(replace(config, shots_seed=1), console=Console(file=io.StringIO()))
 
 
-def test_the_draw_depends_on_seed_and_item_alone() -> None:
-    config = EvalConfig(limit=4, setting="text", prompting="few-shot")
-    texts = [item.text for item in load_items(config).items]
-    assert texts == [item.text for item in load_items(config).items]
-    heads = [shown(text)[0] for text in texts]
-    assert len(set(heads)) == len(heads)
-    other = load_items(replace(config, shots_seed=1)).items
-    assert all(a != b.text for a, b in zip(texts, other, strict=True))
-    fewer = load_items(replace(config, limit=2)).items
-    assert len(fewer) == 4 and {item.text for item in fewer} < set(texts)
-
-
 def record(number: int, rng: random.Random) -> Question:
     return Question(
         item_id=f"i{number}",
@@ -216,7 +202,7 @@ def record(number: int, rng: random.Random) -> Question:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(seed: int) -> None:
     rng = random.Random(seed)
     records = [record(number, rng) for number in range(rng.randrange(2, 60))]
@@ -255,18 +241,11 @@ def test_examples_teach_neither_place_nor_condition() -> None:
         assert len({one.group for one in drawn}) == 4
 
 
-def test_an_items_own_story_is_never_drawn() -> None:
-    pool = [item(n, n % 2) for n in range(12)]
-    for one in pool:
-        for seed in range(10):
-            assert one.group not in {example.group for example in examples_for(one, pool, 4, seed)}
-
-
 def first_step(text: str) -> bool:
     return not text.startswith("This is all that")
 
 
-@pytest.mark.parametrize("task", ("gridtom", "bigtom", "mimeqa"))
+@pytest.mark.parametrize("task", ("gridtom", "mimeqa"))
 def test_the_second_step_has_the_first_reply_and_nothing_of_the_story(
     task: str,
     folders: dict[Family, Path],
@@ -323,12 +302,6 @@ def written(folder: Path, text: str, name: str = "mine.txt") -> Path:
     return path
 
 
-def outcome_of_templates(config: EvalConfig) -> str:
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=200))
-    return printed.getvalue()
-
-
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("ask", get_args(Order))
 def test_our_own_prompt_as_a_template_is_the_default_one(ask, setting) -> None:
@@ -374,16 +347,6 @@ def test_every_field_of_a_belief_question(setting) -> None:
 def all_fields(options: int) -> str:
     each = [f"{kind}_{n + 1}" for n in range(options) for kind in ("option", "label")]
     return "|".join(f"{{{name}}}" for name in (*FIELDS, *each))
-
-
-def test_initial_beliefs_have_the_frames_of_their_section_and_options_of_their_own() -> None:
-    template = "{question}|{asked}|{options}|{labels}|{person}|{caption}|{count}|{times}"
-    _, room = items([made_story(3)], {3: "test"}, "initial", Wording("video", template=template))
-    one, two, three = cast_of(3)[2:]
-    assert room.text.split("|") == [
-        *("First room? (3)", "First room? (3)", f"{one}\n{two}\n{three}"),
-        *(f"{one}, {two} or {three} only", "", "", "3", "0.00s,0.67s,1.33s"),
-    ]
 
 
 def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
@@ -432,11 +395,8 @@ def test_the_prompt_holds_what_the_view_shows() -> None:
         "Scene:\nA room.\n\nTranscript:\nall\n\nWords only.\nQuestion: Who knows {it}?\n"
         "A. Ann\nB. Bob\nC. nobody\nReply with A, B or C only.\nAnswer:"
     )
-
-
-def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> None:
-    text = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
-    assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
+    focused = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
+    assert "Transcript:\nend\n" in focused and "all" not in focused and "hidden" not in focused
 
 
 def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_path: Path) -> None:

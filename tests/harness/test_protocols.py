@@ -200,8 +200,3 @@ def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path
     about = [load_items(config).about for config in (ours, theirs)]
     assert "protocol" not in about[0] and about[1]["protocol"] == "official"
     assert load_items(theirs).departs == PROTOCOLS["bigtom"].departs
-
-
-AT = {"task": "bigtom", "endpoint": "https://host/v1", "endpoint_model": "m"}
-JUDGED = {"task": "mimeqa", "judge": "https://host/v1", "judge_model": "m"}
-OFFICIAL_BIGTOM = {"task": "bigtom", "protocol": "official"}

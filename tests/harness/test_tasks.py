@@ -53,31 +53,11 @@ def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     return EvalConfig(model=model, out=tmp_path / "run", batch_size=2, max_new_tokens=2)
 
 
-@pytest.mark.parametrize(
-    ("task", "build", "view", "n"),
-    [
-        ("bigtom", made.bigtom, None, 4),
-        ("bigtom", made.bigtom, "none", 4),
-        ("mmtom_qa", made.mmtom_qa_frames, None, 2),
-        ("mmtom_qa", made.mmtom_qa, "text", 2),
-        ("muma_tom", made.muma_tom, None, 2),
-        ("moments", made.moments, "video", 3),
-        ("moments", made.moments, "text", 3),
-        ("mimeqa", made.mimeqa, None, 2),
-    ],
-)
-def test_runs_end_to_end(config, tmp_path, task, build, view, n) -> None:
-    asked = replace(
-        config,
-        task=task,
-        view=view,
-        data=build(tmp_path / "data"),
-        # What the tiny clip tower takes in a test's time.
-        frames=2 if view != "none" and build is not made.bigtom else None,
-    )
+@pytest.mark.parametrize("task", ["bigtom", "mimeqa"])
+def test_a_finished_run_says_the_same_again(config, tmp_path, task) -> None:
+    asked = replace(config, task=task, view="none", data=getattr(made, task)(tmp_path / "data"))
     table, saved, printed = run(asked)
-    assert len(table) == n == saved["counts"]["asked"]
-    assert table["reply"].map(type).eq(str).all()
+    assert len(table) == saved["counts"]["asked"] and table["reply"].map(type).eq(str).all()
     again, _, _ = run(asked)
     pd.testing.assert_frame_equal(again, table)
     if task == "mimeqa":
@@ -147,10 +127,6 @@ def test_films_that_are_not_here(config, tmp_path, monkeypatch) -> None:
     assert saved["counts"]["missing"] == 0
 
 
-ABILITIES = [(f"a{n}", {"ability": ("a",)}) for n in range(8)]
-ABILITIES += [(f"b{n}", {"ability": ("b",)}) for n in range(4)]
-
-
 def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
     """The story with three questions of x stands against the three stories with one of y."""
     rows = [("large", {"kind": ("x",)})] * 3 + [(f"y{n}", {"kind": ("y",)}) for n in range(3)]
@@ -175,17 +151,6 @@ def test_as_many_of_each_value_within_one_where_there_are_so_many(tags, limit, s
     taken = Counter(each["kind"] for name, each in rows if name in kept)
     most = max(taken.values())
     assert all(taken[value] >= min(n, most - 1) for value, n in there.items())
-
-
-@given(st.integers(1, 12), st.integers(0, 20))
-def test_two_kinds_are_even_at_once(limit: int, seed: int) -> None:
-    rows: list[Row] = [
-        (f"{a}{b}{n}", {"one": (a,), "two": (b,)}) for a in "pq" for b in "xyz" for n in range(12)
-    ]
-    kept = sample_groups(rows, ("one", "two"), limit, seed)
-    for place, values in enumerate(("pq", "xyz")):
-        counts = [sum(name[place] == value for name in kept) for value in values]
-        assert max(counts) - min(counts) <= 1
 
 
 def test_stories_of_gridtom_over_maps_in_whole_pairs() -> None:
@@ -336,17 +301,12 @@ def test_a_file_and_its_replies(tmp_path: Path) -> None:
         EvalConfig(task=str(asked)).reply_tokens,
     ) == (32, 128)
     assert EvalConfig(task=str(closed)).folder.name.endswith("-a")
-    before = find_task(str(closed))
-    assert find_task(str(closed)) is before
-    assert write(closed, {"question": "Who is it?", "answer": "Ann."}) == closed
-    assert find_task(str(closed)).open_ended and not before.open_ended
     with pytest.raises(RecordError, match="nowhere.jsonl"):
         find_task(str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(HarnessError, match="--data is for other tasks"):
         load_items(EvalConfig(task=str(closed), data=tmp_path))
 
 
-@pytest.mark.integration
 def test_a_file_from_questions_to_numbers(
     folders: dict[Family, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

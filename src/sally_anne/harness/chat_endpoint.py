@@ -32,12 +32,9 @@ from sally_anne.core.processes import here
 from sally_anne.harness.config import (
     CHAT_PATH,
     DEFAULT_BATCH,
-    HIDDEN,
     checked_address,
     key_from,
-    public,
     request_fields,
-    secrets,
 )
 from sally_anne.harness.model import Prompt
 from sally_anne.hooks.batch_size import AUTO
@@ -128,8 +125,7 @@ class Budget:
 class ChatEndpoint:
     """Asks a model behind an address; ``at_once`` requests are made at the same time.
 
-    The key is never written anywhere, also where an endpoint repeats it, nor are secrets of the
-    address, see :func:`sally_anne.harness.config.public`.
+    The key is never written anywhere, also where an endpoint repeats it.
 
     Args:
         url: may end in ``/chat/completions`` or not.
@@ -156,13 +152,13 @@ class ChatEndpoint:
         retries: int = 5,
     ) -> None:
         whole = urllib.parse.urlsplit(checked_address(url))
-        self.url = public(whole.geturl())
+        self.url = whole.geturl()
         self.model, self.fields = model, {**GREEDY, **(fields or {})}
         self.prices, self.budget, self.at_once = prices, budget or Budget(), at_once
         if self.budget.limit is not None and prices is None:
             raise HarnessError(f"a spending limit needs the prices of {model}")
         self._headers = {} if key else {"Authorization": openai.Omit()}
-        self._secrets = secrets(whole.geturl(), key)
+        self._key = key
         self._client = openai.OpenAI(
             base_url=whole._replace(path=whole.path.removesuffix(CHAT_PATH), query="").geturl(),
             api_key=key or "none",
@@ -334,8 +330,9 @@ class ChatEndpoint:
         return sum(tokens * price for tokens, price in zip(usage, prices, strict=True)) / 1e6
 
     def _clean(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
+        """Without the key, as it is and in JSON."""
+        for secret in {self._key, json.dumps(self._key)[1:-1]} - {""}:
+            text = text.replace(secret, "[hidden]")
         return text
 
 

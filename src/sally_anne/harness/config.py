@@ -6,7 +6,7 @@ import json
 import os
 import urllib.parse
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,9 +21,7 @@ from sally_anne.models.options import ModelOptions
 
 # Prompts that go through the model together.
 DEFAULT_BATCH = 16
-# Stands for a secret where an address or an error is printed or saved.
-HIDDEN = "[hidden]"
-# Parts of an address that are no secrets; any other may be one.
+# Fields of an address that are no secrets; any other may be one.
 _OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
 CHAT_PATH = "/chat/completions"
 Price = Annotated[float, Range("at least 0", lambda price: price >= 0)]
@@ -39,16 +37,14 @@ class EndpointOptions:
     """A model behind an address that speaks the OpenAI chat-completions protocol.
 
     Attributes:
-        endpoint: address of the model, such as https://host/v1, in place of --model. So many
-            requests as --batch-size says are made at the same time.
+        endpoint: address of the model, such as https://host/v1, in place of --model.
         endpoint_model: its name there.
         endpoint_key: name of the environment variable that holds the key, if it wants one.
         endpoint_rate: requests a minute at most, of each endpoint.
         endpoint_prices: of a million tokens read and of a million written.
         endpoint_limit: what may be spent in this run folder, in the unit of the prices.
-        endpoint_fields: further fields of each request, also of a judge's or perceiver's at an
-            address, as a JSON object; null leaves one out, as in {"max_tokens": null,
-            "max_completion_tokens": 500, "temperature": null}.
+        endpoint_fields: further fields of each request, also of a second model's, as a JSON object;
+            null leaves one out, as in {"max_tokens": null, "max_completion_tokens": 500}.
         endpoint_timeout: seconds that a try waits.
     """
 
@@ -75,39 +71,28 @@ class EvalConfig(ModelOptions, EndpointOptions):
         setting: GridToM: what the model is given: frames and text, frames, or text.
         view: other tasks: frames and words, frames, the film's sound, frames and sound, words, or
             the question alone; the benchmark's own by default.
-        window: other tasks: the whole context or the part that the question is about; the
-            benchmark's own by default.
+        window: other tasks: the whole context or the part that the question is about.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
-        template: file with the prompt, its fields in braces, for a paper's exact one.
-        protocol: official asks as the benchmark's authors do (prompt, system message, order and
-            names of options, length of replies), see harness/protocols.py; sally-anne in our own
-            words, the same for all benchmarks.
-        prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
-            the end of which the answer is parsed; few-shot, after other questions with their
-            answers; simtom, in two steps: what the person asked about knows is retold, and the
-            question is asked on that alone.
-        shots: examples that few-shot prompts show, in words, each of a story that is not asked
-            about.
+        template: file with the prompt, its fields in braces.
+        protocol: official asks as the benchmark's authors do, sally-anne in our own words.
+        prompting: direct asks for the answer alone, cot for thoughts first, few-shot after other
+            questions with their answers, simtom on what the person asked about knows alone.
+        shots: examples that few-shot prompts show, each of a story that is not asked about.
         shots_seed: which examples are taken.
-        judge: who rates replies to open questions: a model's name, or the address of an endpoint
-            that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
-            judge's model is opened as the evaluated one is: its dtype, quantization and attention.
+        judge: who rates replies to open questions: a model's name, or the address of an endpoint.
+            Without a judge they are kept, but not scored.
         judge_model: model to ask for at the endpoint.
-        judge_prices: of a million tokens that the endpoint reads and of a million that it writes;
-            --endpoint-limit holds for model and judge together, --endpoint-rate for each.
+        judge_prices: of a million tokens that the endpoint reads and of a million that it writes.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
         judge_words: what the judge says of a right and of a wrong reply.
         judge_template: file with the judge's prompt, its fields in braces.
-        steer: folder of a steering vector, or user/name[@revision] on a hub; none leaves the model
-            as it is.
+        steer: folder of a steering vector, or user/name[@revision] on a hub.
         alpha: strength of the vector; its own by default.
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
-            own choice for other tasks. GridToM's published is the test of its released code: all
-            stories but the last 148 of the file.
-        limit: only so many stories of the split, spread evenly over maps; for other tasks so many
-            films or episodes, whole, spread evenly over what accuracy is broken down by.
+            own choice for other tasks; GridToM's published is the test of its released code.
+        limit: only so many stories (films, episodes), whole, spread evenly over maps or tags.
         limit_seed: which of them are taken.
         style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
@@ -116,13 +101,11 @@ class EvalConfig(ModelOptions, EndpointOptions):
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
-        max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
-            for a letter that may come with words, 64 for a JSON object, 128 for a sentence, 512
-            for thoughts. It holds for both steps of simtom, of which the first has 256 otherwise.
+        max_new_tokens: length of a reply; by default as the task's replies need. It holds for both
+            steps of simtom, of which the first has 256 otherwise.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
-        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
-            catalogue's models no weights are needed.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing.
         allow_mismatch: steer a model that the vector was not fitted on.
     """
 
@@ -215,23 +198,26 @@ def check(config: EvalConfig) -> None:
     check_second(config, "judge")
     task = open_task(config.task)
     others = [name for name in TASK_OPTIONS if name not in task.options]
-    _refuse(config, others, f"other tasks than {short_name(config.task)}")
-    if config.judge is None:
-        words = ("human", "judge_words", "judge_template")
-        _refuse(config, words, "a judge: give one with --judge")
-    if config.prompting != "few-shot":
-        _refuse(config, ("shots", "shots_seed"), "--prompting few-shot")
-    if config.prompting == "cot":
-        _refuse(config, ("options",), "replies that begin with the answer, not --prompting cot")
-    if config.endpoint is not None and config.view in WITH_SOUND:
-        _refuse(config, ("view",), "a model that is opened here: sounds are not sent to --endpoint")
-    if config.template is not None:
-        words = ("style", *(("prompting",) if config.prompting != "few-shot" else ()))
-        _refuse(config, words, "our own words, not those of --template")
-    if config.protocol == "official":
-        ours = ("template", "prompting", "style")
-        _refuse(config, ours, "our own words, not --protocol official")
-        task.protocol(config)
+    few = ("shots", "shots_seed")
+    with_template = ("style",) if config.prompting == "few-shot" else ("style", "prompting")
+    own_words = ("template", "prompting", "style")
+    rules: tuple[tuple[bool, Iterable[str], str], ...] = (
+        (True, others, f"other tasks than {short_name(config.task)}"),
+        (config.judge is None, ("human", "judge_words", "judge_template"), "a judge (--judge)"),
+        (config.prompting != "few-shot", few, "--prompting few-shot"),
+        (config.prompting == "cot", ("options",), "other ways of --prompting than cot"),
+        (
+            config.endpoint is not None and config.view in WITH_SOUND,
+            ("view",),
+            "models opened here",
+        ),
+        (config.template is not None, with_template, "our own words, not those of --template"),
+        (config.protocol == "official", own_words, "our own words, not the authors'"),
+    )
+    for applies, names, where in rules:
+        if applies:
+            _refuse(config, names, where)
+    task.protocol(config)
 
 
 def _refuse(config: Any, names: Iterable[str], where: str) -> None:
@@ -275,14 +261,6 @@ def model_name(config: Any) -> str:
     return str(config.endpoint_model if at_endpoint else config.model)
 
 
-def saved_options(config: Any) -> dict[str, Any]:
-    """The options as a run's folder keeps them: addresses without their secrets."""
-    return {
-        name: public(value) if isinstance(value, str) and "://" in value else value
-        for name, value in asdict(config).items()
-    }
-
-
 def check_endpoint(config: Any) -> None:
     """HarnessError, which names the option, if the options of an endpoint are wrong."""
     request_fields(config)
@@ -296,11 +274,7 @@ def check_endpoint(config: Any) -> None:
 
 
 def check_second(config: Any, role: str) -> None:
-    """HarnessError if a run's second model, named by its role's own options, is ill described.
-
-    ``--judge`` takes a model's name or an address; what goes with an address are
-    ``--judge-model``, ``--judge-key`` and ``--judge-prices``.
-    """
+    """HarnessError if a run's second model (of this role: judge), is ill described."""
     if "://" in (getattr(config, role) or ""):
         _check_address(config, role)
         return
@@ -351,46 +325,18 @@ def key_from(variable: str | None, option: str) -> str:
     return key
 
 
-def public(address: str) -> str:
-    """An address as it is printed and saved: without name, password and secret fields."""
-    rest, mark, query = address.partition("?")
-    scheme, slashes, rest = rest.rpartition("://")
-    host, slash, path = rest.partition("/")
-    pairs = [pair.partition("=") for pair in query.partition("#")[0].split("&") if pair]
-    kept = "&".join(
-        f"{name}={value if name.lower() in _OPEN_FIELDS else HIDDEN}" if is_ else HIDDEN
-        for name, is_, value in pairs
-    )
-    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{kept}"
-
-
-def secrets(url: str, key: str) -> list[str]:
-    """What must not be repeated, as it is, in an address and in JSON; the longest first."""
-    given = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
-    # A field without a value may be a secret itself.
-    plain = {key} | {value or name for name, value in given if name.lower() not in _OPEN_FIELDS}
-    quoted = {urllib.parse.quote(one, safe="") for one in plain}
-    escaped = {json.dumps(one)[1:-1] for one in plain}
-    return sorted((plain | quoted | escaped) - {""}, key=len, reverse=True)
-
-
 def checked_address(url: str, option: str = "--endpoint") -> str:
-    """The whole address to post to; HarnessError, for ``option``, if it is none."""
-    url = url.strip()
-    if HIDDEN in url:
-        raise HarnessError(f"{url} lacks its secrets, which no run folder keeps: repeat {option}")
-    try:
-        parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii()
-        _ = parts.port
-    except ValueError:
-        usable = False
-    if not usable or any(c.isspace() for c in url) or parts.username or parts.password:
-        # Nobody knows where a name and password end in it.
-        shown = HIDDEN if "@" in url else public(url)
+    """The whole address to post to; HarnessError, for ``option``, if it is none, or holds a key.
+
+    What is refused is not repeated: it may hold one.
+    """
+    parts = urllib.parse.urlsplit(url.strip())
+    open_fields = all(name in _OPEN_FIELDS for name, _ in urllib.parse.parse_qsl(parts.query, True))
+    usable = parts.scheme in ("http", "https") and url.isascii() and open_fields
+    if not (usable and parts.hostname) or "@" in parts.netloc or " " in url.strip():
         raise HarnessError(
-            f"{option} {shown!r} is no address like https://host/v1{CHAT_PATH}, without a name or "
-            "password"
+            f"{option} takes an address like https://host/v1{CHAT_PATH}, without a name, password "
+            f"or key ({option}-key names the variable that holds one)"
         )
     path = parts.path.rstrip("/").removesuffix(CHAT_PATH) + CHAT_PATH
     return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))

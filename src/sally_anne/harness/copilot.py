@@ -29,7 +29,7 @@ from sally_anne.data.moments import LABELS, NAME, SILENCE
 from sally_anne.data.read import Field, named_lines
 from sally_anne.data.transcripts import read_transcript, within
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
-from sally_anne.harness.config import check_endpoint, saved_options
+from sally_anne.harness.config import check_endpoint
 from sally_anne.harness.distractors import (
     Order,
     Shuffled,
@@ -360,7 +360,7 @@ def run(
     about = {"writer": writer.about, "checker": checker.about, "tokens": config.max_new_tokens}
     kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, saved_options(config))
+        save_config(config.folder, asdict(config))
 
         def propose(question: Draft, prompt: str) -> str:
             key = _key("proposal", prompt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cache, partial
@@ -23,7 +23,7 @@ from sally_anne.data.samples import Lineage
 from sally_anne.data.speech import RATE
 from sally_anne.figures.report import write_report
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
-from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name, saved_options
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import (
     EndpointJudge,
     agreement,
@@ -135,7 +135,7 @@ def evaluate(
     replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with kept as journal, replies, Bars(console) as bar:
         if processes.first:
-            save_config(config.folder, saved_options(config))
+            save_config(config.folder, asdict(config))
         title = escape(f"{model_name(config)}, {work.title}")
         progress = bar.add_task(title, total=None)
         table = ask(
@@ -167,7 +167,7 @@ def evaluate(
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
     saved = {
-        "config": saved_options(config),
+        "config": asdict(config),
         "counts": counts(table, work.missing),
         "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
         "agreement": None if human is None else agreement(table, human),
@@ -307,18 +307,18 @@ def _answers(
     return answers
 
 
-def by_shape(items: Sequence[Question]) -> Iterator[tuple[list[Question], list[Prompt]]]:
+def by_shape(items: Sequence[Question]) -> list[tuple[list[Question], list[Prompt]]]:
     """Items by the shape of their clips, each shape's in their order.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
     """
-    groups: dict[Any, list[tuple[Question, Prompt]]] = {}
+    groups: dict[Any, tuple[list[Question], list[Prompt]]] = {}
     for item in items:
         prompt = prompt_of(item)
-        groups.setdefault(prompt.shape, []).append((item, prompt))
-    for group in groups.values():
-        batch, prompts = zip(*group, strict=True)
-        yield list(batch), list(prompts)
+        batch, prompts = groups.setdefault(prompt.shape, ([], []))
+        batch.append(item)
+        prompts.append(prompt)
+    return list(groups.values())
 
 
 def prompt_of(item: Question) -> Prompt:
@@ -385,12 +385,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     for line in work.lines():
         console.print(escape(line), soft_wrap=True)
     items = work.items
-    if any(item.sound for item in items):
-        raise HarnessError(
-            f"--dry-run counts no tokens of sounds; leave it or --view {config.view} out"
-        )
-    if config.endpoint is not None:
-        return estimate.show(console, config.endpoint_model, _requests(config, items))
+    if config.endpoint is not None or any(item.sound for item in items):
+        raise HarnessError("--dry-run counts no tokens of sounds, and none of an endpoint's models")
     loaded = open_described(config, videos=any(item.clip for item in items))
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     counter = estimate.Counter(loaded)
@@ -402,28 +398,10 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     figures = [
         exact("items", len(items), "of the chosen split"),
         exact("batches", len(loads), f"of {size} prompts at most"),
-        *tokens_of(counter, loads, config.reply_tokens),
+        *tokens_of(counter, loads),
         *estimate.needs(loaded, loads, config.quantization).values(),
     ]
     return estimate.show(console, loaded.name, figures)
-
-
-def _requests(config: EvalConfig, items: Sequence[Question]) -> list[Figure]:
-    """What an endpoint would be asked; how it counts tokens is its own affair."""
-    shapes = [item.shape(True) for item in items if item.shape]
-    words = sum(len(item.system) + len(item.first_prompt()) for item in items)
-    words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
-    twice = sum(bool(item.before) for item in items)
-    written = len(items) * config.reply_tokens + twice * config.retold_tokens
-    each = "two an item" if twice else "one an item"
-    often = f"{each}; equal ones are made once, tries that fail come on top"
-    retold = ", without what simtom's first step retells" if twice else ""
-    return [
-        exact("requests", len(items) + twice, often),
-        exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
-        exact("characters sent", words, f"of all prompts' words{retold}"),
-        exact("tokens written", written, "by all requests, at most"),
-    ]
 
 
 def loads_of(
@@ -435,12 +413,10 @@ def loads_of(
     """
     found = []
     for items, prompts in by_shape(batch):
-        if items[0].before:
-            found.append(_load(counter, prompts, retold))
-            second = [second_step(item, "") for item in items]
-            found.append(_load(counter, second, reply, retold))
-        else:
-            found.append(_load(counter, prompts, reply))
+        twice = bool(items[0].before)
+        found.append(_load(counter, prompts, retold if twice else reply))
+        if twice:
+            found.append(_load(counter, [second_step(i, "") for i in items], reply, retold))
     return found
 
 
@@ -456,16 +432,10 @@ def _load(counter: estimate.Counter, prompts: Sequence[Prompt], reply: int, more
     return Load(tuple(contexts), tuple(endings), patches, reply)
 
 
-def tokens_of(counter: estimate.Counter, loads: Sequence[Load], reply: int) -> list[Figure]:
+def tokens_of(counter: estimate.Counter, loads: Sequence[Load]) -> list[Figure]:
     """Tokens of a prompt, and those written at most."""
     # A sweep asks several times after one context; its first row stands for the prompt.
     rows = [row for load in loads for row in zip(load.contexts, load.endings, strict=False)]
-    tokens = [context + end for context, end in rows]
+    tokens = counter.each("tokens a prompt", [context + end for context, end in rows])
     written = sum(load.rows * load.reply for load in loads)
-    how = f"rows x {reply}, at most"
-    if any(load.reply != reply for load in loads):
-        how = "by all rows, at most"
-    return [
-        counter.each("tokens a prompt", tokens),
-        exact("tokens written", written, how),
-    ]
+    return [tokens, exact("tokens written", written, "by all rows, at most")]

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +24,7 @@ from sally_anne.core.options import check_options
 from sally_anne.data.items import Option
 from sally_anne.data.read import Field, named_lines
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
-from sally_anne.harness.config import check_endpoint, saved_options
+from sally_anne.harness.config import check_endpoint
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
@@ -106,7 +107,7 @@ def run(
     remote = model if isinstance(model, ChatEndpoint) else None
     kept = remote.keeping(config.folder) if remote else nullcontext()
     with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, saved_options(config))
+        save_config(config.folder, asdict(config))
         todo = [film for film in asked.itertuples() if _key(film.prompt) not in journal.answers]
         task = bar.add_task("films", total=len(asked), completed=len(asked) - len(todo))
         for batch in in_batches(todo, config.batch_size):

@@ -37,22 +37,20 @@ from sally_anne.data.gridtom.stories import (
 from sally_anne.data.items import Option, Question, Setting
 from sally_anne.data.samples import Lineage
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.prompts import (
-    MARKS,
-    fill,
-    frame_notes,
-    option_fields,
-    read_template,
-    with_examples,
-)
 from sally_anne.harness.protocols import (
     FRAMES_MARK,
     INITIAL,
+    MARKS,
     THINK,
     Prompting,
     Protocol,
+    fill,
+    frame_notes,
     known,
+    option_fields,
+    read_template,
     retell,
+    with_examples,
 )
 from sally_anne.harness.questions import prompts_hash, subset_of
 from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups
@@ -72,11 +70,9 @@ _STORIES = 48
 
 @dataclass(frozen=True)
 class Wording:
-    """How the questions of a run are put.
+    """How the questions of a run are put: in our words, or by a template.
 
-    Attributes:
-        template: with :data:`FIELDS` in braces, in place of style and prompting; None for ours.
-        published: whether options are in the authors' order, and questions in their words.
+    ``published`` has options in the authors' order, and questions in their words.
     """
 
     setting: Setting
@@ -110,9 +106,8 @@ class GridToM(Task):
             return None
         if config.order == "reality" or config.setting not in found.templates:
             raise HarnessError(
-                f"--order {config.order} --setting {config.setting}: the authors of GridToM ask "
-                f"nothing about reality, and show {', '.join(found.templates)} with --order "
-                f"{config.order}; leave out --protocol official"
+                f"--protocol official: the authors of GridToM do not ask --order {config.order} "
+                f"with --setting {config.setting}"
             )
         return found
 
@@ -130,7 +125,7 @@ class GridToM(Task):
             shots = (config.shots, config.shots_seed)
             pool = example_stories(stories, chosen, *shots, config.split_seed)
             examples = items_of(replace(config, setting="text"), stories, pool)
-            items = with_examples(items, examples, *shots)
+            items = [with_examples(item, examples, *shots) for item in items]
         protocol = self.protocol(config)
         about = {name: getattr(config, name) for name in ("order", "setting", "style")}
         about |= {"stories": stories.fingerprint, "protocol": config.protocol}
@@ -138,12 +133,8 @@ class GridToM(Task):
             template = Wording.of(config, protocol).template
             about |= {"template": template, "prompts": fingerprint(i.text for i in items)}
         about |= sample_note(config) | prompts_hash(config, items)
-        remarks = []
-        if reworded := sum(REWORDED in item.tags.get("question", ()) for item in items):
-            remarks.append(
-                f"{reworded} of {len(items)} questions ask for the first room, where their own "
-                "wording has two right answers: an agent that walks into two rooms"
-            )
+        reworded = sum(REWORDED in item.tags.get("question", ()) for item in items)
+        note = f"{reworded} questions ask for the first room, as their own wording has two answers"
         title = _TITLES.get(config.order, f"belief of order {config.order}")
         return TaskItems(
             items,
@@ -151,7 +142,7 @@ class GridToM(Task):
             f"{title}, {config.setting}",
             beliefs=config.order != "initial",
             left_out=left_out,
-            remarks=tuple(remarks),
+            notes=(note,) if reworded else (),
             subset=subset_of(config, items, ("map",)),
             departs=protocol.departs if protocol else "",
         )
@@ -177,8 +168,8 @@ def choose_stories(
     left = [i for i in members if stories.identity(i).content not in seen]
     if not left:
         raise HarnessError(
-            f"all {len(members)} {split} stories of --split-seed {config.split_seed} were seen in "
-            "fitting; give the split seed and data of the probing run, or other stories"
+            f"all {len(members)} {split} stories were seen in fitting; give the --split-seed and "
+            "--data of the probing run, or other stories"
         )
     rows = [(str(i), {"map": (stories.identity(i).map,)}) for i in left]
     kept = sample_groups(rows, ("map",), config.limit, config.limit_seed)
@@ -211,10 +202,7 @@ def example_stories(
         others = [i for i in members if stories.identity(i).content not in contents]
         if split not in asked.values() and len(others) >= shots:
             return dict.fromkeys(rng.sample(others, min(_STORIES, len(others))), split)
-    raise HarnessError(
-        f"--shots {shots}: no split of the data but the one that is asked about has so many "
-        "stories; give fewer --shots, or more data"
-    )
+    raise HarnessError(f"--shots {shots}: no other split of the data has so many stories")
 
 
 def items_of(
@@ -325,13 +313,8 @@ def _shared(
     if setting != "text":
         shape = CLIP_SHAPE if ticks is None else (len(ticks), *CLIP_SHAPE[1:])
         video = {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
-    facts = {
-        "benchmark": "gridtom",
-        "group": record.group,
-        "map": record.identity.map,
-        "split": split,
-    }
-    return {**facts, "official": "gridtom", **video}
+    facts = {"group": record.group, "map": record.identity.map, "split": split}
+    return {"benchmark": "gridtom", "official": "gridtom", **facts, **video}
 
 
 def _frame_fields(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
@@ -351,25 +334,21 @@ def _prompts(
     caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
     names = {"caption": caption, "options": "\n".join(option.text for option in options)}
     values = {**fields, **option_fields(options), **names}
-
-    def filled(template: str) -> str:
-        return fill(template, values, item_id, len(options))
-
-    if how.template is not None:
-        return {"text": filled(how.template)}
-    if how.prompting == "cot":
-        if how.style == "json":
-            form = f'a JSON object, whose field "answer" holds {form}'
+    before, json = "", how.style == "json"
+    words = how.template or "{context} Question: {asked} Answer:"
+    if how.template is None and how.prompting == "cot":
+        form = f'a JSON object, whose field "answer" holds {form}' if json else form
         words = f"{{context}}\n\nQuestion: {{asked}}\n{THINK.format(form=form)}"
-        return {"text": filled(words), "reasons": True}
-    words = "{context} Question: {asked} Answer:"
-    if how.style == "json":
+    elif how.template is None and json:
         words = (
             "{context}\n\nQuestion: {asked}\nReply with a JSON object and nothing else; its field "
             f'"answer" holds {form}.'
         )
-    if how.prompting == "simtom":
-        before = filled(f"{{context}}\n\n{retell(fields['person'], '{asked}')}")
-        known_alone = words.replace("{context}", known(fields["person"]))
-        return {"before": before, "text": filled(known_alone)}
-    return {"text": filled(words)}
+    if how.template is None and how.prompting == "simtom":
+        before = f"{{context}}\n\n{retell(fields['person'], '{asked}')}"
+        words = words.replace("{context}", known(fields["person"]))
+    return {
+        "text": fill(words, values, item_id),
+        "before": fill(before, values, item_id),
+        "reasons": how.template is None and how.prompting == "cot",
+    }

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
-from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Option, Question
 
 Parser = Literal["official", "robust"]
@@ -55,9 +54,6 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     steps is invalid. Text within ``<think>`` is not read.
     """
     by_label = {_plain(option.label): option.label for option in options}
-    texts = [*by_label, *(option.text for option in options)]
-    if not options or len(by_label) < len(options) or not all(map(_plain, texts)):
-        raise HarnessError(f"options need distinct labels and texts: {list(options)}")
     reply = _after_thinking(reply)
     if answers := json_answers(reply):
         chosen = {_option_named(answer, options) for answer in answers}
@@ -104,12 +100,12 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
     """
     options = [Option(choice, choice) for choice in choices]
     reply = _after_thinking(reply)
-    named: set[frozenset[str]] = set()
-    answer: Any
-    for answer in json_answers(reply):
-        texts = answer if isinstance(answer, list) else [answer]
-        if all(isinstance(text, str) for text in texts):
-            named.add(frozenset(c for text in texts for c in _texts(text, options)))
+    answers: list[Any] = [a if isinstance(a, list) else [a] for a in json_answers(reply)]
+    named = {
+        frozenset(choice for text in texts for choice in _texts(text, options))
+        for texts in answers
+        if all(isinstance(text, str) for text in texts)
+    }
     if len(named) == 1 and (only := named.pop()):
         return only
     if parser == "official":
@@ -212,30 +208,23 @@ def _plain(text: str) -> str:
     return text.strip().casefold()
 
 
-@dataclass(frozen=True)
-class Official:
-    """A benchmark's own parser.
-
-    Attributes:
-        parse: parses a reply to a question.
-        asks: what a prompt holds that asks for the form which it expects.
-        source: where the authors' code does it.
-    """
+class Official(NamedTuple):
+    """A benchmark's own parser, and what a prompt holds that asks for the form it expects."""
 
     parse: Callable[[str, Question], Parsed]
     asks: re.Pattern[str]
-    source: str
 
 
 def _with_key(question: Question, label: str | None) -> Parsed:
+    """A label that is one of the options', and whether it is right; None is neither."""
+    label = label if label in {option.label for option in question.options} else None
     return label, label in question.key
 
 
 def _first_character(reply: str, question: Question, fold: bool = False) -> Parsed:
     """The first character that is no white space is the label."""
     first = reply.strip()[:1]
-    first = first.lower() if fold else first
-    return _with_key(question, first if first in {o.label for o in question.options} else None)
+    return _with_key(question, first.lower() if fold else first)
 
 
 def _either_key(reply: str, question: Question) -> Parsed:
@@ -278,25 +267,14 @@ def _generic(reply: str, question: Question, parser: Parser = "official") -> Par
     return _with_key(question, parse_choice(reply, question.options, parser))
 
 
-_JSON = re.compile(r"\bjson\b", re.IGNORECASE)
 OFFICIAL = {
-    "": Official(_generic, _JSON, "this project"),
-    "gridtom": Official(
-        _gridtom,
-        re.compile(r"\bjson\b|with the colou?rs? only", re.IGNORECASE),
-        "evaluate.py and init_belief.py of the release",
-    ),
-    "mmtom_qa": Official(
-        lambda reply, question: _first_character(reply, question, fold=True),
-        re.compile(r"respond with either a or b"),
-        "the release's evaluation of language models",
-    ),
-    "muma_tom": Official(
-        _first_character,
-        re.compile(r"\b(?:A, B,? or C|only the letter)\b"),
-        "the last step of LIMP's release",
-    ),
-    "bigtom": Official(
-        _either_key, re.compile(r"Answer:<option>\)<answer>"), "code/src/evaluate_conditions.py"
-    ),
+    "": Official(_generic, re.compile(r"\bjson\b", re.I)),
+    # evaluate.py and init_belief.py of the release
+    "gridtom": Official(_gridtom, re.compile(r"\bjson\b|with the colou?rs? only", re.I)),
+    # the release's evaluation of language models
+    "mmtom_qa": Official(partial(_first_character, fold=True), re.compile("with either a or b")),
+    # the last step of LIMP's release
+    "muma_tom": Official(_first_character, re.compile(r"\b(?:A, B,? or C|only the letter)\b")),
+    # code/src/evaluate_conditions.py
+    "bigtom": Official(_either_key, re.compile(r"Answer:<option>\)<answer>")),
 }

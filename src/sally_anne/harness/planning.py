@@ -30,7 +30,7 @@ from sally_anne.harness.chat_endpoint import (
     open_endpoint,
     usage_line,
 )
-from sally_anne.harness.config import check_endpoint, check_steered, model_name, saved_options
+from sally_anne.harness.config import check_endpoint, check_steered, model_name
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -260,7 +260,7 @@ def answer_all(
 ) -> dict[str, Answer]:
     """The answer to each question, by name; what the journal ``file`` holds is not asked again."""
     with Journal(config.folder / file, about) as journal:
-        save_config(config.folder, saved_options(config))
+        save_config(config.folder, asdict(config))
         task = bar.add_task(Path(file).stem, total=len(items))
         for name, item in items.items():
             if name not in journal.answers:
@@ -344,7 +344,7 @@ def finish(
     roles = {"model": models.reading, **(others or {})}
     usage = {role: m.usage for role, m in roles.items() if isinstance(m, ChatEndpoint)}
     kept = {
-        "config": saved_options(config),
+        "config": asdict(config),
         "about": about,
         "results": results,
         "drawn": subset and asdict(subset),

@@ -1,24 +1,33 @@
 """How questions are put: in the words of each benchmark's authors, or in ours.
 
-Templates have the fields of ``--template`` (harness/prompts.py and, for GridToM,
-harness/gridtom.py): the authors' prompts in them are facts of their protocols, quoted to the
-character, with their source. What cannot be known of a protocol, or is done otherwise here, stands
-in ``departs`` and is printed above figures.
+Templates have the fields of ``--template`` (docs/protocols.md): the authors' prompts in them are
+facts of their protocols, quoted to the character, with their source. What cannot be known of a
+protocol, or is done otherwise here, stands in ``departs`` and is printed above figures.
 
 ``--prompting`` is the same for all benchmarks. ``direct`` asks for the answer alone. ``cot`` asks
 for thoughts first (zero-shot chain of thought, Kojima et al. 2022); the answer is parsed from the
 end of the reply. ``few-shot`` shows other questions with their answers first. ``simtom`` asks in
 two steps (Wilf et al. 2023): the model retells what the person asked about knows, and then has the
-question with that alone, without the story and its frames.
+question with that alone, without the story and its frames. Each item has few-shot examples of its
+own, in words, chosen by its name and a seed, no two of one story; as many of them as can be of each
+belief condition and with the answer at each place, so that neither is taught.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import random
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
-from sally_anne.data.items import View
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import reading
+from sally_anne.data.items import Option, Question, View
+from sally_anne.data.mimeqa import clock, in_minutes
 
 Baseline = Literal["cot", "simtom", "few-shot"]
 Prompting = Literal["direct", Baseline]
@@ -66,7 +75,7 @@ def known(person: str) -> str:
     return f"This is all that {who} knows:\n{KNOWN_MARK}"
 
 
-# The template of authors who publish no prompt: our own words (harness/prompts.py).
+# The template of authors who publish no prompt: our own words.
 OURS = ""
 # GridToM's initial-belief questions, which have a prompt of their own.
 INITIAL = "gridtom initial"
@@ -74,16 +83,11 @@ INITIAL = "gridtom initial"
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the authors of a benchmark put its questions.
+    """How the authors of a benchmark put its questions, and where their code or paper says so.
 
-    Attributes:
-        templates: the user's turn, by view (GridToM: by setting); other views are not theirs.
-        reply_tokens: the most tokens that a reply may have.
-        source: where their code or paper says so.
-        systems: the system message, by view; none where there is none.
-        labels: what options are called in the templates, where the benchmark's records differ.
-        minutes: whether times are written as ``01 min:2.50 sec``.
-        departs: what is not known of the protocol, or is otherwise here; empty for nothing.
+    User's turns and system messages are by view (GridToM: by setting); other views are not theirs.
+    ``labels`` are what options are called, where the records differ; ``minutes`` is for times as
+    ``01 min:2.50 sec``; ``departs`` is what is not known, or is otherwise here.
     """
 
     templates: Mapping[str, str]
@@ -200,3 +204,166 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
     ),
 }
+
+
+_MOST_OPTIONS = 26
+_EACH = tuple(f"{kind}_{n + 1}" for n in range(_MOST_OPTIONS) for kind in ("option", "label"))
+# What stands for frames that are not decoded yet, by template field.
+MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
+# Of a large pool so many are looked at for an item.
+_CANDIDATES = 256
+
+
+def read_template(
+    path: Path, option: str, fields: Sequence[str], needed: Sequence[Sequence[str]]
+) -> str:
+    """A file's text with ``fields`` in braces, at least one of each group in ``needed``.
+
+    ``options`` among the fields brings those of single options. A HarnessError names the option
+    that gave the file, the file, and what is wrong in it.
+    """
+    with reading(path, HarnessError):
+        text = path.read_text(encoding="utf-8")
+        parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
+    known = (*fields, *(_EACH if "options" in fields else ()))
+    for name, style, conversion in parts:
+        if name not in known or style or conversion:
+            raise HarnessError(
+                f"{option} {path}: {{{name}}} is not one of {', '.join(fields)}, option_1, label_1 "
+                "and so on; each stands alone in its braces"
+            )
+    for group in needed:
+        if not set(group) & {name for name, _, _ in parts}:
+            raise HarnessError(f"{option} {path}: {{{group[0]}}} is missing")
+    return text
+
+
+def option_fields(options: Sequence[Option]) -> dict[str, str]:
+    """The fields of a question's options, all and single ones."""
+    labels = [option.label for option in options]
+    return {
+        "options": "\n".join(f"{o.label}. {o.text}" for o in options),
+        "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
+        **{f"option_{n}": o.text for n, o in enumerate(options, 1)},
+        **{f"label_{n}": o.label for n, o in enumerate(options, 1)},
+    }
+
+
+def fill(template: str, fields: Mapping[str, str], item_id: str) -> str:
+    """The prompt of an item; HarnessError if the template asks for an option that it lacks."""
+    try:
+        return template.format_map(fields)
+    except KeyError as error:
+        raise HarnessError(f"item {item_id} has no {error.args[0]}, as in the template") from error
+
+
+def frame_notes(
+    duration_seconds: float, times: Sequence[float], minutes: bool = False
+) -> dict[str, str]:
+    """The words for each mark: how much film the frames show, and their times in seconds.
+
+    The MimeQA paper tells models that are given single frames of both (appendix B.4).
+    """
+    count = "one frame" if len(times) == 1 else f"{len(times)} frames"
+    at = ", ".join(clock(time) for time in times)
+    each = [in_minutes(time) if minutes else f"{time:.2f}s" for time in times]
+    length = in_minutes(duration_seconds) if minutes else f"{duration_seconds:.2f} seconds"
+    return {
+        FRAMES_MARK: f"You see {clock(duration_seconds)} of the film in {count}, from {at}.",
+        LENGTH_MARK: length,
+        COUNT_MARK: str(len(each)),
+        TIMES_MARK: ",".join(each),
+    }
+
+
+def set_apart(
+    records: Sequence[Question], chosen: Sequence[Question], shots: int, seed: int
+) -> tuple[list[Question], list[Question]]:
+    """The records that examples are taken from, and those of ``chosen`` that are asked about.
+
+    Examples have a key, are not chosen, and share nothing with those that are. Where there are none
+    of ``shots`` groups, groups of the chosen ones are taken for it and not asked about.
+    """
+    keyed = [record for record in records if not record.hidden]
+
+    def apart(asked: Iterable[Question]) -> list[Question]:
+        taken = {one for record in asked for one in _sources(record)}
+        return [record for record in keyed if taken.isdisjoint(_sources(record))]
+
+    pool, asked = apart(chosen), list(chosen)
+    lacking = shots - len({record.group for record in pool})
+    if lacking <= 0:
+        return pool, asked
+    groups = list(dict.fromkeys(record.group for record in chosen if not record.hidden))
+    given = random.Random(f"examples/{seed}").sample(groups, min(lacking, len(groups)))
+    taken = {one for record in chosen if record.group in given for one in _sources(record)}
+    asked = [record for record in chosen if taken.isdisjoint(_sources(record))]
+    pool = apart(asked)
+    if not asked or len({record.group for record in pool}) < shots:
+        of = len({record.group for record in keyed})
+        raise HarnessError(
+            f"--shots {shots}: examples come from {shots} stories that are not asked about, and "
+            f"there are {of} with known answers in all; give fewer --shots, or more data"
+        )
+    return pool, asked
+
+
+def _sources(record: Question) -> frozenset[object]:
+    """What a record shares with others on the same story: its group, films and words."""
+    # No addresses: one may be that of an archive of all films.
+    films = {place for media in record.media for place in media.files or (media.path,)}
+    words = {record.context} if any(vars(record.context).values()) else set()
+    return frozenset({("group", record.group), *films, *words} - {None})
+
+
+def examples_for(item: Question, pool: Sequence[Question], shots: int, seed: int) -> list[Question]:
+    """The item's own examples; HarnessError if the pool has too few stories that are not its."""
+    rng = random.Random(f"examples/{seed}/{item.item_id}")
+    others = [one for one in pool if one.group != item.group]
+    candidates = rng.sample(others, min(_CANDIDATES, len(others)))
+    if len({one.group for one in candidates}) < shots:
+        candidates = rng.sample(others, len(others))
+    chosen: list[Question] = []
+    kinds: Counter[object] = Counter()
+    places: Counter[object] = Counter()
+    while len(chosen) < shots:
+        if not candidates:
+            raise HarnessError(f"item {item.item_id}: there are not {shots} other stories to show")
+        best = min(
+            candidates, key=lambda one: (kinds[one.first, one.condition], places[_place(one)])
+        )
+        chosen.append(best)
+        kinds[best.first, best.condition] += 1
+        places[_place(best)] += 1
+        candidates = [one for one in candidates if one.group != best.group]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def answered(example: Question) -> str:
+    """An example with its answer in the form that is asked for."""
+    answer = example.reference or " and ".join(example.key)
+    if example.text.rstrip().endswith(":"):
+        return f"{example.text.rstrip()} {answer}"
+    listed = list(example.key) if len(example.key) > 1 else answer
+    return f"{example.text}\n{json.dumps({'answer': listed})}"
+
+
+def with_examples(item: Question, pool: Sequence[Question], shots: int, seed: int) -> Question:
+    """An item with examples before its text; ``pool`` holds items in words, with a key."""
+    senses = ["pictures"] * bool(item.clip) + ["sound"] * bool(item.sound)
+    verb = "belongs" if senses == ["sound"] else "belong"
+    films = f" The {' and the '.join(senses)} {verb} to it." if senses else ""
+    text = "\n\n".join(
+        (
+            "Here are questions on other stories, with their right answers.",
+            *map(answered, examples_for(item, pool, shots, seed)),
+            f"The question to answer now is on a new story.{films}",
+            item.text,
+        )
+    )
+    return replace(item, text=text)
+
+
+def _place(item: Question) -> tuple[int, ...]:
+    return tuple(n for n, option in enumerate(item.options) if option.label in item.key)

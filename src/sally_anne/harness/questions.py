@@ -24,24 +24,22 @@ from sally_anne.data.items import (
 from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.prompts import (
-    MARKS,
-    fill,
-    frame_notes,
-    option_fields,
-    read_template,
-    set_apart,
-    with_examples,
-)
 from sally_anne.harness.protocols import (
     FRAMES_MARK,
+    MARKS,
     THINK,
     WITH_FRAMES,
     WITH_SOUND,
     Prompting,
     Protocol,
+    fill,
+    frame_notes,
     known,
+    option_fields,
+    read_template,
     retell,
+    set_apart,
+    with_examples,
 )
 from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items, short_name
 
@@ -52,23 +50,12 @@ FIELDS = (
     *("context", *_TITLES, "note", "frames", "question", "options", "labels"),
     *(*_PUBLISHED, "person", "title", *MARKS),
 )
-_STORY, _CHOICE, _OPEN = (
-    "{context}{frames}{note}",
-    "Question: {question}\n{options}\n",
-    "Question: {question}\n",
-)
+_STORY = "{context}{frames}{note}"
 
 
 @dataclass(frozen=True)
 class PromptConfig:
-    """What a benchmark's prompts show, and in which words.
-
-    Attributes:
-        window: of films and transcripts.
-        template: with :data:`FIELDS` in braces; None for our own words.
-        most_pixels: of a frame; larger ones are scaled down as they are read.
-        protocol: the authors' own; None for ours.
-    """
+    """What a benchmark's prompts show, and in which words; None for ours."""
 
     view: View
     window: Window
@@ -85,13 +72,12 @@ class PromptConfig:
         """The benchmark's own protocol with what the user changes of it; None changes nothing."""
         view, window = config.view or benchmark.default_view, config.window or benchmark.windows[0]
         views = tuple(benchmark.views if protocol is None else protocol.templates)
-        for name, chosen, offered in (
-            ("view", view, views),
-            ("window", window, benchmark.windows),
-        ):
+        for chosen, offered in ((view, views), (window, benchmark.windows)):
             if chosen not in offered:
-                whose = benchmark.name if protocol is None else f"--protocol {config.protocol}"
-                raise HarnessError(f"--{name} {chosen}: {whose} has {', '.join(offered)} only")
+                raise HarnessError(
+                    f"{chosen}: {benchmark.name} has {', '.join(offered)} only, with --protocol "
+                    f"{config.protocol}"
+                )
         sampling = benchmark.sampling if config.frames is None else Sampling(count=config.frames)
         template = None
         if config.template is not None:
@@ -124,8 +110,7 @@ class BenchmarkTask(Task):
         if not here:
             item, parts = next(iter(lacks.items()))
             raise HarnessError(
-                f"{config.data or config.task}: nothing that --view {how.view} shows is there "
-                f"(item {item} lacks {' and '.join(parts)}); try another --view"
+                f"item {item} lacks {' and '.join(parts)}, as all do; try another --view"
             )
         notes = [benchmark.left_out] if benchmark.left_out else []
         if config.prompting == "few-shot":
@@ -141,7 +126,7 @@ class BenchmarkTask(Task):
                     f"{lost} of {len(here)} items not asked: their stories are shown as examples"
                 )
             examples = list(render(benchmark, pool, words))
-            items = with_examples(render(benchmark, asked, how), examples, *shots)
+            items = [with_examples(i, examples, *shots) for i in render(benchmark, asked, how)]
         else:
             items = list(render(benchmark, here, how))
         about = {
@@ -171,14 +156,10 @@ class BenchmarkTask(Task):
         """All records, and those of the chosen split, of as many groups as the limit takes."""
         benchmark, file = self.benchmark, own_file(config.task)
         if file is not None and config.data is not None:
-            raise HarnessError(
-                f"--data is for other tasks: {file} names its own videos and pictures"
-            )
+            raise HarnessError(f"--data is for other tasks: {file} names its own films")
         data = file or config.data
         if data is None and benchmark.layout:
-            raise HarnessError(
-                f"--task {config.task} needs --data: a folder that holds {benchmark.layout}"
-            )
+            raise HarnessError(f"--task {config.task} needs --data with {benchmark.layout}")
         records = benchmark.load(data or Path())
         splits, split = dict.fromkeys(record.split for record in records), config.split
         if split == "auto":
@@ -233,8 +214,7 @@ def render(
         if how.view in (*WITH_FRAMES, *WITH_SOUND):
             if len(record.media) != 1:
                 raise HarnessError(
-                    f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
-                    f"--view {how.view} shows one; use --view text"
+                    f"item {record.item_id} has {len(record.media)} films, not one; use --view text"
                 )
             film = _film(record.media[0], how)
         text, before = prompt_text(benchmark, record, how), ""
@@ -288,16 +268,17 @@ def prompt_text(
         "title": record.title,
     }
     words = template or how.template or _own_words(record, how.prompting)
-    return fill(words, values, record.item_id, len(options))
+    return fill(words, values, record.item_id)
 
 
 def _own_words(record: Question, prompting: Prompting) -> str:
-    if prompting == "cot":
-        ending = THINK.format(form="{labels}" if record.options else "one sentence")
-    else:
-        ending = f"Reply {'with {labels}' if record.options else 'in one sentence'}.\nAnswer:"
     story = f"{known('')}\n\n" if prompting == "simtom" else _STORY
-    return story + (_CHOICE if record.options else _OPEN) + ending
+    choice, form = ("{options}\n", "{labels}") if record.options else ("", "one sentence")
+    if prompting == "cot":
+        ending = THINK.format(form=form)
+    else:
+        ending = f"Reply {'with' if record.options else 'in'} {form}.\nAnswer:"
+    return f"{story}Question: {{question}}\n{choice}{ending}"
 
 
 def _context(record: Question, how: PromptConfig) -> Context:
@@ -328,8 +309,7 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
 
         def seconds() -> float:
             """Seconds of the window that have sound; 0 where the film's header does not say."""
-            whole = seconds_of(path) or math.inf
-            left = min(whole, math.inf if end is None else end) - start
+            left = min(seconds_of(path) or math.inf, end or math.inf) - start
             return left if 0 < left < math.inf else 0.0
 
         film["seconds"] = seconds

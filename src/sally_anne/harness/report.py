@@ -25,7 +25,7 @@ from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
 from sally_anne.figures.draw import measures
 from sally_anne.harness.chat_endpoint import usage_line
-from sally_anne.harness.config import EvalConfig, model_name, saved_options
+from sally_anne.harness.config import EvalConfig, model_name
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.tasks import TaskItems
@@ -112,7 +112,7 @@ def print_evaluation(
     if results:
         title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
         _print_results(console, title, results)
-    lines = list(work.remarks)
+    lines = []
     if not results and hidden < asked:
         lines.append("replies to open questions are kept; --judge scores them")
     elif unscored := asked if not results else hidden:
@@ -123,7 +123,7 @@ def print_evaluation(
     for line in lines:
         console.print(escape(line), soft_wrap=True)
     if results:
-        print_published(console, saved_options(config), saved["about"], asked - hidden)
+        print_published(console, asdict(config), saved["about"], asked - hidden)
     lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
     if agreed := saved["agreement"]:
         share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"

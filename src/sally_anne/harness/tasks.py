@@ -14,10 +14,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -51,10 +50,7 @@ class LeftOut:
 
     def __str__(self) -> str:
         if not self.known:
-            return (
-                "warning: the vector does not say which stories it was fitted on; these may be "
-                "among them"
-            )
+            return "warning: the vector does not say on which stories, maybe these, it was fitted"
         return f"{self.left_out} of {self.of} test stories left out: seen in fitting the vector"
 
 
@@ -97,8 +93,7 @@ class TaskItems:
         beliefs: whether TB, FB and Both are the figures, rather than accuracy.
         missing: ids of items whose films or words are not here.
         left_out: None where no vector has been fitted on stories.
-        notes: lines for the user, before the figures.
-        remarks: lines for the user, after the figures.
+        notes: lines for the user.
         subset: None without --limit.
         departs: what of the authors' protocol is not known, or not as theirs.
     """
@@ -112,7 +107,6 @@ class TaskItems:
     missing: tuple[str, ...] = ()
     left_out: LeftOut | None = None
     notes: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
     subset: Subset | None = None
     departs: str = ""
 
@@ -146,8 +140,7 @@ class Task(ABC):
             return None
         if (known := PROTOCOLS.get(self.protocol_name(config))) is None:
             raise HarnessError(
-                f"--protocol official: of {config.task} none is known; there are those of "
-                f"{', '.join(PROTOCOLS)}"
+                f"--protocol official is not known of {config.task}, but of {', '.join(PROTOCOLS)}"
             )
         return known
 
@@ -169,11 +162,9 @@ class Task(ABC):
 def open_task(task: str) -> Task:
     """What ``--task`` names, or a HarnessError."""
     if task in _MADE:
-        made: Task = pkgutil.resolve_name(_MADE[task])()
-        return made
+        return cast(Task, pkgutil.resolve_name(_MADE[task])())
     kind = pkgutil.resolve_name("sally_anne.harness.questions:BenchmarkTask")
-    found: Task = kind(find_task(task))
-    return found
+    return cast(Task, kind(find_task(task)))
 
 
 def load_items(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
@@ -185,16 +176,14 @@ def find_task(task: str) -> Benchmark:
     """The benchmark that ``--task`` names, or a HarnessError."""
     if task in TASKS and task not in _MADE:
         module = "text_sets" if task in TEXT_SETS else task
-        benchmark: Benchmark = pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}")
-        return benchmark
+        return cast(Benchmark, pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}"))
     if (path := own_file(task)) is not None:
-        there = path.stat() if path.exists() else None
-        return _own_task(path.absolute(), there and (there.st_mtime_ns, there.st_size))
+        return own_task(path.absolute())
     installed = {point.name: point for point in entry_points(group=GROUP)}
     if ":" not in task and task not in installed:
         raise HarnessError(
-            f"--task {task}: it is none of {', '.join([*TASKS, *sorted(installed)])}, and neither "
-            "a file of JSON lines (.jsonl) nor package.module:NAME"
+            f"--task {task}: it is none of {', '.join([*TASKS, *sorted(installed)])}, no file of "
+            "JSON lines (.jsonl) and not package.module:NAME"
         )
     try:
         # Modules of the working folder come after all others, so that none stands in their way.
@@ -217,12 +206,6 @@ def short_name(task: str) -> str:
     """A task in the name of a folder."""
     path = own_file(task)
     return path.stem if path else task.rpartition(":")[2]
-
-
-@lru_cache(maxsize=8)
-def _own_task(path: Path, changed: tuple[int, int] | None) -> Benchmark:
-    """The task of a file, read and checked once as long as it stays as it is."""
-    return own_task(path)
 
 
 def sample_groups(
@@ -262,8 +245,7 @@ def sample_items(
     items: Sequence[Question], kinds: Sequence[str], limit: int | None, seed: int
 ) -> tuple[list[Question], Subset | None]:
     """The items of the sampled groups, and the sample; all and None without a limit."""
-    if limit is None:
-        return list(items), None
     groups = sample_groups(((item.group, item.tags) for item in items), kinds, limit, seed)
     kept = [item for item in items if item.group in groups]
-    return kept, Subset.of([(item.group, item.tags) for item in kept], kinds, seed)
+    rows = [(item.group, item.tags) for item in kept]
+    return kept, None if limit is None else Subset.of(rows, kinds, seed)
