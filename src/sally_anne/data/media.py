@@ -10,7 +10,7 @@ import math
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -64,24 +64,22 @@ class Timeline:
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """The frames taken of a film: rising ``places`` in its timeline, of a window of seconds."""
+class Clip:
+    """The frames taken of a film: rising ``places`` in its timeline, of a window of seconds.
+
+    Once they are read ``frames`` are ``uint8 [F, height, width, 3]``, RGB, neither rotated nor
+    stretched.
+    """
 
     timeline: Timeline
     places: list[int]
     duration: float
+    frames: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
 
     @property
     def times(self) -> tuple[float, ...]:
         """When each comes on screen, in seconds; the first may do so before the window begins."""
         return tuple(float(self.timeline.times[place]) for place in self.places)
-
-
-@dataclass(frozen=True, eq=False)
-class Clip(Cut):
-    """And the ``frames``: ``uint8 [F, height, width, 3]``, RGB, neither rotated nor stretched."""
-
-    frames: np.ndarray
 
 
 def read_clip(
@@ -90,10 +88,8 @@ def read_clip(
     """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
     if media.files:
-        frames = _read_pictures(found, media, most_pixels)
-    else:
-        frames = read_frames(found.timeline, found.places, most_pixels)
-    return Clip(found.timeline, found.places, found.duration, frames)
+        return replace(found, frames=_read_pictures(found, media, most_pixels))
+    return replace(found, frames=read_frames(found.timeline, found.places, most_pixels))
 
 
 def shape_of(
@@ -128,7 +124,7 @@ def _size(media: Media, changed: int) -> tuple[int, int]:
         return stream.codec_context.width, stream.codec_context.height
 
 
-def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
+def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
     """Choose frames of a window by their times of presentation, also where their rate varies.
 
     A window that ends beyond the film ends with it. ``media.frames`` restricts the choice to frames
@@ -155,7 +151,7 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     chosen = choose(timeline, start, end, sampling, media.frames)
     if not chosen:
         raise MediaError(f"{path}: no frame of this item is on screen from {start:g} to {end:g} s")
-    return Cut(timeline, chosen, end - start)
+    return Clip(timeline, chosen, end - start)
 
 
 def window_of(media: Media, window: Window) -> tuple[float, float | None]:
@@ -217,7 +213,7 @@ def even_times(start: float, end: float, count: int) -> np.ndarray:
     return np.array([(start + end) / 2]) if count == 1 else np.linspace(start, end, count)
 
 
-def _read_pictures(found: Cut, media: Media, most: int | None) -> np.ndarray:
+def _read_pictures(found: Clip, media: Media, most: int | None) -> np.ndarray:
     paths = [media.files[place] for place in found.places]
     pictures = [read_picture(path, most) for path in paths]
     for path, picture in zip(paths, pictures, strict=True):
@@ -240,7 +236,7 @@ def timeline_of(path: Path) -> Timeline:
 def _timeline(path: Path, changed: int, size: int) -> Timeline:
     packets: list[tuple[int, int]] = []
     keys: set[int] = set()
-    reach, broken = 0.0, ""
+    reach, broken, bare = 0.0, "", False
     with opened_video(path) as (container, stream):
         origin = (container.start_time or 0) / 1_000_000
         declared = (container.duration or 0) / 1_000_000
@@ -248,7 +244,10 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
         try:
             for packet in container.demux(stream, *container.streams.audio):
                 stamp, lasting = packet.pts, packet.duration or 0
-                if not packet.size or packet.is_corrupt or stamp is None:
+                if not packet.size or packet.is_corrupt:
+                    continue
+                if stamp is None:
+                    bare |= packet.stream is stream
                     continue
                 reach = max(reach, float((stamp + lasting) * packet.time_base) - origin)
                 if packet.stream is stream and packet.is_keyframe:
@@ -265,7 +264,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
         broken = f"; it is cut short: its header says {declared:.2f} s. Download it again"
     # Without a key frame before them the first ones cannot be decoded.
     known = sorted(packet for packet in packets if keys and packet[0] >= min(keys))
-    if not known or len({stamp for stamp, _ in known}) < len(known):
+    if bare or not known or len({stamp for stamp, _ in known}) < len(known):
         raise MediaError(f"{path}: this video has no frames with a time of their own{broken}")
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     times = stamps * float(base) - origin

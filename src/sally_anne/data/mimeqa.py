@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.items import VIDEOS as ENDINGS
 from sally_anne.data.items import (
+    VIDEOS,
     Benchmark,
     Context,
     Media,
@@ -30,10 +30,10 @@ from sally_anne.data.read import Field, csv_rows, find_file, read_bytes, read_js
 NAME = "mimeqa"
 TABLES = ("annotation_final.csv", "annotations.csv", "annotation.csv", "metadata.csv", "mimeqa.csv")
 TITLES = "file_mapping.json"
-VIDEOS = "videos"
+FOLDER = "videos"
 LAYOUT = (
     f"{TABLES[0]} with the columns file, question, question type, timestamp and reference_answer, "
-    f"the videos in {VIDEOS}/, and {TITLES} if there are titles"
+    f"the videos in {FOLDER}/, and {TITLES} if there are titles"
 )
 
 # In the order of the paper's figure 9.
@@ -73,7 +73,7 @@ def load(folder: Path) -> list[Question]:
     return items_of(
         rows_of(read_bytes(path), str(path)),
         {_stem(name): title.stripped() for name, title in titles.items()},
-        videos_in(folder / VIDEOS),
+        videos_in(folder / FOLDER),
     )
 
 
@@ -104,7 +104,7 @@ def items_of(
     items: list[Question] = []
     counts: Counter[str] = Counter()
     for row in rows:
-        video = _stem(row.get("file").stripped().removeprefix(f"{VIDEOS}/"))
+        video = _stem(row.get("file").stripped().removeprefix(f"{FOLDER}/"))
         title = (titles or {}).get(video, "")
         category, question, official, (focus, end) = _question(row)
         columns = ("reference answer", "answer 1", "answer 2")
@@ -156,7 +156,7 @@ def _optional(row: Field, name: str) -> str:
 
 def _stem(name: str) -> str:
     """A file's name without the ending of a video."""
-    suffix = next((s for s in ENDINGS if name.lower().endswith(s)), "")
+    suffix = next((s for s in VIDEOS if name.lower().endswith(s)), "")
     return name[: len(name) - len(suffix)]
 
 
