@@ -218,12 +218,9 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
     saved, probing, items = opened.run, opened.probing, opened.run.samples
     label = config.label or saved.labels[0]
-    for option, value, known in (
-        ("label", label, list(saved.labels)),
-        ("by", config.by, list(dict.fromkeys(t for s in opened.data.samples for t in s.tags))),
-    ):
-        if value is not None and value not in known:
-            raise ProbingError(f"--{option} {value}: {saved.folder} has {', '.join(known)}")
+    if config.by is not None and config.by not in items:
+        tags = ", ".join(sorted({tag for sample in opened.data.samples for tag in sample.tags}))
+        raise ProbingError(f"--by {config.by}: the samples of {saved.folder} have the tags {tags}")
     items["content"] = items["group"].map(opened.data.identities)
     items["cluster"] = items["group"].map(opened.clusters)
     part = Part(
@@ -305,7 +302,7 @@ def codes(values: Sequence[Any]) -> tuple[np.ndarray, int]:
 
 
 def note_on(gap: np.ndarray) -> str:
-    """Sums of gaps ``[P]`` of both signs are no answer that could be carried: that is noted."""
+    """That logit differences ``[P]`` have both signs, whose sum is no answer."""
     right = (gap > 0).mean()
     return "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
 
@@ -462,11 +459,9 @@ def agreement(
     value, *others = rank_correlation(own[None], scores)
     control = control_of(rank_correlation(mixed.reshape(DRAWS, -1), scores[:1]))
     ends = percentile_interval(np.array(others))
-    alike = (
-        cell(value, ends, control, count, **more)
-        if np.isfinite(value)
-        else {"why": "all heads score the same"}
-    )
+    alike = cell(value, ends, control, count, **more)
+    if not np.isfinite(value):
+        alike = {"why": "all heads score the same"}
     best = np.lexsort((ties, -scores), axis=-1)[:, : config.k]
     shared = np.isin(best, first[: config.k]).sum(1)
     chance, k = hypergeom(len(own), config.k, config.k), config.k

@@ -175,8 +175,8 @@ def _others(
     k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
     if k > len(others):
         raise SteeringError(
-            f"K = {k}: only {len(others)} of {len(ranked)} other heads have a probe with weights, "
-            "too few for random heads; lower K, or sweep with --no-controls"
+            f"K = {k}: only {len(others)} other heads have a probe with weights; lower K, or sweep "
+            "with --no-controls"
         )
     return [others[i] for i in rng.permutation(len(others))[:k]]
 

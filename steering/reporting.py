@@ -269,7 +269,7 @@ def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
 
 
 def describe_rank(rank: Mapping[str, Any]) -> list[str]:
-    """Rank and conclusion, then the gains of the controls, as rich's markup."""
+    """Rank and conclusion, and the gain, as rich's markup."""
     if rank["beats_controls"]:
         conclusion = "above all its controls"
     else:
@@ -283,8 +283,4 @@ def describe_rank(rank: Mapping[str, Any]) -> list[str]:
     return [
         f"rank {rank['rank']} of {rank['of']}, {conclusion}",
         f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} points",
-        *(
-            f"{kind['n']} {CONTROL_LABELS[name]}: {percent(kind)}, mean and lowest to highest"
-            for name, kind in rank["kinds"].items()
-        ),
     ]

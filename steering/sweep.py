@@ -85,7 +85,6 @@ def run(
     device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
-    check(config)
     questions = Questions(config)
     source = run_for(config, questions.stories)
     if loaded is None:
@@ -224,15 +223,6 @@ def run(
     return sweep
 
 
-def check(config: SweepConfig) -> None:
-    """SteeringError or OptionError if the options alone are wrong."""
-    check_options(config)
-    for name in ("k", "alpha", "rank_by"):
-        values = getattr(config, name)
-        if values is not None and not any(values):
-            raise SteeringError(f"{flag_name(name)} is empty or 0: there is nothing to sweep")
-
-
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[SweepPoint]]:
     """The options with every K and alpha, which may follow from the model, and the points."""
     geometry = find_geometry(loaded.skeleton)
@@ -260,6 +250,11 @@ class Questions:
     """
 
     def __init__(self, config: SweepConfig) -> None:
+        check_options(config)
+        for name in ("k", "alpha", "rank_by"):
+            values = getattr(config, name)
+            if values is not None and not any(values):
+                raise SteeringError(f"{flag_name(name)} is empty or 0: there is nothing to sweep")
         names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
         options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._configs = {split: EvalConfig(split=split, **options) for split in SPLITS}
@@ -339,7 +334,6 @@ def probing_run(
 
 def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:
     """Print what the sweep would ask and need, by name, without the probing run."""
-    check(config)
     questions = Questions(config)
     require_own(config.folder, "a sweep")
     # A run that is made for the sweep sees none of its test stories.
@@ -353,14 +347,15 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     rests = min(config.leave_out, k) if k > 1 else 0
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.
-    parts: dict[str, tuple[list[Question], int]] = {
-        "validation": (questions.items("validation"), len(grid))
-    }
-    for split, task in product(SPLITS, (None, *config.control_tasks)):
-        if (split, task) == ("validation", None) or (split == "test" and not config.test):
-            continue
+    parts: dict[str, tuple[list[Question], int]] = {}
+    for split, task in product(
+        SPLITS if config.test else SPLITS[:1], (None, *config.control_tasks)
+    ):
         name = f"{split}, {TASK_LABELS[task]}" if task else split
         items, count = questions.items(split, task), kinds
+        if (split, task) == ("validation", None):
+            parts[name] = items, len(grid)
+            continue
         parts[name] = items, 2
         if split == "test":
             items = spread(items, config.control_stories)

@@ -45,9 +45,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "tiny-llava-next-video"])
-def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: list[int]) -> None:
-    config = EvalConfig(model=model, limit=3, batch_size=4, out=tmp_path / "run")
+def test_an_evaluation_reads_what_was_said(tmp_path: Path, read: list[int]) -> None:
+    config = EvalConfig(model="tiny-llava-next-video", limit=3, batch_size=4, out=tmp_path / "run")
     figures = evaluation_dry_run(config, QUIET)
     assert not config.folder.exists() and not read
     with pytest.raises(SteeringError, match="nowhere"):

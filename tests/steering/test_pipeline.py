@@ -61,8 +61,6 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     assert "K 3, alpha 1 minus baseline, Both: 50.0 [" in printed
     # Two controls of a kind put p at 1/3 at best.
     assert "rank 1 of 5, not specific" in printed and "above all its controls" not in printed
-    assert "2 random directions: 5.0 [0.0, 10.0]" in printed
-    assert "2 random heads: 15.0 [-10.0, 40.0]" in printed
     assert "on 10 test stories: 50.0 points" in printed
     # Two of the ten stories' false-belief questions are answered wrongly now.
     assert "made worse (right before, wrong after): 20.0 [" in printed
@@ -134,39 +132,6 @@ def test_what_is_saved_and_drawn(
     assert found.vector == folder / saved["vector"]
 
 
-def test_controls_are_asked_of_some_stories(
-    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[SweepPoint]]]
-) -> None:
-    found, _ = sweep(control_stories=4, random_controls=3, leave_out=0)
-    assert found.test is not None and found.control_rank is not None
-    asked = found.test.groupby("point")["story"].unique()
-    whole = list(asked[CHOSEN])
-    assert len(whole) == STORIES and len(asked) == 2 + 2 * 3
-    chosen = [whole.index(story) for story in asked[found.random_controls[0].name]]
-    assert len(chosen) == 4 and chosen == sorted(chosen)
-    assert all(
-        list(asked[point.name]) == [whole[i] for i in chosen] for point in found.random_controls
-    )
-    # At baseline the first two of ten are right, steered the first seven.
-    gained = sum(2 <= number < 7 for number in chosen)
-    assert 0 < gained < 4 and found.control_rank["gain"] == pytest.approx(gained / 4)
-
-
-def test_control_tasks_bound_the_choice(
-    sweep: Callable[..., tuple[Sweep, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, printed = sweep(max_initial_drop=None, test=False)
-    assert found.chosen.name == BEST and found.test is None
-    assert list(found.control_tasks) == ["reality"]
-    assert "reality: 0.0 [0.0, 0.0] points on validation stories" in printed
-    # Then none passes: BEST falls by 10 points in initial belief, the others further.
-    monkeypatch.setitem(REALITY["validation"], CHOSEN, 10)
-    found, printed = sweep(test=False)
-    assert found.chosen.name == BEST and "no K and alpha leaves" in printed
-    found, printed = sweep(test=False, max_reality_drop=0.3)
-    assert found.chosen.name == CHOSEN and "no K and alpha leaves" not in printed
-
-
 def test_heads_by_patching_next_to_heads_by_probe(
     sweep: Callable[..., tuple[Sweep, str]],
     config: SweepConfig,
@@ -195,13 +160,5 @@ def test_heads_by_patching_next_to_heads_by_probe(
     found, printed = sweep(width=120, run=folder, rank_by=both, **options)
     assert found.chosen == SweepPoint("logistic", 2, 1.0, 0, "patching")
     assert [p.name for p in (*found.controls, *found.random_controls)] == 2 * controls
-    label = "K 2 by patching, alpha 1"
-    expected = {
-        ("validation", "baseline"): percent("validation", "baseline"),
-        ("validation", f"{label} *"): percent("validation", by_patching),
-        ("validation", "K 2, alpha 1"): percent("validation", BEST),
-        ("validation", "random directions"): percent("validation", controls[0]),
-        ("test", f"{label} *"): percent("test", by_patching),
-        ("test", "1 random heads"): percent("test", controls[1]),
-    }
-    assert expected.items() <= rows(printed).items()
+    assert percent("test", by_patching) == rows(printed)["test", "K 2 by patching, alpha 1 *"]
+    assert percent("validation", BEST) == rows(printed)["validation", "K 2, alpha 1"]

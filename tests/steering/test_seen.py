@@ -25,11 +25,10 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering import bake
-from sally_anne.steering.config import SideEffectsConfig, SweepConfig
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import VectorConfig, fit_vector
 from sally_anne.steering.fit import run as make_vector
 from sally_anne.steering.points import answer_points
-from sally_anne.steering.side_effects import run as measure
 from sally_anne.steering.sweep import Questions, lineage_of
 from sally_anne.steering.sweep import run as sweep
 
@@ -132,31 +131,6 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
     saved = json.loads((tmp_path / "blind" / "results.json").read_text())
     assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
-
-    # A vector that is baked into the weights is remembered, too, beside another one.
-    baked = tmp_path / "baked"
-    bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
-    third = sorted(content_of(sorted(others)[:1]))
-    other = replace(vector, fitted={"seen": {"train": [], "validation": third}})
-    other_folder = other.save(tmp_path / "other")
-    for steer, known in ((None, first), (other_folder, first + third)):
-        out = tmp_path / f"baked-{steer is None}"
-        evaluation(replace(asked, model=str(baked), steer=steer, out=out))
-        table = pd.read_parquet(out / "answers.parquet")
-        assert table["story"].nunique() == 2 and content_of(table["story"]).isdisjoint(known)
-
-    task = SideEffectsConfig(
-        vector=folder,
-        model=str(model_folder),
-        tasks=("gridtom:1",),
-        setting="text",
-        limit=2,
-        out=tmp_path / "s",
-    )
-    measure(replace(task, max_new_tokens=2))
-    for run in ("plain", "steered"):
-        table = pd.read_parquet(tmp_path / "s" / f"gridtom-1-{run}" / "answers.parquet")
-        assert set(table["story"]) == others
 
 
 def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -186,26 +185,20 @@ QUESTION = (
 CONFIG = SideEffectsConfig(Path("v"), limit=7, batch_size=3, setting="text")
 
 
-def test_tasks_by_name_order_and_folder() -> None:
+def test_tasks_by_name_order_and_folder(tmp_path: Path) -> None:
     found = evaluation(CONFIG, "gridtom:initial")
     options = (found.task, found.order, found.setting, found.limit)
     assert options == ("gridtom", "initial", "text", 7)
     found = evaluation(CONFIG, "bigtom=some/folder")
     assert (found.task, found.data, found.batch_size) == ("bigtom", Path("some/folder"), 3)
     assert evaluation(CONFIG, "gridtom").order == "1"
-    for wrong in ("gridtom:3", "bigtom:1"):
-        with pytest.raises(SteeringError):
-            evaluation(CONFIG, wrong)
-
-
-def test_tasks_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
-    (tmp_path / "odd_tasks.py").write_text("from sally_anne.data.text_sets import BIGTOM as ODD\n")
     own = tmp_path / "a=1" / "film.jsonl"
     own.parent.mkdir()
     own.write_text(QUESTION)
-    for task in (str(own), "odd_tasks:ODD"):
-        assert (evaluation(CONFIG, task).task, evaluation(CONFIG, task).data) == (task, None)
-    found = evaluation(CONFIG, "odd_tasks:ODD=some/folder")
-    assert (found.task, found.data) == ("odd_tasks:ODD", Path("some/folder"))
+    assert (evaluation(CONFIG, str(own)).task, evaluation(CONFIG, str(own)).data) == (
+        str(own),
+        None,
+    )
+    for wrong in ("gridtom:3", "bigtom:1"):
+        with pytest.raises(SteeringError):
+            evaluation(CONFIG, wrong)

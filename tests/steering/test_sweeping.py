@@ -146,28 +146,3 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
         whole = answer_points(lively, asked, vectors, journal, 3, "auto", 4)
     pd.testing.assert_frame_equal(resumed, whole)
-
-
-def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
-    asked = questions("text")
-    path = tmp_path / "sweep.jsonl"
-    with Journal(path, {}) as journal:
-        answer_points(lively, asked, vectors_of(GRID[:3], vector), journal, 3, 5, 4)
-        kept = path.read_text()
-    seen: list[tuple[int, int]] = []
-    with Journal(path, {}) as journal:
-        resumed = answer_points(
-            lively,
-            asked,
-            vectors_of(GRID, vector),
-            journal,
-            3,
-            5,
-            4,
-            lambda done, total: seen.append((done, total)),
-        )
-    assert path.read_text().startswith(kept)
-    assert seen[0] == (3 * len(asked), len(GRID) * len(asked))
-    with Journal(tmp_path / "whole.jsonl", {}) as journal:
-        whole = answer_points(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
-    pd.testing.assert_frame_equal(resumed, whole)
