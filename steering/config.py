@@ -14,6 +14,7 @@ from sally_anne.data.items import Setting
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions
 
+CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 # By what heads are ranked: the probe's validation accuracy, or what they carry within pairs.
 RankBy = Literal["probe_accuracy", "patching"]
@@ -29,8 +30,6 @@ Direction = Literal[
     "multinomial:o0p1",
     "multinomial:o1p0",
     "multinomial:o1p1",
-    "random",
-    "random_heads",
 ]
 
 
@@ -118,6 +117,11 @@ class SweepConfig(SteeringOptions):
     dry_run: bool = False
 
     @property
+    def random_kinds(self) -> tuple[str, ...]:
+        """Kinds of random controls."""
+        return CONTROLS if self.controls else ()
+
+    @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         return self.max_new_tokens or (64 if self.style == "json" else 16)
@@ -170,7 +174,6 @@ class VectorConfig:
         positions: where the vector is applied; last_prompt+generated, with a gate last_prompt.
         gate: steer only at questions of this condition, TB or FB (of your own pairs, their tag
             condition), as a probe says that is fitted on the run's training questions.
-        seed: of random directions and heads.
         out: folder of the vector; inside the run's by default.
     """
 
@@ -184,7 +187,6 @@ class VectorConfig:
     rank_by: RankBy | None = None
     positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] | None = None
     gate: str | None = None
-    seed: Seed = 0
     out: Path | None = None
 
     @property

@@ -47,9 +47,8 @@ from sally_anne.probing.probes import (
     vector_on,
 )
 from sally_anne.probing.sources import reopen
-from sally_anne.steering.config import Direction, RankBy, VectorConfig
+from sally_anne.steering.config import CONTROLS, Direction, RankBy, VectorConfig
 
-CONTROLS = ("random", "random_heads")
 # A head's normalised effect on the belief question's answer, over validation pairs.
 PATCHED = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
@@ -84,8 +83,8 @@ def fit_vector(
             of the means, whitened by the classes' common covariance, shrunk after Ledoit and Wolf.
             ``multinomial:oNpM``: weight of that class of GridToM's four-way probe. ``random``:
             random directions in the same heads. ``random_heads``: directions of the same kind in
-            K heads drawn from all others. Of both the i-th head's step is as long as that of the
-            i-th head of ``norm_matched_to``, by default the logistic vector.
+            K heads drawn from all others. Both control ``norm_matched_to``, and their i-th head's
+            step is as long as that of its i-th head.
         label: ranks heads and gives directions; the run's first by default.
         towards: value of the label to steer towards; of two values the second (true) by default.
         rank_by: ``probe_accuracy``, or ``patching``: the normalised effect on validation pairs.
@@ -97,7 +96,8 @@ def fit_vector(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     label = label or next(iter(run.labels), "")
-    for name, value, known in (("direction", direction, DIRECTIONS), ("label", label, run.labels)):
+    directions = DIRECTIONS if norm_matched_to is None else CONTROLS
+    for name, value, known in (("direction", direction, directions), ("label", label, run.labels)):
         if value not in known:
             raise SteeringError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
     samples = run.samples
@@ -121,10 +121,7 @@ def fit_vector(
     if towards is not None:
         facts["towards"] = target
     kind = direction
-    if direction in CONTROLS:
-        norm_matched_to = norm_matched_to or fit_vector(
-            run, k, alpha, "logistic", label, positions, towards=towards, rank_by=rank_by
-        )
+    if norm_matched_to is not None:
         kind = norm_matched_to.direction
         facts |= {"seed": seed, "norm_matched_to": kind}
         if direction == "random":
@@ -134,8 +131,6 @@ def fit_vector(
                 norm_matched_to, theta=theta, alpha=alpha, direction=direction, fitted=facts
             )
         heads = _others(ranked, coef, norm_matched_to.heads, rng)
-    else:
-        norm_matched_to = None
     if match := _CLASS.fullmatch(kind):
         number = 2 * int(match[1]) + int(match[2])
         at = np.flatnonzero(run.probes.get("op.classes", np.empty(0)) == number)
@@ -232,13 +227,13 @@ def run(config: VectorConfig) -> None:
         sweep = read_object(config.sweep / RESULTS, SteeringError, "sally-anne sweep", keys)
     config = settled(config, sweep)
     require_own(config.folder, "a steering vector", "vector.safetensors")
-    names = ("run", "k", "alpha", "direction", "label", "positions", "seed", "towards", "rank_by")
+    names = ("run", "k", "alpha", "direction", "label", "positions", "towards", "rank_by")
     options = {name: getattr(config, name) for name in names}
     vector = fit_vector(**{name: value for name, value in options.items() if value is not None})
     if sweep is not None:
         swept, own = sweep["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted)))
-        # Random directions and heads may differ; what only one of them knows is not compared.
-        known = own.keys() & swept.keys() - {"seed", SEEN, ALLOW_MISMATCH}
+        # What only one of them knows is not compared.
+        known = own.keys() & swept.keys() - {SEEN, ALLOW_MISMATCH}
         if differ := [name for name in known if swept[name] != own[name]]:
             raise SteeringError(
                 f"--sweep {config.sweep} was of another probing run than {config.run}: "
@@ -268,7 +263,11 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         return config
     chosen = sweep["chosen"]
     swept = sweep["config"] | {"rank_by": chosen["rank_by"]}
-    given = {"run": Path(sweep["run"]), "k": int(chosen["k"]), "alpha": float(chosen["alpha"])}
+    given: dict[str, Any] = {
+        "run": Path(sweep["run"]),
+        "k": int(chosen["k"]),
+        "alpha": float(chosen["alpha"]),
+    }
     for option in ("direction", "label", "towards", "rank_by"):
         own, value = getattr(config, option), swept[option]
         if None not in (own, value) and own != value:

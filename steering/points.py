@@ -45,8 +45,7 @@ from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
-from sally_anne.steering.config import ControlTask, RankBy
-from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.config import CONTROLS, ControlTask, RankBy
 
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256

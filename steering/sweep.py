@@ -36,8 +36,8 @@ from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, open
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.config import ControlTask, RankBy, SweepConfig
-from sally_anne.steering.fit import CONTROLS, fit_vector, require_patching
+from sally_anne.steering.config import CONTROLS, ControlTask, RankBy, SweepConfig
+from sally_anne.steering.fit import fit_vector, require_patching
 from sally_anne.steering.points import (
     BASELINE,
     SweepPoint,
@@ -102,7 +102,7 @@ def run(
 
     @cache
     def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:
-        control = direction in CONTROLS and direction != config.direction
+        control = direction in CONTROLS
         vector = fit_vector(
             probed,
             k,
@@ -119,8 +119,7 @@ def run(
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)
-        seed = config.seed if config.direction in CONTROLS else 0
-        widest = [fit(config.direction, max(config.k or ()), seed, by) for by in config.rank_by]
+        widest = [fit(config.direction, max(config.k or ()), 0, by) for by in config.rank_by]
     if processes.first:
         save_config(config.folder, asdict(config))
     about = {
@@ -168,7 +167,7 @@ def run(
         config.parser,
         chances,
     )
-    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in _controls(config)]
+    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in config.random_kinds]
     best = vectors[chosen]
     assert best is not None
     folder = config.folder / vector_name(config, best)
@@ -233,13 +232,9 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
         raise SteeringError(
             f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
         )
-    directions = (config.direction, *_controls(config))
+    directions = (config.direction, *config.random_kinds)
     grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
     return replace(config, k=ks, alpha=alphas), grid
-
-
-def _controls(config: SweepConfig) -> tuple[str, ...]:
-    return CONTROLS if config.controls and config.direction not in CONTROLS else ()
 
 
 class Questions:
@@ -343,7 +338,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)
     most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
-    k, kinds = max(config.k or ()), len(_controls(config))
+    k, kinds = max(config.k or ()), len(config.random_kinds)
     rests = min(config.leave_out, k) if k > 1 else 0
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.

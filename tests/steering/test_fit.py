@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sally_anne.core.errors import SteeringError
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.fit import CONTROLS, DIRECTIONS, VectorConfig, fit_vector
+from sally_anne.steering.fit import DIRECTIONS, VectorConfig, fit_vector
 from sally_anne.steering.fit import run as steer
 
 pytestmark = pytest.mark.integration
@@ -89,7 +89,7 @@ def reference(kind: str, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> n
     return np.linalg.solve(pooled, between)
 
 
-@pytest.mark.parametrize("kind", [d for d in DIRECTIONS if d not in CONTROLS])
+@pytest.mark.parametrize("kind", DIRECTIONS)
 def test_directions_and_widths_are_of_training_activations(made, kind: str) -> None:
     label = "y_o"
     vector = fit_vector(made.folder, K, direction=kind, label=label)

@@ -19,7 +19,7 @@ from sally_anne.data.items import Question
 from sally_anne.harness.gridtom import Wording
 from sally_anne.harness.gridtom import items as items_of
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.config import CONTROLS
 from sally_anne.steering.points import (
     BASELINE,
     SweepPoint,
