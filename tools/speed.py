@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -72,25 +71,16 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, list[floa
 
 def rows(
     part: str, seconds: Mapping[str, Sequence[float]], scale: Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """A row a contender; the first is the reference of ``ratio``.
 
     ``scale`` multiplies the seconds of contenders that did a part of the work alone.
     """
-    scale = scale or {}
-    found = {name: [s * scale.get(name, 1) for s in runs] for name, runs in seconds.items()}
-    reference = next(iter(found.values()))
-    return [
-        {
-            "part": part,
-            "contender": name + (" (multiplied)" if name in scale else ""),
-            "seconds": statistics.median(runs),
-            "low": min(runs),
-            "high": max(runs),
-            "ratio": statistics.median(a / b for a, b in zip(runs, reference, strict=True)),
-        }
-        for name, runs in found.items()
-    ]
+    times = pd.Series({name: (scale or {}).get(name, 1.0) for name in seconds})
+    runs = pd.DataFrame(seconds) * times
+    found = {"part": part, "multiplied": times, "seconds": runs.median(), "low": runs.min()}
+    found |= {"high": runs.max(), "ratio": runs.div(runs.iloc[:, 0], axis=0).median()}
+    return pd.DataFrame(found).reset_index(names="contender")
 
 
 class Extraction:
@@ -133,7 +123,7 @@ class Extraction:
             sa.extract(self.loaded, self.samples, Path(folder) / "activations")
 
 
-def extraction(args: argparse.Namespace) -> list[dict[str, Any]]:
+def extraction(args: argparse.Namespace) -> pd.DataFrame:
     """Every way to read all heads."""
     work = Extraction(args.model, args.stories)
     ways = {"bare forwards": work.bare, "capture": work.capture, "extract": work.ours}
@@ -167,7 +157,7 @@ def fit_by_sklearn(x: np.ndarray, y: np.ndarray) -> None:
             model.fit(x[:, head].astype(np.float64), y)
 
 
-def probes(args: argparse.Namespace) -> list[dict[str, Any]]:
+def probes(args: argparse.Namespace) -> pd.DataFrame:
     """All heads fitted once: our solver against loops of scikit-learn."""
     x, y = made_up(args.heads, args.width)
     groups = [str(i // 4) for i in range(SAMPLES)]
@@ -180,7 +170,7 @@ def probes(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows("probes", in_turns(ways, args.repeats))
 
 
-def permutations(args: argparse.Namespace) -> list[dict[str, Any]]:
+def permutations(args: argparse.Namespace) -> pd.DataFrame:
     """The null of permuted labels: ours against scikit-learn on a few labels of a few heads."""
     x, y = made_up(args.heads, args.width)
     items = pd.DataFrame({"group": np.arange(len(y)) // 4, "y": y})
@@ -202,19 +192,21 @@ def permutations(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows("permutations", seconds, {"scikit-learn newton-cholesky": scale})
 
 
-def patching(args: argparse.Namespace) -> list[dict[str, Any]]:
+def probed(args: argparse.Namespace, folder: str, stories: int | None = None) -> ProbeConfig:
+    """A finished probing run in a folder."""
+    options = {"model": args.model, "stories": stories, "out": Path(folder) / "run"}
+    config = ProbeConfig(**options, permutations=0, patching=False, figures=False)
+    probe(config, Console(quiet=True))
+    return config
+
+
+def patching(args: argparse.Namespace) -> pd.DataFrame:
     """Every head patched between pairs, against one bare forward a patched head and prompt."""
-    console = Console(quiet=True)
-    work = Extraction(args.model, 4)
+    work, pairs = Extraction(args.model, 4), 8
     geometry = find_geometry(work.loaded.model)
     heads = geometry.n_layers * geometry.n_heads
-    pairs = 8
     with tempfile.TemporaryDirectory() as folder:
-        config = ProbeConfig(
-            model=args.model, stories=args.stories, out=Path(folder) / "run",
-            permutations=0, patching=False, figures=False,
-        )  # fmt: skip
-        probe(config, console)
+        config = probed(args, folder, args.stories)
 
         def ours() -> None:
             with tempfile.TemporaryDirectory() as out:
@@ -227,33 +219,21 @@ def patching(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows("patching", seconds, {"bare forwards": forwards})
 
 
-def steering(args: argparse.Namespace) -> list[dict[str, Any]]:
+def steering(args: argparse.Namespace) -> pd.DataFrame:
     """A sweep of fifteen points and its baseline against evaluation passes."""
-    console = Console(quiet=True)
+    console, asked = Console(quiet=True), {"model": args.model, "limit": args.stories}
+    grid = {"k": (2, 4, 8), "alpha": (-10, -5, 1, 5, 10), "controls": False, "test": False}
+    grid |= {"max_initial_drop": None, "max_reality_drop": None}
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        config = ProbeConfig(
-            model=args.model, out=home / "run", permutations=0, patching=False, figures=False
-        )
-        probe(config, console)
+        config = probed(args, folder)
 
         def ours() -> None:
             with tempfile.TemporaryDirectory() as out:
-                sweep(
-                    SweepConfig(
-                        model=args.model, run=config.out, k=(2, 4, 8), alpha=(-10, -5, 1, 5, 10),
-                        controls=False, limit=args.stories, test=False, out=Path(out) / "sweep",
-                        max_initial_drop=None, max_reality_drop=None,
-                    ),
-                    console,
-                )  # fmt: skip
+                sweep(SweepConfig(**asked, **grid, run=config.out, out=Path(out) / "it"), console)
 
         def one_pass() -> None:
             with tempfile.TemporaryDirectory() as out:
-                evaluate(
-                    EvalConfig(model=args.model, limit=args.stories, out=Path(out) / "evaluation"),
-                    console=console,
-                )
+                evaluate(EvalConfig(**asked, out=Path(out) / "it"), console=console)
 
         seconds = in_turns({"sweep": ours, "16 evaluations": one_pass}, args.repeats)
     return rows("sweep", seconds, {"16 evaluations": 16})
@@ -287,14 +267,15 @@ def main() -> None:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": {name: version(name) for name in ("torch", "transformers", "scikit-learn")},
     }
-    results: list[dict[str, Any]] = []
+    results: list[pd.DataFrame] = []
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for part in args.only:
-        results += PARTS[part](args)
+        results.append(PARTS[part](args))
         config = {name: str(value) for name, value in vars(args).items()}
-        saved = {"machine": machine, "config": config, "results": results}
+        cells = pd.concat(results).to_dict("records")
+        saved = {"machine": machine, "config": config, "results": cells}
         args.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    print(f"{pd.DataFrame(results).to_string(index=False)}\n\n{machine}\n{args.out}")
+    print(f"{pd.concat(results).to_string(index=False)}\n\n{machine}\n{args.out}")
 
 
 if __name__ == "__main__":
