@@ -219,14 +219,14 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def paper(family: str, setting: str, order: int) -> dict[str, tuple[float | None, ...]]:
+def paper(family: str, setting: str, order: int) -> dict[str, list[float | None]]:
     """The paper's TB, FB and Both (%) of this family's 7B model, by method; None if not legible."""
     return {
-        "+ alpha" if row.steered else "baseline": row.values
+        "+ alpha" if row.get("steered") else "baseline": row["values"]
         for table in published()
-        if (table.task, table.order) == ("gridtom", str(order))
-        for row in table.rows
-        if (row.model, row.view) == (family, setting)
+        if (table["task"], table.get("order")) == ("gridtom", str(order))
+        for row in table["rows"]
+        if (row.get("model"), row.get("view")) == (family, setting)
     }
 
 

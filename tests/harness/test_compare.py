@@ -24,7 +24,8 @@ from sally_anne.harness.compare import (
     shared_answers,
 )
 from sally_anne.harness.config import CompareConfig
-from sally_anne.harness.report import published
+from sally_anne.harness.report import differences as by_published
+from sally_anne.harness.report import published, rows_like
 from sally_anne.harness.score import mcnemar
 from tests.made_evaluations import answers, beliefs, evaluation
 
@@ -225,12 +226,12 @@ def test_other_questions_are_refused(tmp_path: Path) -> None:
 
 
 def test_published_figures_of_the_run_that_is_most_like() -> None:
-    (table,) = [t for t in published() if (t.task, t.order) == ("gridtom", "1")]
+    (table,) = [t for t in published() if (t["task"], t.get("order")) == ("gridtom", "1")]
     options = {"model": "qwen2-vl", "steer": "v", "data": "x", "frames": 7}
-    own, *others = table.like(options, {"setting": "multimodal"})
-    assert (own.model, own.view, own.steered) == ("qwen2-vl", "multimodal", True)
-    assert [row.kind for row in others][-2:] == ["human", "chance"]
-    assert any("project's words" in line for line in table.differences(options, 10))
+    own, *others = rows_like(table, options, {"setting": "multimodal"})
+    assert (own["model"], own["view"], own["steered"]) == ("qwen2-vl", "multimodal", True)
+    assert [row["kind"] for row in others][-2:] == ["human", "chance"]
+    assert any("project's words" in line for line in by_published(table, options, 10))
 
 
 def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:

@@ -32,11 +32,10 @@ from sally_anne.harness.protocols import (
     examples_for,
     set_apart,
 )
-from sally_anne.harness.questions import PromptConfig, prompt_text, render
+from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.tasks import load_items
 from sally_anne.models.tiny import Family
 from tests.harness import made_benchmarks as made
-from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
 from tests.made_stories import asked_of, cast_of, made_story
 
@@ -128,14 +127,6 @@ def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
     assert (table["conclusion"].str.contains("first")).sum() == 0
 
 
-def test_thoughts_that_are_cut_have_no_answer(
-    folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
-) -> None:
-    recorder.say, recorder.ended = lambda text: "I see blue.\nThe red agent sees the blue", False
-    table = outcome(config_of("gridtom", tmp_path, prompting="cot"), folders)
-    assert table["robust_invalid"].all() and table["cut"].all()
-
-
 def shown(text: str) -> tuple[str, str]:
     """The examples of a prompt, and the question that is asked."""
     head, asked = text.split("The question to answer now is on a new story.")
@@ -169,23 +160,6 @@ def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: An
                 assert right == " and ".join(one.key)
         if order == "1":
             assert Counter(one.condition for one in told) == {"TB": 2, "FB": 2}
-
-
-def test_what_is_sent_has_the_examples(
-    folders: dict[Family, Path],
-    tmp_path: Path,
-    recorder: Recorder,
-) -> None:
-    config = EvalConfig(
-        model=str(folders["qwen2-vl"]), prompting="few-shot", shots=2, limit=1, out=tmp_path / "r"
-    )
-    evaluate(config, console=Console(file=io.StringIO()))
-    assert recorder.texts == [item.text for item in load_items(config).items]
-    assert all(prompt.clip is not None and tokens == 16 for prompt, tokens in recorder.asked)
-    saved = json.loads((tmp_path / "r" / "results.json").read_text())
-    assert saved["about"]["prompting"] == "few-shot"
-    with pytest.raises(HarnessError, match="prompts is"):
-        evaluate(replace(config, shots_seed=1), console=Console(file=io.StringIO()))
 
 
 def record(number: int, rng: random.Random) -> Question:
@@ -397,18 +371,6 @@ def test_the_prompt_holds_what_the_view_shows() -> None:
     )
     focused = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
     assert "Transcript:\nend\n" in focused and "all" not in focused and "hidden" not in focused
-
-
-def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_path: Path) -> None:
-    film(tmp_path / "film.mp4", seconds=3)
-    path = tmp_path / "prompt.txt"
-    path.write_text("{question} {length}; {count}; {times}")
-    record = replace(RECORD, media=(Media(path=tmp_path / "film.mp4"),))
-    how = config_for(KNOWN, view="multimodal", frames=3, template=path)
-    (item,) = render(KNOWN, [record], how)
-    assert item.notes is not None
-    said = item.first_prompt()
-    assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said
 
 
 def test_a_system_message_reaches_the_model_and_the_endpoint() -> None:

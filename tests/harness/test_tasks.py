@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
-from sally_anne.data.items import Benchmark, Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
@@ -168,22 +167,6 @@ def test_stories_of_gridtom_over_maps_in_whole_pairs() -> None:
     everything = load_items(replace(config, limit=None))
     assert everything.subset is None
     assert load_items(replace(config, limit=500)).items == everything.items
-
-
-def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) -> None:
-    """Each film has a question of one ability; the last film alone has one of another."""
-    options = (Option("A", "yes"), Option("B", "no"))
-    items = [
-        Question(
-            f"q{n}", "made", "test", f"film {n // 2}", "?", options, "A", tags={"ability": (kind,)}
-        )
-        for n, kind in enumerate(["x", "x"] * 9 + ["y", "y"])
-    ]
-    made = Benchmark("made", lambda _: items, {"none": ()}, ("ability",), "", "none")
-    monkeypatch.setattr("sally_anne.harness.tasks.find_task", lambda task: made)
-    work = load_items(EvalConfig(task="made", limit=2))
-    assert [item.item_id for item in work.items][2:] == ["q18", "q19"]
-    assert work.subset is not None and work.subset.by == {"ability": {"x": 2, "y": 2}}
 
 
 # By task: how many items are asked, and what the breakdown counts.

@@ -185,13 +185,9 @@ def compare(
 ) -> pd.DataFrame:
     """The figures of each later run against the first, on the items that all of them asked.
 
-    Returns:
-        One row a run, parser (that all runs share, or the one named), part and measure: ``run,
-        against`` (labels), ``parser``, ``kind`` and ``value`` of a tag (``cells`` and a
-        combination; both empty of all items), ``items`` (these in words), ``measure`` (overall,
-        TB, FB, Both, invalid), ``n``, value and 95 % interval of the first run, of the second and
-        of the difference (``first, first_low, first_high, second, ...``), in how many items or
-        pairs only one has it (``only_first, only_second``) and McNemar's ``p``.
+    One row a run, parser (that all share, or the one named), part (``kind`` and ``value`` as of
+    :class:`Part`; ``items`` in words) and measure: value and 95 % interval of the first run, of the
+    second and of the difference, and what :func:`paired` counts.
     """
     each = [parsers(table) for table in answers]
     common = [p for p in each[0] if all(p in own for own in each) and parser in (None, p)]

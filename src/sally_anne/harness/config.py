@@ -297,31 +297,19 @@ def _check_address(config: Any, role: str) -> None:
 
 
 def request_fields(config: Any) -> dict[str, Any]:
-    """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object, or has ours."""
+    """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object."""
     try:
-        found = json.loads(config.endpoint_fields or "{}")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or {"model", "messages", "stream", "n"} & found.keys():
-        raise HarnessError(
-            "--endpoint-fields must be a JSON object without model, messages, stream and n"
-        )
-    return found
+        return dict(json.loads(config.endpoint_fields or "{}"))
+    except (ValueError, TypeError) as error:
+        raise HarnessError(f"--endpoint-fields must be a JSON object: {error}") from error
 
 
 def key_from(variable: str | None, option: str) -> str:
-    """The key in the environment variable that ``option`` names; empty without a name.
-
-    A variable that is not set is not repeated: it may be the key itself, given by mistake.
-    """
-    if variable is None:
-        return ""
-    key = os.environ.get(variable, "").strip()
-    if not key or " " in key or not (key.isascii() and key.isprintable()):
-        raise HarnessError(
-            f"{option} names no environment variable that holds a key; it takes the name of a "
-            "variable, not the key itself"
-        )
+    """The key in the environment variable that ``option`` names; empty without a name."""
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not (key.isascii() and key.isprintable() and key and " " not in key):
+        # The name is not repeated: it may be the key itself, given by mistake.
+        raise HarnessError(f"{option} takes the name of an environment variable that holds a key")
     return key
 
 

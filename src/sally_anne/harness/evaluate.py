@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ from sally_anne.harness.protocols import (
 )
 from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
-from sally_anne.harness.tasks import open_task, short_name
+from sally_anne.harness.tasks import TaskItems, open_task, short_name
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
@@ -83,13 +84,10 @@ def evaluate(
 ) -> pd.DataFrame:
     """Do the whole evaluation in ``config.folder``; what is there is not asked again.
 
-    Started several times by a launcher, the processes share the items; then the first judges open
-    replies, saves and prints, and the others wait for it.
+    Processes of a launcher share the items; the first judges open replies, saves and prints.
 
     Args:
-        config: the options, which are checked.
         vector: steers in place of the one in ``config.steer``.
-        loaded: the model if it is loaded already.
         same_stories_as: a vector that does not steer here; the test stories that it was fitted on
             are left out, so that this run can be compared with one that it steers.
 
@@ -104,26 +102,23 @@ def evaluate(
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.allow_mismatch)
     fitted = vector or same_stories_as
-    task = open_task(config.task)
-    work = task.load(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
-    for line in work.lines():
-        console.print(escape(line), soft_wrap=True)
+    work = asked_by(config, fitted.fitted if fitted else None, console)
     budget = Budget(config.endpoint_limit)
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     endpoint, mismatch = None, ""
+    model: SteeredModel | ChatEndpoint
     if config.endpoint is not None:
-        endpoint = open_endpoint(config, budget)
+        model = endpoint = open_endpoint(config, budget)
     else:
-        videos = any(item.clip for item in work.items)
-        sounds = any(item.sound for item in work.items)
+        videos, sounds = (any(map(attrgetter(name), work.items)) for name in ("clip", "sound"))
         opening = config.opening() | {"device_map": device_map}
         loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
         check_senses(loaded.family, loaded.name, videos, sounds)
         for line in check_items(loaded, work.items, config.reply_tokens, config.retold_tokens):
             console.print(escape(line))
         mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
-    model = endpoint or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
+        model = SteeredModel(loaded, vector, config.alpha)
     about = {
         **model.about,
         "task": short_name(config.task),
@@ -136,8 +131,7 @@ def evaluate(
     with kept as journal, replies, Bars(console) as bar:
         if processes.first:
             save_config(config.folder, asdict(config))
-        title = escape(f"{model_name(config)}, {work.title}")
-        progress = bar.add_task(title, total=None)
+        progress = bar.add_task(escape(f"{model_name(config)}, {work.title}"), total=None)
         table = ask(
             model,
             work.items,
@@ -163,7 +157,7 @@ def evaluate(
         with kept as journal, replies:
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
-    if task.submission:
+    if open_task(config.task).submission:
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
     saved = {
@@ -184,6 +178,14 @@ def evaluate(
     return table
 
 
+def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Console) -> TaskItems:
+    """What a run asks, without stories that a vector of these facts has seen; says what it left."""
+    work = open_task(config.task).load(config, fitted_on(config.model, facts))
+    for line in work.lines():
+        console.print(escape(line), soft_wrap=True)
+    return work
+
+
 def check_items(
     loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = RETOLD
 ) -> list[str]:
@@ -195,12 +197,17 @@ def check_items(
     sizes: Counter[tuple[int, int]] = Counter()
     tokens = cache(partial(sound_tokens, loaded))
 
-    def check_one(
-        item: Question, shape: tuple[int, int, int] | None, notes: Mapping[str, str]
-    ) -> None:
+    def check_one(item: Question, exact: bool) -> tuple[int, int, int] | None:
+        shape = item.shape(exact) if item.shape else None
+        notes: Mapping[str, str] = {}
+        if exact and item.notes:
+            notes = item.notes()
+        elif item.notes and shape:
+            times = _NOTE_OF_A_FRAME * shape[0]
+            short = dict.fromkeys((LENGTH_MARK, COUNT_MARK), _NOTE_OF_A_FRAME)
+            notes = {FRAMES_MARK: _NOTE + times, TIMES_MARK: times, **short}
         turns = Prompt(item.first_prompt(notes), system=item.system).turns
-        samples = round(RATE * item.seconds()) if item.seconds else 0
-        pieces = tokens(samples) if samples else []
+        pieces = tokens(round(RATE * item.seconds())) if item.seconds and item.seconds() else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
         written, sound = retold if item.before else reply, sum(pieces) - len(pieces)
         remedy = _SOUND_REMEDY if pieces and shape is None else REMEDY
@@ -208,22 +215,18 @@ def check_items(
         if item.before:
             prompt = reply_prompt(loaded, item.text, False)
             check_room(loaded, f"item {item.item_id}", prompt, None, retold + reply)
+        return shape
 
     for item in items:
         if item.clip is not None and item.shape is None:
             continue
         with suppress(BenchmarkError):
-            shape = item.shape(False) if item.shape else None
-            sizes.update([shape[1:]] if shape else [])
-            times = _NOTE_OF_A_FRAME * shape[0] if shape else ""
-            most = {FRAMES_MARK: _NOTE + times, TIMES_MARK: times}
-            most |= dict.fromkeys((LENGTH_MARK, COUNT_MARK), _NOTE_OF_A_FRAME)
             try:
-                check_one(item, shape, most if item.notes and shape else {})
+                shape = check_one(item, exact=False)
             except ContextError:
                 # There may be fewer frames in the film, and shorter notes.
-                shape = item.shape(True) if item.shape else None
-                check_one(item, shape, item.notes() if item.notes else {})
+                shape = check_one(item, exact=True)
+            sizes.update([shape[1:]] if shape else [])
     return crop_notes(loaded, sizes)
 
 
@@ -241,11 +244,9 @@ def ask(
     """Ask what the journal does not hold yet, and score all.
 
     Batches are planned over all items, answered or not, and the journal's processes share them: a
-    prompt's company, and with it the last digits of its numbers, is the same in every run.
-
-    With ``options`` those of questions with one answer are scored by their probability, too.
-    ``on_progress`` gets how many of how many items are answered, also at the start; of several
-    processes, each counts its own part. Replies to SimToM's first prompts have ``retold`` tokens.
+    prompt's company, and with it the last digits of its numbers, is the same in every run. With
+    ``options`` those of questions with one answer are scored by their probability, too.
+    ``on_progress`` gets how many of how many items are answered, also at the start.
     """
 
     def unanswered(some: Sequence[Question]) -> list[Question]:
@@ -257,10 +258,7 @@ def ask(
             model.replies(prompts, retold if some[0].before else max_new_tokens)
 
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
-    if isinstance(model, ChatEndpoint):
-        if options:
-            raise HarnessError("a model behind an endpoint gives no probabilities of options")
-    elif batch_size == AUTO and unanswered(items):
+    if batch_size == AUTO and not isinstance(model, ChatEndpoint) and unanswered(items):
         size = fitting(model.loaded.model, trial, DEFAULT_BATCH, journal.processes)
     todo = [batch for batch in in_batches(items, size) if unanswered(batch)]
     todo = journal.processes.share(todo)
@@ -308,10 +306,7 @@ def _answers(
 
 
 def by_shape(items: Sequence[Question]) -> list[tuple[list[Question], list[Prompt]]]:
-    """Items by the shape of their clips, each shape's in their order.
-
-    Clips of one batch are one tensor in LLaVA-NeXT-Video.
-    """
+    """Items by the shape of their clips, which are one tensor in LLaVA-NeXT-Video."""
     groups: dict[Any, tuple[list[Question], list[Prompt]]] = {}
     for item in items:
         prompt = prompt_of(item)
@@ -380,11 +375,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     """
     check(config)
     require_own(config.folder, KIND)
-    work = open_task(config.task).load(config, fitted_on(config.model, facts_of(config.steer)))
     console = console or Console()
-    for line in work.lines():
-        console.print(escape(line), soft_wrap=True)
-    items = work.items
+    items = asked_by(config, facts_of(config.steer), console).items
     if config.endpoint is not None or any(item.sound for item in items):
         raise HarnessError("--dry-run counts no tokens of sounds, and none of an endpoint's models")
     loaded = open_described(config, videos=any(item.clip for item in items))

@@ -182,10 +182,8 @@ def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any
 
 def subset_of(config: EvalConfig, items: Sequence[Question], kinds: Sequence[str]) -> Subset | None:
     """What ``--limit`` has left."""
-    if config.limit is None:
-        return None
     rows = [(item.group, {"map": (item.map,), **item.tags}) for item in items]
-    return Subset.of(rows, kinds, config.limit_seed)
+    return None if config.limit is None else Subset.of(rows, kinds, config.limit_seed)
 
 
 def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> list[str]:

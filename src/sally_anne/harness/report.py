@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -61,10 +61,7 @@ def print_table(
     caption: str | None = None,
     **style: Any,
 ) -> None:
-    """A table whose first column stands left; rows hold texts, numbers and estimates (in %).
-
-    Where the console has no room for them, intervals stand below their values.
-    """
+    """Rows of texts, numbers and estimates (in %); intervals below values where room is short."""
     rows = list(rows)
 
     def made(gap: str) -> Table:
@@ -190,112 +187,80 @@ def _print_results(console: Console, title: str, results: Mapping[str, Any]) -> 
     print_table(console, title, ["items", "n", *results], rows)
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """One row of a published table: whom it measured, and how they were asked.
+@cache
+def published() -> list[dict[str, Any]]:
+    """All published tables; each row says whom it measured, how they were asked, and values in %.
 
-    Views are named as by ``--view`` (GridToM: ``--setting``), models as in our catalogue; None is
-    not known, or not there. ``values`` are one for each of the table's measures, in %.
+    Views are named as by ``--view`` (GridToM: ``--setting``), models as in our catalogue; what a
+    row leaves out is not known, or as usual (asked directly, not steered). ``best_by`` is the
+    measure that chooses rows; ``questions`` and ``frames`` say how many were asked and shown.
     """
-
-    who: str
-    kind: str
-    values: tuple[float | None, ...]
-    view: str | None = None
-    window: str | None = None
-    prompting: str = "direct"
-    steered: bool = False
-    model: str | None = None
+    tables: list[dict[str, Any]] = json.loads(
+        (files("sally_anne.harness") / FILE).read_text(encoding="utf-8")
+    )
+    return tables
 
 
-@dataclass(frozen=True)
-class Published:
-    """One published table of a task (and ``--order``); ``best_by`` is what chooses its rows.
+def rows_like(
+    table: Mapping[str, Any], options: Mapping[str, Any], about: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The run's own model, the best, people and chance, each as it was asked most like the run."""
+    best = table["measures"].index(table["best_by"])
+    name = options.get("model") if options.get("endpoint") is None else None
 
-    ``questions`` and ``frames`` say how many were asked and shown, where that is known.
-    """
+    def likeness(row: Mapping[str, Any]) -> tuple[int, float]:
+        shown = {"view": _view(about), "window": about.get("window")}
+        same = [row.get(name) in (None, value) for name, value in shown.items()]
+        if row["kind"] == "model":
+            asked = options.get("prompting", "direct"), options.get("steer") is not None
+            same += [
+                row.get("prompting", "direct") == asked[0],
+                row.get("steered", False) == asked[1],
+            ]
+        return sum(same), row["values"][best] or 0.0
 
-    task: str
-    source: str
-    note: str
-    measures: tuple[str, ...]
-    best_by: str
-    rows: tuple[Baseline, ...]
-    order: str = ""
-    split: str = ""
-    questions: int | None = None
-    frames: int | None = None
+    known = [row for row in table["rows"] if row.get("model") in CATALOGUE]
+    groups = [[r for r in known if name in (r["model"], CATALOGUE[r["model"]].source)]]
+    groups += [[row for row in table["rows"] if row["kind"] == kind] for kind in KINDS]
+    chosen = [max(rows, key=likeness) for rows in groups if rows]
+    return [row for number, row in enumerate(chosen) if row not in chosen[:number]]
 
-    def like(self, options: Mapping[str, Any], about: Mapping[str, Any]) -> list[Baseline]:
-        """The run's own model, the best, people and chance, each as it was asked most like the run.
 
-        What a row does not say of how it was asked, is taken to be as in the run.
-        """
-        best, at_endpoint = self.measures.index(self.best_by), options.get("endpoint") is not None
-        name = None if at_endpoint else options.get("model")
-
-        def likeness(row: Baseline) -> tuple[int, float]:
-            same = [row.view in (None, _view(about)), row.window in (None, about.get("window"))]
-            if row.kind == "model":
-                same.append(row.prompting == options.get("prompting", "direct"))
-                same.append(row.steered == (options.get("steer") is not None))
-            return sum(same), row.values[best] or 0.0
-
-        groups = [
-            [r for r in self.rows if r.model in CATALOGUE and name in _names(r.model)],
-            *([row for row in self.rows if row.kind == kind] for kind in KINDS),
-        ]
-        return list(dict.fromkeys(max(rows, key=likeness) for rows in groups if rows))
-
-    def differences(self, options: Mapping[str, Any], asked: int) -> Iterator[str]:
-        """How a run that asked so many questions was not asked as these figures were, in words."""
-        if self.split and options.get("data") is None:
-            yield "stories are made here, theirs are the release's"
-        elif self.questions not in (None, asked):
-            yield f"{asked:,} of their {self.questions:,} questions"
-        known = {self.task, f"{self.task} {self.order}"} & PROTOCOLS.keys()
-        if known and options.get("protocol", "sally-anne") != "official":
-            yield "asked in this project's words (--protocol official: in theirs)"
-        frames = options.get("frames")
-        if None not in (frames, self.frames) and frames != self.frames:
-            yield f"{frames} frames, theirs {self.frames}"
+def differences(table: Mapping[str, Any], options: Mapping[str, Any], asked: int) -> Iterator[str]:
+    """How a run that asked so many questions was not asked as published figures were, in words."""
+    if table.get("split") and options.get("data") is None:
+        yield "stories are made here, theirs are the release's"
+    elif table.get("questions") not in (None, asked):
+        yield f"{asked:,} of their {table['questions']:,} questions"
+    known = {table["task"], f"{table['task']} {table.get('order', '')}"} & PROTOCOLS.keys()
+    if known and options.get("protocol", "sally-anne") != "official":
+        yield "asked in this project's words (--protocol official: in theirs)"
+    frames, theirs = options.get("frames"), table.get("frames")
+    if None not in (frames, theirs) and frames != theirs:
+        yield f"{frames} frames, theirs {theirs}"
 
 
 def _view(about: Mapping[str, Any]) -> str | None:
     return about.get("view", about.get("setting"))
 
 
-def _names(model: str) -> tuple[str, str]:
-    return model, CATALOGUE[model].source
-
-
-@cache
-def published() -> tuple[Published, ...]:
-    """All tables, in the order of the file."""
-    tables = json.loads((files("sally_anne.harness") / FILE).read_text(encoding="utf-8"))
-    for table in tables:
-        rows = (row | {"values": tuple(row["values"])} for row in table["rows"])
-        table |= {"measures": tuple(table["measures"]), "rows": tuple(Baseline(**r) for r in rows)}
-    return tuple(Published(**table) for table in tables)
-
-
 def print_published(
     console: Console, options: Mapping[str, Any], about: Mapping[str, Any], asked: int
 ) -> None:
-    """A small table for each source that has figures for the task of a run."""
+    """A small table for each source that has figures for the task of a run, of its view if any."""
     key = (options["task"], about.get("order", ""))
-    tables = [table for table in published() if (table.task, table.order) == key]
-    seen = [t for t in tables if any(row.view in (None, _view(about)) for row in t.rows)]
+    tables = [table for table in published() if (table["task"], table.get("order", "")) == key]
+    seen = [t for t in tables if any(r.get("view") in (None, _view(about)) for r in t["rows"])]
     for table in seen or tables:
         cells = []
-        for row in table.like(options, about):
-            how = [row.view, row.window, row.prompting if row.prompting != "direct" else None]
-            how += ["steered"] if row.steered else []
-            values = ("" if value is None else str(float(value)) for value in row.values)
-            cells.append([row.who, ", ".join(filter(None, how)), *values])
+        for row in rows_like(table, options, about):
+            how = [row.get("view"), row.get("window"), row.get("prompting")]
+            how += ["steered"] if row.get("steered") else []
+            values = ("" if value is None else str(float(value)) for value in row["values"])
+            cells.append([row["who"], ", ".join(filter(None, how)), *values])
         console.print()
-        columns = ["published", "conditions", *table.measures]
-        print_table(console, f"{table.source} (%)", columns, cells, **TIGHT)
-        console.print(escape(f"theirs: {table.note}"), soft_wrap=True)
-        if lines := "; ".join(table.differences(options, asked)):
+        columns = ["published", "conditions", *table["measures"]]
+        print_table(console, f"{table['source']} (%)", columns, cells, **TIGHT)
+        console.print(escape(f"theirs: {table['note']}"), soft_wrap=True)
+        if lines := "; ".join(differences(table, options, asked)):
             console.print(escape(f"otherwise here: {lines}"), soft_wrap=True)

@@ -96,17 +96,10 @@ _draws = lru_cache(maxsize=8)(draw_groups)
 
 
 def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """One row an item: the reply, and how each parser reads it.
+    """One row an item: the reply, and how each parser reads it; columns as in docs/files.md.
 
-    Returns:
-        Columns ``item_id, story, split, condition, first, hidden, answer, reply``, ``cut`` (whether
-        the reply was cut before the model ended it), ``conclusion`` (the end of a reply that thinks
-        aloud), ``perspective`` and ``perspective_cut`` (SimToM's first reply), ``map`` where
-        stories have one, ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each
-        parser (``official``, ``robust``, and ``options`` where options were scored)
-        ``<parser>_label``, ``<parser>_correct`` and ``<parser>_invalid``. Where the key is hidden
-        nothing is correct. Open questions have ``question`` and ``reference`` instead; a judge
-        rates them.
+    Where the key is hidden nothing is correct. Open questions have ``question`` and ``reference``
+    in place of what parsers read; a judge rates them.
     """
     kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []
@@ -254,19 +247,16 @@ def results_of(
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     """How many items were asked, have a hidden key, got a cut reply, and could not be asked."""
-    sums = {name: int(table[name].sum()) for name in ("hidden", "cut")}
-    found = {"asked": len(table), **sums, "missing": len(missing)}
-    if "perspective_cut" in table:
-        found["perspectives_cut"] = int(table["perspective_cut"].sum())
-    return found
+    columns = {"hidden": "hidden", "cut": "cut", "perspectives_cut": "perspective_cut"}
+    sums = {name: int(table[column].sum()) for name, column in columns.items() if column in table}
+    return {"asked": len(table), **sums, "missing": len(missing)}
 
 
 def write_submission(table: pd.DataFrame, path: Path, missing: Sequence[str] = ()) -> None:
     """Write the answers in the form of MoMentS' dataset card, as the robust parser reads them.
 
-    That is a JSON list of objects with ``question_id`` and ``answer_key``, a label. ``"NA"`` stands
-    for questions whose film could not be had, which are left out of the accuracy there; null for a
-    reply that chooses nothing, so that it can be counted as wrong.
+    ``"NA"`` stands for questions whose film could not be had, which are left out of the accuracy
+    there; null for a reply that chooses nothing, so that it can be counted as wrong.
     """
     labels = table["robust_label"].astype(object).where(table["robust_label"].notna(), None)
     pairs = [*zip(table["item_id"], labels, strict=True), *((name, "NA") for name in missing)]
@@ -283,9 +273,8 @@ def over(items: pd.DataFrame) -> Unit:
 def outcomes(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> dict[str, Outcomes]:
     """Right or wrong, by condition and of each complete pair where ``beliefs``; and invalid.
 
-    Both matches TB and FB of one story; in second order, of one story and one ``first``. A pair
-    that lacks a side counts as neither right nor wrong in Both; its item still counts in TB or FB.
-    A HarnessError if a story has two items of one condition.
+    Both matches TB and FB of one story; in second order, of one story and one ``first``; what lacks
+    its other side counts in TB or FB alone. HarnessError if a story has two of one condition.
     """
     found = items.assign(
         right=items["correct"].astype(bool) & ~items["invalid"].astype(bool),
@@ -337,9 +326,8 @@ def paired(
 ) -> dict[str, dict[str, Any]]:
     """Each measure of two score tables of the same items, and the difference, b minus a.
 
-    Each resample takes the same groups for both. A measure has the estimates ``first``, ``second``
-    and ``difference``, in how many items (for Both pairs) only one of the two has it
-    (``only_first``, ``only_second``), and the ``p`` of :func:`mcnemar`.
+    Each resample takes the same groups for both. ``only_first`` and ``only_second`` count the items
+    (for Both pairs) that only one of the two has right; ``p`` is of :func:`mcnemar`.
     """
     if set(a["item_id"]) != set(b["item_id"]):
         raise HarnessError("the two tables are not of the same items")
@@ -371,9 +359,8 @@ def paired_accuracy(a: pd.DataFrame, b: pd.DataFrame, **resampling: Any) -> dict
 def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
     """Exact two-sided McNemar test of paired outcomes, given as second minus first.
 
-    Of those that only one of the two has right, each is a fair coin under the null hypothesis,
-    which takes them as independent. Returns how many only the first has, how many only the second,
-    and the p-value: 1 if nothing differs.
+    Returns how many only the first has right, how many only the second, each of which is a fair
+    coin under the null hypothesis, and the p-value: 1 if nothing differs.
     """
     won, lost = int((gains > 0).sum()), int((gains < 0).sum())
     p = float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
@@ -381,8 +368,5 @@ def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
 
 
 def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
-    """The p-value of :func:`mcnemar` of whether ``a`` and ``b`` differ in Both on the same items.
-
-    In second order two pairs share a story, which the test takes as independent.
-    """
+    """The p-value of :func:`mcnemar` of whether ``a`` and ``b`` differ in Both."""
     return paired(a, b, beliefs=True, bootstrap=1)["Both"]["p"]

@@ -85,16 +85,12 @@ class TaskItems:
     """What a run asks, and what is reported of it.
 
     Attributes:
-        items: the questions as they are put.
         about: what answers depend on, model and vector aside.
-        title: what is asked, in words.
         breakdowns: kinds of tags by which accuracy is reported.
         cells: those whose combinations have a TB, FB and both of their own.
         beliefs: whether TB, FB and Both are the figures, rather than accuracy.
         missing: ids of items whose films or words are not here.
-        left_out: None where no vector has been fitted on stories.
         notes: lines for the user.
-        subset: None without --limit.
         departs: what of the authors' protocol is not known, or not as theirs.
     """
 
@@ -116,11 +112,9 @@ class TaskItems:
 
 
 class Task(ABC):
-    """Something that ``--task`` names.
+    """Something that ``--task`` names, and the options of TASK_OPTIONS that it takes.
 
-    Attributes:
-        options: those of :data:`sally_anne.harness.config.TASK_OPTIONS` that it takes.
-        submission: whether answers are also written in the form that the authors collect.
+    With ``submission`` answers are also written in the form that the authors collect.
     """
 
     options: tuple[str, ...]
@@ -214,8 +208,8 @@ def sample_groups(
     """So many groups, or all; of each kind of tag as many items with one value as with another.
 
     Always that group is next which leaves the counts of values most even (by their variance, over
-    all kinds), and of equal ones that whose name has the lowest hash. So neither the order of the
-    items nor the model matters, and a smaller limit takes a part of what a larger one does.
+    all kinds), and of equal ones that whose name has the lowest hash, so that the order of items
+    does not matter, and a smaller limit takes a part of what a larger one does.
     """
     counts: dict[str, Counter[tuple[str, str]]] = {}
     for group, tags in rows:
