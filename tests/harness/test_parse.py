@@ -189,27 +189,18 @@ def item(official: str, options: tuple[Option, ...], *answer: str, names: bool =
 @pytest.mark.parametrize(
     ("task", "options", "answer", "reply", "label", "right"),
     [
-        ("mmtom_qa", AB, "a", "a", "a", True),
         ("mmtom_qa", AB, "a", "\n A, since it is there", "a", True),
         ("mmtom_qa", AB, "a", "Both", "b", False),
-        ("mmtom_qa", AB, "a", "(a)", None, False),
-        ("mmtom_qa", AB, "a", "", None, False),
-        ("muma_tom", ABC, "C", "C", "C", True),
         ("muma_tom", ABC, "C", " C) it", "C", True),
         ("muma_tom", ABC, "C", "c", None, False),
         ("muma_tom", ABC, "C", "Answer: C", "A", False),
         ("bigtom", AB, "a", "Answer: a) the box", "a", True),
         ("bigtom", AB, "a", "B) or A)", "a", True),
-        ("bigtom", AB, "a", "B) the jar", "b", False),
-        ("bigtom", AB, "a", "the box", None, False),
         ("gridtom", ROOMS, "red", '{"answer": "Red"}', "red", True),
-        ("gridtom", ROOMS, "red", '{"answer": "purple"}', "purple", False),
         ("gridtom", ROOMS, "red", 'Sure: {"answer": "red"}', None, False),
         ("gridtom", ROOMS, "red", '{"answer": ["red"]}', None, False),
-        ("gridtom", ROOMS, "red", "red", None, False),
         ("gridtom", ROOMS, "red", "[" * 100_000, None, False),
         ("gridtom", ROOMS, "red", ' ```json\n{"answer": "Red"}\n```\n', "red", True),
-        ("gridtom", ROOMS, "red", '```{"answer": "purple"}```', "purple", False),
         ("gridtom", ROOMS, "red", '```JSON {"answer": "red"}```', None, False),
         ("", ROOMS, "red", 'Sure: {"answer": "red"}', "red", True),
     ],
@@ -219,33 +210,17 @@ def test_one_of_several(task, options, answer, reply, label, right) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "right"),
+    ("reply", "answer", "right"),
     [
-        ("Yellow and white.", True),
-        ("two agents: white, yellow", True),
-        ("yellow", False),
-        ("white, yellow, red", False),
-        ("none", False),
+        ("Yellow and white.", ("yellow", "white"), True),
+        ("yellow", ("yellow", "white"), False),
+        ("white, yellow, red", ("yellow", "white"), False),
+        ("```Red```", ("red",), True),
+        ("the red room", ("red",), False),
     ],
 )
-def test_two_agents(reply: str, right: bool) -> None:
-    question = item("gridtom", FIVE, "yellow", "white", names=True)
-    assert OFFICIAL["gridtom"].parse(reply, question)[1] is right
-
-
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        ("Red", True),
-        (" red\n", True),
-        ("```red```", True),
-        ("red.", False),
-        ("the red room", False),
-        ("green", False),
-    ],
-)
-def test_one_room_is_the_whole_reply(reply: str, right: bool) -> None:
-    question = item("gridtom", FIVE[:3], "red", names=True)
+def test_two_agents_are_named_and_one_room_is_the_whole_reply(reply, answer, right) -> None:
+    question = item("gridtom", FIVE if len(answer) > 1 else FIVE[:3], *answer, names=True)
     assert OFFICIAL["gridtom"].parse(reply, question)[1] is right
 
 

@@ -98,13 +98,9 @@ class GridToM(Task):
 
     options = ("order", "setting", "style", "data_seed", "split_seed")
 
-    def protocol_name(self, config: EvalConfig) -> str:
-        return INITIAL if config.order == "initial" else "gridtom"
-
-    def protocol(self, config: EvalConfig) -> Protocol | None:
-        if (found := super().protocol(config)) is None:
-            return None
-        if config.order == "reality" or config.setting not in found.templates:
+    def protocol(self, config: EvalConfig, name: str = "") -> Protocol | None:
+        found = super().protocol(config, INITIAL if config.order == "initial" else "gridtom")
+        if found and (config.order == "reality" or config.setting not in found.templates):
             raise HarnessError(
                 f"--protocol official: the authors of GridToM do not ask --order {config.order} "
                 f"with --setting {config.setting}"

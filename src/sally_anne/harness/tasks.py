@@ -124,15 +124,11 @@ class Task(ABC):
     def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
         """The questions, without test stories that a vector of these facts was fitted on."""
 
-    def protocol_name(self, config: EvalConfig) -> str:
-        """The name of the authors' protocol among :data:`PROTOCOLS`."""
-        return config.task
-
-    def protocol(self, config: EvalConfig) -> Protocol | None:
+    def protocol(self, config: EvalConfig, name: str = "") -> Protocol | None:
         """The authors' own way to ask, if the run has that; HarnessError if there is none."""
         if config.protocol != "official":
             return None
-        if (known := PROTOCOLS.get(self.protocol_name(config))) is None:
+        if (known := PROTOCOLS.get(name or config.task)) is None:
             raise HarnessError(
                 f"--protocol official is not known of {config.task}, but of {', '.join(PROTOCOLS)}"
             )
