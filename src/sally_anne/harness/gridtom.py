@@ -36,22 +36,8 @@ from sally_anne.data.gridtom.stories import (
 )
 from sally_anne.data.items import Option, Question, Setting
 from sally_anne.data.samples import Lineage
+from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.protocols import (
-    FRAMES_MARK,
-    INITIAL,
-    MARKS,
-    THINK,
-    Prompting,
-    Protocol,
-    fill,
-    frame_notes,
-    known,
-    option_fields,
-    read_template,
-    retell,
-    with_examples,
-)
 from sally_anne.harness.questions import prompts_hash, subset_of
 from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups
 
@@ -61,7 +47,7 @@ REWORDED = "reworded"
 # Of templates: the world in words and the story's caption are the parts of the context.
 FIELDS = (
     *("context", "world", "caption", "question", "asked", "options", "labels", "person"),
-    *("frames", *MARKS),
+    *("frames", *protocols.MARKS),
 )
 _TITLES = {"initial": "initial belief", "reality": "reality"}
 # So many stories make a pool of examples.
@@ -77,19 +63,19 @@ class Wording:
 
     setting: Setting
     style: Style = "plain"
-    prompting: Prompting = "direct"
+    prompting: protocols.Prompting = "direct"
     template: str | None = None
     published: bool = False
 
     @classmethod
-    def of(cls, config: EvalConfig, protocol: Protocol | None = None) -> Wording:
+    def of(cls, config: EvalConfig, protocol: protocols.Protocol | None = None) -> Wording:
         if protocol is not None:
             words = protocol.templates[config.setting]
             return cls(config.setting, template=words, published=True)
         template = None
         if config.template is not None:
             needed = [("question", "asked")]
-            template = read_template(config.template, "--template", FIELDS, needed)
+            template = protocols.read_template(config.template, "--template", FIELDS, needed)
         return cls(config.setting, config.style, config.prompting, template)
 
 
@@ -98,8 +84,10 @@ class GridToM(Task):
 
     options = ("order", "setting", "style", "data_seed", "split_seed")
 
-    def protocol(self, config: EvalConfig, name: str = "") -> Protocol | None:
-        found = super().protocol(config, INITIAL if config.order == "initial" else "gridtom")
+    def protocol(self, config: EvalConfig, name: str = "") -> protocols.Protocol | None:
+        found = super().protocol(
+            config, protocols.INITIAL if config.order == "initial" else "gridtom"
+        )
         if found and (config.order == "reality" or config.setting not in found.templates):
             raise HarnessError(
                 f"--protocol official: the authors of GridToM do not ask --order {config.order} "
@@ -121,7 +109,7 @@ class GridToM(Task):
             shots = (config.shots, config.shots_seed)
             pool = example_stories(stories, chosen, *shots, config.split_seed)
             examples = items_of(replace(config, setting="text"), stories, pool)
-            items = [with_examples(item, examples, *shots) for item in items]
+            items = [protocols.with_examples(item, examples, *shots) for item in items]
         protocol = self.protocol(config)
         about = {name: getattr(config, name) for name in ("order", "setting", "style")}
         about |= {"stories": stories.fingerprint, "protocol": config.protocol}
@@ -316,10 +304,10 @@ def _shared(
 def _frame_fields(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
     """A template's fields on the frames of these numbers; empty where none are shown."""
     if setting == "text":
-        return dict.fromkeys(("frames", *MARKS), "")
-    notes = frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
-    fields = {name: notes[mark] for name, mark in MARKS.items()}
-    return fields | {"frames": f"{notes[FRAMES_MARK]}\n"}
+        return dict.fromkeys(("frames", *protocols.MARKS), "")
+    notes = protocols.frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
+    fields = {name: notes[mark] for name, mark in protocols.MARKS.items()}
+    return fields | {"frames": f"{notes[protocols.FRAMES_MARK]}\n"}
 
 
 def _prompts(
@@ -329,22 +317,22 @@ def _prompts(
     # The caption is the context without the world; the names of rooms and colours are their labels.
     caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
     names = {"caption": caption, "options": "\n".join(option.text for option in options)}
-    values = {**fields, **option_fields(options), **names}
+    values = {**fields, **protocols.option_fields(options), **names}
     before, json = "", how.style == "json"
     words = how.template or "{context} Question: {asked} Answer:"
     if how.template is None and how.prompting == "cot":
         form = f'a JSON object, whose field "answer" holds {form}' if json else form
-        words = f"{{context}}\n\nQuestion: {{asked}}\n{THINK.format(form=form)}"
+        words = f"{{context}}\n\nQuestion: {{asked}}\n{protocols.THINK.format(form=form)}"
     elif how.template is None and json:
         words = (
             "{context}\n\nQuestion: {asked}\nReply with a JSON object and nothing else; its field "
             f'"answer" holds {form}.'
         )
     if how.template is None and how.prompting == "simtom":
-        before = f"{{context}}\n\n{retell(fields['person'], '{asked}')}"
-        words = words.replace("{context}", known(fields["person"]))
+        before = f"{{context}}\n\n{protocols.retell(fields['person'], '{asked}')}"
+        words = words.replace("{context}", protocols.known(fields["person"]))
     return {
-        "text": fill(words, values, item_id),
-        "before": fill(before, values, item_id),
+        "text": protocols.fill(words, values, item_id),
+        "before": protocols.fill(before, values, item_id),
         "reasons": how.template is None and how.prompting == "cot",
     }

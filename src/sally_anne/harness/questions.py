@@ -23,24 +23,8 @@ from sally_anne.data.items import (
 )
 from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
+from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.protocols import (
-    FRAMES_MARK,
-    MARKS,
-    THINK,
-    WITH_FRAMES,
-    WITH_SOUND,
-    Prompting,
-    Protocol,
-    fill,
-    frame_notes,
-    known,
-    option_fields,
-    read_template,
-    retell,
-    set_apart,
-    with_examples,
-)
 from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items, short_name
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
@@ -48,7 +32,7 @@ _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", 
 _PUBLISHED = ("asked", "asked_alone")
 FIELDS = (
     *("context", *_TITLES, "note", "frames", "question", "options", "labels"),
-    *(*_PUBLISHED, "person", "title", *MARKS),
+    *(*_PUBLISHED, "person", "title", *protocols.MARKS),
 )
 _STORY = "{context}{frames}{note}"
 
@@ -62,12 +46,12 @@ class PromptConfig:
     sampling: Sampling
     template: str | None = None
     most_pixels: int = MOST_PIXELS
-    prompting: Prompting = "direct"
-    protocol: Protocol | None = None
+    prompting: protocols.Prompting = "direct"
+    protocol: protocols.Protocol | None = None
 
     @classmethod
     def of(
-        cls, benchmark: Benchmark, config: EvalConfig, protocol: Protocol | None = None
+        cls, benchmark: Benchmark, config: EvalConfig, protocol: protocols.Protocol | None = None
     ) -> PromptConfig:
         """The benchmark's own protocol with what the user changes of it; None changes nothing."""
         view, window = config.view or benchmark.default_view, config.window or benchmark.windows[0]
@@ -82,7 +66,7 @@ class PromptConfig:
         template = None
         if config.template is not None:
             needed = [("question", *_PUBLISHED)]
-            template = read_template(config.template, "--template", FIELDS, needed)
+            template = protocols.read_template(config.template, "--template", FIELDS, needed)
         if protocol is not None:
             template = protocol.templates[view]
         pixels = config.max_pixels or MOST_PIXELS
@@ -116,17 +100,19 @@ class BenchmarkTask(Task):
         if config.prompting == "few-shot":
             # Examples are in words, also where the question comes with frames or sound.
             words = how
-            if how.view in (*WITH_FRAMES, *WITH_SOUND):
+            if how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
                 words = replace(how, view="text" if "text" in benchmark.views else "none")
             whole = [r for r in there if not missing_parts(benchmark, r, words)]
             shots = (config.shots, config.shots_seed)
-            pool, asked = set_apart(whole, here, *shots)
+            pool, asked = protocols.set_apart(whole, here, *shots)
             if lost := len(here) - len(asked):
                 notes.append(
                     f"{lost} of {len(here)} items not asked: their stories are shown as examples"
                 )
             examples = list(render(benchmark, pool, words))
-            items = [with_examples(i, examples, *shots) for i in render(benchmark, asked, how)]
+            items = [
+                protocols.with_examples(i, examples, *shots) for i in render(benchmark, asked, how)
+            ]
         else:
             items = list(render(benchmark, here, how))
         about = {
@@ -190,9 +176,9 @@ def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> 
     """What the view shows of this record and the folder does not hold, in words."""
     parts = []
     for media in record.media:
-        if media.path is None and how.view in (*WITH_FRAMES, *WITH_SOUND):
+        if media.path is None and how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
             parts.append(f"its film ({media.url or 'no address'})")
-        elif how.view in WITH_SOUND and (
+        elif how.view in protocols.WITH_SOUND and (
             media.files or media.path is None or seconds_of(media.path) is None
         ):
             parts.append(f"a sound track in its film ({media.path})")
@@ -209,7 +195,7 @@ def render(
     """Each record as a question; a view with frames or sound needs records with one film."""
     for record in records:
         film: dict[str, Any] = {}
-        if how.view in (*WITH_FRAMES, *WITH_SOUND):
+        if how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
             if len(record.media) != 1:
                 raise HarnessError(
                     f"item {record.item_id} has {len(record.media)} films, not one; use --view text"
@@ -219,8 +205,8 @@ def render(
         if how.prompting == "simtom":
             # No benchmark says whose mind its questions are about.
             question = "{question}\n{options}" if record.options else "{question}"
-            before = prompt_text(benchmark, record, how, _STORY + retell("", question))
-        marks = (FRAMES_MARK, *MARKS.values())
+            before = prompt_text(benchmark, record, how, _STORY + protocols.retell("", question))
+        marks = (protocols.FRAMES_MARK, *protocols.MARKS.values())
         if "clip" in film and any(mark in before + text for mark in marks):
             film["notes"] = partial(_notes, record.media[0], how)
         options, answer = _offered(record, how)
@@ -251,14 +237,14 @@ def prompt_text(
     note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
     options, _ = _offered(record, how)
     published = record.asked or record.question
-    filmed = how.view in WITH_FRAMES
+    filmed = how.view in protocols.WITH_FRAMES
     values = {
         **parts,
-        **option_fields(options),
-        **{name: mark if filmed else "" for name, mark in MARKS.items()},
+        **protocols.option_fields(options),
+        **{name: mark if filmed else "" for name, mark in protocols.MARKS.items()},
         "context": block,
         "note": f"{note}\n" if note else "",
-        "frames": f"{FRAMES_MARK}\n" if filmed and benchmark.frame_times else "",
+        "frames": f"{protocols.FRAMES_MARK}\n" if filmed and benchmark.frame_times else "",
         "question": record.question,
         "asked": published,
         "asked_alone": published.split("\nQuestion:")[-1],
@@ -266,14 +252,14 @@ def prompt_text(
         "title": record.title,
     }
     words = template or how.template or _own_words(record, how.prompting)
-    return fill(words, values, record.item_id)
+    return protocols.fill(words, values, record.item_id)
 
 
-def _own_words(record: Question, prompting: Prompting) -> str:
-    story = f"{known('')}\n\n" if prompting == "simtom" else _STORY
+def _own_words(record: Question, prompting: protocols.Prompting) -> str:
+    story = f"{protocols.known('')}\n\n" if prompting == "simtom" else _STORY
     choice, form = ("{options}\n", "{labels}") if record.options else ("", "one sentence")
     if prompting == "cot":
-        ending = THINK.format(form=form)
+        ending = protocols.THINK.format(form=form)
     else:
         ending = f"Reply {'with' if record.options else 'in'} {form}.\nAnswer:"
     return f"{story}Question: {{question}}\n{choice}{ending}"
@@ -300,7 +286,7 @@ def _offered(record: Question, how: PromptConfig) -> tuple[tuple[Option, ...], s
 def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
     """What an item shows or plays of its film, and how large that is, undecoded."""
     film: dict[str, Any] = {}
-    if how.view in WITH_SOUND:
+    if how.view in protocols.WITH_SOUND:
         path = cast(Path, media.path)  # or the item was missing
         start, end = window_of(media, how.window)
         film["sound"] = lambda: read_sound(path, start, end)
@@ -311,7 +297,7 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
             return left if 0 < left < math.inf else 0.0
 
         film["seconds"] = seconds
-    if how.view in WITH_FRAMES:
+    if how.view in protocols.WITH_FRAMES:
         shown = (media, how.window, how.sampling)
         film["clip"] = lambda: read_clip(*shown, how.most_pixels).frames
         film["shape"] = partial(shape_of, *shown, how.most_pixels)
@@ -321,4 +307,4 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
 def _notes(media: Media, how: PromptConfig) -> dict[str, str]:
     chosen = cut(media, how.window, how.sampling)
     minutes = how.protocol is not None and how.protocol.minutes
-    return frame_notes(chosen.duration, chosen.times, minutes)
+    return protocols.frame_notes(chosen.duration, chosen.times, minutes)
