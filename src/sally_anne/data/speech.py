@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, Mode
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.data.items import VIDEOS
-from sally_anne.data.media import SAFE, UNREADABLE, check_file
+from sally_anne.data.media import SAFE, UNREADABLE
+from sally_anne.data.read import read_json
 from sally_anne.data.transcripts import (
     SUFFIXES,
     TranscribeConfig,
@@ -41,8 +43,12 @@ from sally_anne.data.transcripts import (
 from sally_anne.hooks.identity import folder_hash
 from sally_anne.models.loading import check_place
 
+# Samples a second, as Whisper, WavLM and Qwen's models with sound take them.
+RATE = 16_000
 # Seconds of sound that the model of speakers takes; windows overlap by half.
 WINDOW = 30
+SOUNDS = (".wav", ".mp3", ".flac", ".m4a", ".ogg", ".opus")
+_SAFE = SAFE | {"format_whitelist": SAFE["format_whitelist"] + ",wav,mp3,flac,aac"}
 
 
 class Transcriber:
@@ -52,15 +58,13 @@ class Transcriber:
         self.about = _about(location)
         self._model = _opened(WhisperForConditionalGeneration, location).to(device).eval()
         self._processor = _opened(WhisperProcessor, location, weights=False)
-        self._options: dict[str, Any] = {}
-        known = getattr(self._model.generation_config, "lang_to_id", None) or {}
-        if language is not None and known and f"<|{language}|>" not in known:
-            codes = ", ".join(sorted(code.strip("<|>") for code in known))
+        settings = self._model.generation_config
+        known = getattr(settings, "lang_to_id", None) or {}
+        if language is not None and f"<|{language}|>" not in known:
+            codes = ", ".join(sorted(code.strip("<|>") for code in known)) or "one alone"
             raise ModelError(f"{location} knows no language {language!r}; it has {codes}")
-        if getattr(self._model.generation_config, "is_multilingual", False):
-            self._options = {"task": "transcribe", "language": language}
-        elif language is not None:
-            raise ModelError(f"{location} knows one language; leave --language out")
+        many = getattr(settings, "is_multilingual", False)
+        self._options = {"task": "transcribe", "language": language} if many else {}
 
     def transcribe(self, sound: np.ndarray) -> list[Utterance]:
         """The speech of a sound ``float32 [S]``, in Whisper's own segments."""
@@ -88,8 +92,8 @@ class Transcriber:
 class Diariser:
     """A model that says for each moment of a sound which of its speakers speak.
 
-    Any checkpoint of transformers with a head for audio frames, such as WavLM's and wav2vec2's for
-    diarisation; it distinguishes as many speakers as it has labels.
+    Any checkpoint of transformers with a head for audio frames, such as WavLM's for diarisation; it
+    distinguishes as many speakers as it has labels.
     """
 
     def __init__(self, location: str, device: str = "cpu") -> None:
@@ -148,10 +152,8 @@ def _opened(kind: Any, location: str, weights: bool = True) -> Any:
         return kind.from_pretrained(location, **({"use_safetensors": True} if weights else {}))
     # A damaged file ends in any kind of error.
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"model {location!r}: cannot be opened as a {kind.__name__} ({reason}); give a folder "
-            "or hub id with such a model"
+            f"model {location!r}: cannot be opened as a {kind.__name__} ({error!r:.200})"
         ) from error
 
 
@@ -179,7 +181,13 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
         "diariser": diariser and diariser.about,
         "language": config.language,
     }
-    _require_same(config.folder, about)
+    path = config.folder / CONFIG
+    there = read_json(path).value["about"] if path.exists() else about
+    if other := [name for name, value in about.items() if there.get(name) != value]:
+        raise FolderError(
+            f"{config.folder} holds transcripts of another {other[0]} ({there.get(other[0])}, not "
+            f"{about[other[0]]}); choose another --out"
+        )
     save_config(config.folder, asdict(config), about=about)
     problems: list[str] = []
     with Bars(console) as bar:
@@ -201,11 +209,10 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
         if (config.folder / f"{name}.srt").exists()
     }
     if results:
-        results["all"] = {
-            name: sum(one[name] for one in results.values() if name in one)
-            for name in ("words", "word_errors", "missed", "confused", "seconds")
-            if any(name in one for one in results.values())
-        }
+        every = Counter[str]()
+        for one in results.values():
+            every.update(one)
+        results["all"] = dict(every)
         write_json(config.folder / RESULTS, {"results": results})
         _print(console, results)
     for problem in problems:
@@ -250,28 +257,18 @@ def _films(data: Path) -> dict[str, Path]:
 
 def _references(folder: Path, films: dict[str, Path]) -> dict[str, tuple[Utterance, ...]]:
     """The user's transcripts of these films."""
-    paths = {
-        name: path
+    found = {
+        name: read_transcript(path)
         for name in films
         for suffix in (*SUFFIXES, ".srt")
         if (path := folder / f"{name}{suffix}").exists()
     }
-    if not paths:
+    if not found:
         raise BenchmarkError(
-            f"--reference {folder}: has no transcript of {next(iter(films))!r} or any other film; "
-            f"they are named as the films and end in {', '.join(SUFFIXES)}"
+            f"--reference {folder}: has no transcript of any film; they are named as the films and "
+            f"end in {', '.join(SUFFIXES)}"
         )
-    return {name: read_transcript(path) for name, path in paths.items()}
-
-
-def _require_same(folder: Path, about: dict[str, Any]) -> None:
-    path = folder / CONFIG
-    there = json.loads(path.read_text(encoding="utf-8"))["about"] if path.exists() else about
-    if other := [name for name, value in about.items() if there.get(name) != value]:
-        raise FolderError(
-            f"{folder} holds transcripts of another {other[0]} ({there.get(other[0])}, not "
-            f"{about[other[0]]}); choose another --out"
-        )
+    return found
 
 
 def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict[str, Any]:
@@ -280,8 +277,8 @@ def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict
     errors["word_errors"] = word_errors(words, words_of(speech))
     # Speech of nobody would be a speaker of its own.
     if all(one.speaker for one in reference) and any(one.speaker for one in speech):
-        missed, confused, seconds = speaker_errors(reference, speech)
-        errors |= {"missed": missed, "confused": confused, "seconds": seconds}
+        found = speaker_errors(reference, speech)
+        errors |= dict(zip(("missed", "confused", "seconds"), found, strict=True))
     return errors
 
 
@@ -299,58 +296,37 @@ def _print(console: Console, results: dict[str, dict[str, Any]]) -> None:
     console.print(table)
 
 
-# Samples a second, as Whisper, WavLM and Qwen's models with sound take them.
-RATE = 16_000
-
-
-SOUNDS = (".wav", ".mp3", ".flac", ".m4a", ".ogg", ".opus")
-
-
-_SAFE = SAFE | {"format_whitelist": SAFE["format_whitelist"] + ",wav,mp3,flac,aac"}
-
-
 def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.ndarray:
     """The mean channel of a file's first sound, from ``start`` to ``end`` seconds: ``float32 [S]``.
 
     At :data:`RATE`, from -1 to 1; times are from the file's beginning, and a sound that begins
     later is silent until then. MediaError if there is none or it cannot be decoded.
     """
-    blocks: list[tuple[int, np.ndarray]] = []
+    blocks: list[np.ndarray] = []
     last = None if end is None else round(end * RATE)
-    place: int | None = None
-
-    def take(frames: list[Any]) -> None:
-        nonlocal place
-        for frame in frames:
-            assert place is not None
-            # FFmpeg's own mix of two channels is louder than either.
-            block = frame.to_ndarray().mean(0)
-            blocks.append((place, block))
-            place += len(block)
-
+    first: int | None = None
+    place = 0
     with _opened_sound(path) as container:
         if not container.streams.audio:
             raise MediaError(f"{path}: has no sound")
         origin = (container.start_time or 0) / 1_000_000
         resampler = av.AudioResampler(format="fltp", rate=RATE)
-        for frame in container.decode(container.streams.audio[0]):
-            if place is None:
-                place = round(((frame.time or 0.0) - origin) * RATE)
-            take(resampler.resample(frame))
+        for frame in chain(container.decode(container.streams.audio[0]), [None]):
+            if first is None and frame is not None:
+                first = place = round(((frame.time or 0.0) - origin) * RATE)
+            # FFmpeg's own mix of two channels is louder than either.
+            new = [part.to_ndarray().mean(0) for part in resampler.resample(frame)]
+            blocks += new
+            place += sum(map(len, new))
             if last is not None and place >= last:
                 break
-        if place is not None:
-            take(resampler.resample(None))
-    if not blocks:
+    if first is None or not blocks:
         raise MediaError(f"{path}: its sound is empty")
-    length = blocks[-1][0] + len(blocks[-1][1])
-    sound = np.zeros(max(length, 0), dtype=np.float32)
-    for begin, block in blocks:
-        kept = block[max(-begin, 0) :]
-        sound[max(begin, 0) : max(begin, 0) + len(kept)] = kept
-    part = sound[round(start * RATE) : last]
+    sound = np.concatenate([np.zeros(max(first, 0)), *blocks])[max(-first, 0) :]
+    part = sound[round(start * RATE) : last].astype(np.float32)
     if not len(part):
-        raise MediaError(f"{path}: its sound ends at {length / RATE:.2f} s, before {start:g} s")
+        seconds = len(sound) / RATE
+        raise MediaError(f"{path}: its sound ends at {seconds:.2f} s, before {start:g} s")
     return part
 
 
@@ -371,12 +347,11 @@ def _seconds(path: Path, changed: int) -> float | None:
 
 @contextmanager
 def _opened_sound(path: Path) -> Iterator[Any]:
+    # Pipes and devices may never end.
+    if path.exists() and not path.is_file():
+        raise MediaError(f"{path}: is no file with sound")
     try:
-        check_file(path)
         with av.open(str(path), metadata_errors="replace", container_options=_SAFE) as found:
             yield found
-    except MediaError as error:
-        named = str(error).startswith(str(path))
-        raise MediaError(str(error) if named else f"{path}: {error}") from error
     except UNREADABLE as error:
         raise MediaError(f"{path}: its sound cannot be decoded ({error})") from error
