@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -62,30 +62,27 @@ def assess(
     threshold: int = DistractorConfig.threshold,
     exact: bool = False,
 ) -> Verdict:
-    """Algorithm 1 for one question, where it leaves something open as follows.
+    """Algorithm 1 for one question; ``answer`` is the label of the right one of its ``options``.
 
-    Each shuffle samples one of all orders, with replacement; labels stay in place and texts move.
-    An option with the text of the right one is right, too, and a reply that chooses nothing is a
-    trial without the right answer.
+    ``choices`` are the orders asked and the labels chosen, None for none. Each shuffle samples one
+    of all orders, with replacement; labels stay in place and texts move. An option with the text of
+    the right one is right, too; a reply that chooses nothing is a trial without the right answer.
 
     A model that decodes greedily answers one order always alike. So all n! orders (``exact``) can
     be asked: if R of them are right, a sample of N is flagged with a probability known exactly, and
     the set is called biased if R / n! >= k / N.
-
-    ``options`` come in the published order, ``answer`` is the label of the right one; ``choices``
-    are the orders asked and the labels chosen, None for none.
     """
     check_trials(trials, threshold)
     right_text = {option.label: option.text for option in options}[answer]
-    orders = right = invalid = 0
-    for order, label in choices:
-        orders += 1
-        invalid += label is None
-        texts = {option.label: option.text for option in reordered(options, order)}
-        right += label is not None and texts[label] == right_text
+    chosen = [
+        label and {option.label: option.text for option in reordered(options, order)}[label]
+        for order, label in choices
+    ]
+    orders, right = len(chosen), chosen.count(right_text)
     chance = float(binom.sf(threshold - 1, trials, right / orders)) if exact else None
     # In whole numbers: right / orders >= threshold / trials.
-    return Verdict(orders, right, invalid, right * trials >= threshold * orders, chance)
+    biased = right * trials >= threshold * orders
+    return Verdict(orders, right, chosen.count(None), biased, chance)
 
 
 def orders_of(count: int, trials: int, seed: str | int, exact: bool) -> list[Order]:
@@ -167,15 +164,20 @@ def run(
     if not records:
         raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
     loaded = loaded or load_model(**config.opening())
-    about = loaded.about | {
-        "data": fingerprint((r.item_id, published(r).prompt.text) for r in every)
-    }
+    texts = [(record.item_id, published(record).prompt.text) for record in every]
+    about = loaded.about | {"data": fingerprint(texts)}
     if config.limit is not None:
         about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
+    orders = {
+        record.item_id: orders_of(
+            len(record.options), config.trials, f"{config.seed} {record.item_id}", config.exact
+        )
+        for record in records
+    }
     prompts = [
         Shuffled(record, order)
         for record in records
-        for order in dict.fromkeys([published(record).order, *_orders(record, config)])
+        for order in dict.fromkeys([published(record).order, *orders[record.item_id]])
     ]
     model = SteeredModel(loaded)
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
@@ -192,7 +194,22 @@ def run(
             )
             bar.advance(task, len(batch))
     chosen = {name: answer["label"] for name, answer in journal.answers.items()}
-    table = pd.DataFrame([_row(record, chosen, config) for record in records])
+    rows = []
+    for record in records:
+        label = chosen[published(record).name]
+        choices = ((o, chosen[Shuffled(record, o).name]) for o in orders[record.item_id])
+        how = (config.trials, config.threshold, config.exact)
+        rows.append(
+            {
+                "item_id": record.item_id,
+                "movie": record.group,
+                "abilities": "|".join(record.tags.get("ability", ())),
+                "chosen": label,
+                "correct": label == record.answer,
+                **asdict(assess(record.options, str(record.answer), choices, *how)),
+            }
+        )
+    table = pd.DataFrame(rows)
     results = _results(table)
     saved = {
         "config": asdict(config),
@@ -200,8 +217,8 @@ def run(
         "counts": {"questions": len(records), "hidden": sum(record.hidden for record in every)},
         "results": results,
     }
-    texts = (published(record).prompt.text for record in records)
-    save(console, config.folder / TABLE, table, saved, loaded, texts)
+    shown = [text for item_id, text in texts if item_id in kept]
+    save(console, config.folder / TABLE, table, saved, loaded, shown)
     how = "all orders" if config.exact else f"{config.trials} shuffles"
     print_table(
         console,
@@ -211,28 +228,6 @@ def run(
     )
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return table
-
-
-def _orders(record: Question, config: DistractorConfig) -> list[Order]:
-    seed = f"{config.seed} {record.item_id}"
-    return orders_of(len(record.options), config.trials, seed, config.exact)
-
-
-def _row(
-    record: Question, chosen: Mapping[str, str | None], config: DistractorConfig
-) -> dict[str, Any]:
-    choices = ((order, chosen[Shuffled(record, order).name]) for order in _orders(record, config))
-    how = (config.trials, config.threshold, config.exact)
-    verdict = assess(record.options, str(record.answer), choices, *how)
-    label = chosen[published(record).name]
-    return {
-        "item_id": record.item_id,
-        "movie": record.group,
-        "abilities": "|".join(record.tags.get("ability", ())),
-        "chosen": label,
-        "correct": label == record.answer,
-        **asdict(verdict),
-    }
 
 
 def _results(table: pd.DataFrame) -> dict[str, Any]:
