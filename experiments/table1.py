@@ -65,16 +65,16 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     """
     console = Console()
     parts = list(product(config.settings, config.orders))
-    for (setting, order), how in product(parts, config.prompting):
-        check(evaluation(config, setting, order, how))
+    prompting = [evaluation(config, *part, how) for part, how in product(parts, config.prompting)]
+    for asked in prompting:
+        check(asked)
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
     folders: list[Path] = []
     failed: dict[str, str] = {}
     shared = {field.name: getattr(config, field.name) for field in fields(SteeringOptions)}
     save_config(config.folder, asdict(config))
-    for (setting, order), how in product(parts, config.prompting):
-        asked = evaluation(config, setting, order, how)
+    for asked in prompting:
         # Prompts that the model has no room for are refused before the long work.
         check_items(loaded, load_items(asked).items, asked.reply_tokens, asked.retold_tokens)
     for setting, order in parts:
