@@ -1,8 +1,8 @@
 """A steering vector at all positions as a part of a model's weights, up to rounding in its dtype.
 
 Where o_proj can have a bias, it takes ``W_o delta``; q, k and v get zero biases with it. Else
-v_proj's takes delta, as attention weights sum to one. Where heads that share keys and values have
-vectors that differ, each gets its own k and v: the KV cache grows by the size of a group.
+v_proj's takes delta, as attention weights sum to one. Heads that share keys and values then get
+their own: the KV cache grows by the size of a group.
 """
 
 from __future__ import annotations
@@ -166,12 +166,10 @@ def _into_o_proj(model: nn.Module, delta: Tensor, geometry: Geometry, site: str)
 
 def _into_v_proj(model: nn.Module, delta: Tensor, geometry: Geometry) -> None:
     group = geometry.n_heads // geometry.n_kv_heads
-    grouped = delta.unflatten(1, (geometry.n_kv_heads, group))
-    expand = bool((grouped != grouped[:, :, :1]).any())
-    for name, vectors, shared in zip(geometry.o_proj_names, delta, grouped[:, :, 0], strict=True):
+    for name, vectors in zip(geometry.o_proj_names, delta, strict=True):
         attention = _attention(model, name)
         v_proj = _linear(attention, "v_proj")
-        if expand:
+        if group > 1:
             for linear in (_linear(attention, "k_proj"), v_proj):
                 for part, tensor in list(linear.named_parameters()):
                     # Each head's rows so many times in a row: the order of ``repeat_kv``.
@@ -183,10 +181,8 @@ def _into_v_proj(model: nn.Module, delta: Tensor, geometry: Geometry) -> None:
             for number, value in counts.items():
                 if hasattr(attention, number):
                     setattr(attention, number, value)
-        added = (vectors if expand else shared).flatten().to(v_proj.weight.device)
-        _add_to_bias(v_proj, added, name)
-    if expand:
-        _set_everywhere(model, "num_key_value_heads", geometry.n_heads)
+        _add_to_bias(v_proj, vectors.flatten().to(v_proj.weight.device), name)
+    _set_everywhere(model, "num_key_value_heads", geometry.n_heads)
 
 
 def _add_to_bias(linear: nn.Linear, added: Tensor, name: str) -> None:

@@ -77,6 +77,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
         # No choice drops so far: the first is taken.
         max_initial_drop=2.0,
         max_reality_drop=2.0,
+        random_controls=2,
         batch_size=3,
         decode_batch_size=8,
         out=tmp_path / "sweep",

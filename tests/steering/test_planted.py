@@ -72,8 +72,11 @@ def harmed(whole: LoadedModel, planted: Callable[..., Path]) -> LoadedModel:
     return loaded
 
 
-def swept(run: Path, loaded: LoadedModel, out: Path) -> tuple[Sweep, list[str], SweepConfig]:
+def swept(
+    run: Path, loaded: LoadedModel, out: Path, draws: int
+) -> tuple[Sweep, list[str], SweepConfig]:
     config = SweepConfig(
+        random_controls=draws,
         k=(1,),
         alpha=(ALPHA,),
         run=run,
@@ -93,7 +96,7 @@ def swept(run: Path, loaded: LoadedModel, out: Path) -> tuple[Sweep, list[str], 
 def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     whole: LoadedModel, harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
 ) -> None:
-    found, lines, config = swept(planted(*HARMED), harmed, tmp_path / "sweep")
+    found, lines, config = swept(planted(*HARMED), harmed, tmp_path / "sweep", 20)
     assert found.test is not None and found.control_rank is not None
     items = Questions(config).items("test")
     replies = SteeredModel(whole).generate([Prompt(item.text) for item in items], 4)
@@ -113,8 +116,8 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
 def test_a_vector_elsewhere_is_not_specific(
     harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
 ) -> None:
-    found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep")
+    found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep", 4)
     assert found.control_rank is not None and not found.control_rank["beats_controls"]
     verdict = "not specific: random controls with steps of the same length do as well"
-    assert f"rank 41 of 41, {verdict}" in lines
+    assert f"rank 9 of 9, {verdict}" in lines
     assert not any("above all its controls" in line for line in lines)
