@@ -22,7 +22,14 @@ from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
-from sally_anne.harness.score import accuracy, mcnemar_both, over, paired_difference, scores
+from sally_anne.harness.score import (
+    accuracy,
+    belief_metrics,
+    mcnemar_both,
+    over,
+    paired_difference,
+    scores,
+)
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import ControlTask, SweepConfig
@@ -33,7 +40,6 @@ from sally_anne.steering.points import (
     by_kind,
     only_guessed,
     paired_scores,
-    point_metrics,
     task_gain,
 )
 
@@ -107,25 +113,19 @@ def _metrics_table(
 
     Where ``low`` to ``high`` is over maps, belief measures also have intervals over stories.
     """
-    facts = table.drop_duplicates("point").set_index("point")[FACTS]
-    measures: dict[str, dict[str, dict[str, Any]]]
-    if task is not None:
-        measures = {
-            str(name): {task: asdict(accuracy(scores(part, parser)).overall)}
-            for name, part in table.groupby("point", sort=False)
-        }
-    else:
-        measures = {n: asdict(metrics) for n, metrics in point_metrics(table, parser).items()}
-        if over(table) == "map":
-            for name, metrics in point_metrics(table, parser, "story").items():
-                for measure, story in asdict(metrics).items():
-                    ends = {"story_low": story["low"], "story_high": story["high"]}
-                    measures[name][measure] |= ends
-    rows = [
-        {"split": split, "point": name, **facts.loc[name], "measure": measure, **estimate}
-        for name, own in measures.items()
-        for measure, estimate in own.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    by_map = task is None and over(table) == "map"
+    for name, part in table.groupby("point", sort=False):
+        scored = scores(part, parser)
+        if task is not None:
+            measures = {task: asdict(accuracy(scored).overall)}
+        else:
+            measures = asdict(belief_metrics(scored))
+        if by_map:
+            for measure, story in asdict(belief_metrics(scored, unit="story")).items():
+                measures[measure] |= {"story_low": story["low"], "story_high": story["high"]}
+        about = {"split": split, "point": name, **part.iloc[0][FACTS]}
+        rows += [{**about, "measure": measure, **own} for measure, own in measures.items()]
     return pd.DataFrame(rows)
 
 
@@ -145,14 +145,10 @@ def save(
     }
     if sweep.test is not None:
         parts["test"] = sweep.test
-        saved["test"] = {}
-        for point in (sweep.chosen, *sweep.random_controls):
-            pair = paired_scores(sweep.test, point, parser)
-            differences = {m: asdict(e) for m, e in paired_difference(*pair).items()}
-            saved["test"][point.name] = {
-                "difference": differences,
-                "mcnemar_both": mcnemar_both(*pair),
-            }
+        pair = paired_scores(sweep.test, sweep.chosen, parser)
+        differences = {m: asdict(e) for m, e in paired_difference(*pair).items()}
+        test = {"difference": differences, "mcnemar_both": mcnemar_both(*pair)}
+        saved["test"] = {sweep.chosen.name: test}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
     saved["guessed"] = sweep.guessed(parser)
