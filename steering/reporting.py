@@ -216,7 +216,8 @@ def print_sweep(
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     paths: dict[str, Any] = {
-        "every setting": config.folder / NAME,
+        "sweep folder": config.folder,
+        "report": config.folder / NAME,
         "vector": sweep.vector,
         "next": command_line("sally-anne evaluate", steered),
     }
