@@ -280,4 +280,8 @@ def describe_rank(rank: Mapping[str, Any]) -> list[str]:
     return [
         f"rank {rank['rank']} of {rank['of']}, {conclusion}",
         f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} points",
+        *(
+            f"{kind['n']} {CONTROL_LABELS[name]}: {percent(kind)}, mean and lowest to highest"
+            for name, kind in rank["kinds"].items()
+        ),
     ]

@@ -62,6 +62,7 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     # Two controls of a kind put p at 1/3 at best.
     assert "rank 1 of 5, not specific" in printed and "above all its controls" not in printed
     assert "on 10 test stories: 50.0 points" in printed
+    assert "2 random heads: 15.0 [-10.0, 40.0]" in printed
     # Two of the ten stories' false-belief questions are answered wrongly now.
     assert "made worse (right before, wrong after): 20.0 [" in printed
     for split, task, difference in (
