@@ -38,15 +38,6 @@ def test_a_table_worked_out_by_hand() -> None:
     assert (found["n"], found["stories"], found["invalid"], found["unmatched"]) == (4, 4, 0, 0)
 
 
-def test_all_alike_and_all_different() -> None:
-    alike = agreement(judged([T, F] * 10), human([T, F] * 10))
-    assert (alike["agreement"], alike["kappa"]) == (1, 1)
-    assert (alike["agreement_low"], alike["agreement_high"]) == (1, 1)
-    assert (alike["kappa_low"], alike["kappa_high"]) == (1, 1)
-    other = agreement(judged([T, F] * 10), human([F, T] * 10))
-    assert (other["agreement"], other["kappa"]) == (0, pytest.approx(-1))
-
-
 def test_intervals_are_over_stories() -> None:
     rng = np.random.default_rng(0)
     says = rng.random(200) < 0.4

@@ -79,7 +79,6 @@ def item(number: int) -> Question:
     [
         (8, ["0137", "2", "4", "56"]),
         (3, ["01", "2", "3", "4", "5", "6", "7"]),
-        (1, list("01234567")),
     ],
 )
 def test_clips_of_one_batch_have_one_shape(tmp_path: Path, size: int, batches: list[str]) -> None:

@@ -18,9 +18,7 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
-from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.tasks import (
     Row,
     Subset,
@@ -32,7 +30,7 @@ from sally_anne.harness.tasks import (
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
-from tests.made_replies import replied, scripted_replies
+from tests.made_replies import scripted_replies
 
 pytestmark = pytest.mark.integration
 
@@ -290,37 +288,23 @@ def test_a_file_and_its_replies(tmp_path: Path) -> None:
         load_items(EvalConfig(task=str(closed), data=tmp_path))
 
 
-def test_a_file_from_questions_to_numbers(
-    folders: dict[Family, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_from_questions_to_numbers(config, tmp_path, monkeypatch) -> None:
     lines = [
         {"question": "Where?", "options": ["red", "blue"], "answer": "blue", "tags": {"kind": k}}
         for k in ("a", "a", "b", "c")
     ]
-    config = EvalConfig(
-        model=str(folders["qwen2-vl"]),
-        task=str(write(tmp_path / "mine.jsonl", *lines)),
-        out=tmp_path / "run",
-    )
+    asked = replace(config, task=str(write(tmp_path / "mine.jsonl", *lines)))
     replies = iter("BBAB")
-    monkeypatch.setattr(
-        SteeredModel, "replies", lambda self, prompts, n: replied(next(replies) for _ in prompts)
-    )
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=60))
-    saved = json.loads((config.folder / "results.json").read_text())
+    scripted_replies(monkeypatch, lambda prompt: next(replies))
+    _, saved, printed = run(asked)
     found = saved["results"]["robust"]
     assert found["overall"]["value"] == 0.75 and found["invalid"]["value"] == 0
-    assert {k: v["value"] for k, v in found["groups"]["kind"].items()} == {
-        "a": 1.0,
-        "b": 0.0,
-        "c": 1.0,
-    }
-    said = " ".join(printed.getvalue().split())
-    assert "mine, not steered" in said
-    kept = json.loads((config.folder / "config.json").read_text())["config"]
-    assert kept == saved["config"] and kept["task"] == config.task
-    # Another question under the same name is another evaluate.
+    kinds = {kind: one["value"] for kind, one in found["groups"]["kind"].items()}
+    assert kinds == {"a": 1.0, "b": 0.0, "c": 1.0}
+    assert "mine, not steered" in " ".join(printed.split())
+    kept = json.loads((asked.folder / "config.json").read_text())["config"]
+    assert kept == saved["config"] and kept["task"] == asked.task
+    # Another question under the same name is another run.
     write(tmp_path / "mine.jsonl", *[{**line, "question": "Who?"} for line in lines])
     with pytest.raises(HarnessError, match="holds another run: data is"):
-        evaluate(replace(config), console=Console(file=printed))
+        run(asked)

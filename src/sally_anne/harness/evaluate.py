@@ -23,6 +23,7 @@ from sally_anne.data.items import Question
 from sally_anne.data.samples import Lineage
 from sally_anne.data.speech import RATE
 from sally_anne.figures.report import write_report
+from sally_anne.harness import protocols
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import (
@@ -33,14 +34,6 @@ from sally_anne.harness.judge import (
     read_labels,
 )
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
-from sally_anne.harness.protocols import (
-    COUNT_MARK,
-    FRAMES_MARK,
-    KNOWN_MARK,
-    LENGTH_MARK,
-    RETOLD,
-    TIMES_MARK,
-)
 from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task, short_name
@@ -187,7 +180,7 @@ def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Conso
 
 
 def check_items(
-    loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = RETOLD
+    loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = protocols.RETOLD
 ) -> list[str]:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
@@ -204,8 +197,8 @@ def check_items(
             notes = item.notes()
         elif item.notes and shape:
             times = _NOTE_OF_A_FRAME * shape[0]
-            short = dict.fromkeys((LENGTH_MARK, COUNT_MARK), _NOTE_OF_A_FRAME)
-            notes = {FRAMES_MARK: _NOTE + times, TIMES_MARK: times, **short}
+            short = dict.fromkeys((protocols.LENGTH_MARK, protocols.COUNT_MARK), _NOTE_OF_A_FRAME)
+            notes = {protocols.FRAMES_MARK: _NOTE + times, protocols.TIMES_MARK: times, **short}
         turns = Prompt(item.first_prompt(notes), system=item.system).turns
         pieces = tokens(round(RATE * item.seconds())) if item.seconds and item.seconds() else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
@@ -239,7 +232,7 @@ def ask(
     max_new_tokens: int,
     options: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-    retold: int = RETOLD,
+    retold: int = protocols.RETOLD,
 ) -> pd.DataFrame:
     """Ask what the journal does not hold yet, and score all.
 
@@ -324,7 +317,7 @@ def prompt_of(item: Question) -> Prompt:
 
 def second_step(item: Question, retold: str) -> Prompt:
     """SimToM's question on what was retold in the first step, and on nothing else."""
-    return Prompt(item.text.replace(KNOWN_MARK, retold.strip(), 1))
+    return Prompt(item.text.replace(protocols.KNOWN_MARK, retold.strip(), 1))
 
 
 def open_vector(folder: str | Path, allow_mismatch: bool | str = False) -> SteeringVector:
@@ -397,7 +390,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 
 
 def loads_of(
-    counter: estimate.Counter, batch: Sequence[Question], reply: int, retold: int = RETOLD
+    counter: estimate.Counter, batch: Sequence[Question], reply: int, retold: int = protocols.RETOLD
 ) -> list[Load]:
     """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens.
 
