@@ -235,23 +235,9 @@ def test_a_diariser_window_by_window(diariser: Path, monkeypatch: pytest.MonkeyP
     save_diariser(diariser)
 
 
-def test_words_by_hand() -> None:
+def test_words_against_the_plain_recursion() -> None:
     said = [Utterance(0, 1, "It's a DAY, isn't it?"), Utterance(1, 2, "Yes!")]
     assert words_of(said) == ["its", "a", "day", "isnt", "it", "yes"]
-    for reference, found, errors in (
-        ("a b c", "a b c", 0),
-        ("a b c", "a x c", 1),  # one exchanged
-        ("a b c", "a c", 1),  # one left out
-        ("a b c", "a b b c", 1),  # one put in
-        ("a b c d", "b c d e", 2),
-        ("a b", "", 2),
-        ("", "a b", 2),
-        ("the cat sat on the mat", "a cat sat the mat now", 3),
-    ):
-        assert word_errors(reference.split(), found.split()) == errors
-
-
-def test_words_against_the_plain_recursion() -> None:
     draw = random.Random(0)
     for _ in range(200):
         one, two = ([draw.choice("abc") for _ in range(draw.randrange(9))] for _ in range(2))

@@ -18,12 +18,11 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Context, Option, Question
-from sally_anne.data.mmtom_qa import MMTOM_QA, load
+from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.scenes import Action, Contents, read_actions
 from sally_anne.harness.bip_alm import (
     Hypothesis,
     answer,
-    followed,
     hypotheses,
     judged_action,
     next_action,
@@ -41,12 +40,10 @@ from sally_anne.harness.planning import (
     score,
     score_replies,
 )
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode
 from tests.harness.chat_server import Server, Step
-from tests.shared_data import MADE, SOURCES, official_data
+from tests.shared_data import MADE, official_data
 
 FITS, FITS_NOT = 0.9, 0.1
 
@@ -96,27 +93,39 @@ class Oracle:
         return found
 
 
+SCENE = """The apartment consists of a kitchen and a bedroom.
+In the kitchen, there is a fridge, a stove and a microwave. The fridge holds a plate. The stove is empty. The microwave holds a salmon.
+In the bedroom, there is a desk. A book rests on the desk."""  # noqa: E501
+
+ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and closes it, and is about to open the fridge."  # noqa: E501
+
+
+def question(*options: str, asked: str = "Which one is more likely?") -> Question:
+    return Question(
+        item_id="1",
+        benchmark="mmtom_qa",
+        split="test",
+        group="e",
+        question=asked,
+        options=tuple(map(Option, "ab", options)),
+        answer="a",
+        context=Context(scene=SCENE, actions=ACTIONS),
+        tags={"type": ("2.1",)},
+        person="Ida",
+    )
+
+
 CONTENTS = Contents(
     "In the kitchen, there is a fridge, a stove and a sofa. The fridge holds a plate. The stove "
     "holds an apple. The sofa holds a book.\nIn the bedroom, there is a cabinet and a desk. The "
     "cabinet holds a salmon. The desk holds a cupcake."
 )
 
-EVERY = ("fridge", "stove", "kitchen sofa", "bedroom cabinet", "bedroom desk")
-
 WALK = read_actions(
     "Ida is in the bedroom. She goes to the kitchen, opens the stove and closes it, and is about "
     "to open the fridge.",
     CONTENTS,
 )
-
-
-def item(question: str, *options: str) -> Question:
-    return Question("1", "mmtom_qa", "test", "e", question, tuple(map(Option, "ab", options)), "a")
-
-
-def suspected(goal: str, never: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    return [step.suspected for step in followed(goal, WALK, CONTENTS, never)]
 
 
 def test_a_belief_is_judged_by_the_last_visit() -> None:
@@ -130,38 +139,26 @@ def test_a_belief_is_judged_by_the_last_visit() -> None:
 
 
 def test_options_become_hypotheses() -> None:
-    belief = item(
-        "If Ida has been trying to get a dishbowl, which?",
+    belief = question(
         "Ida thinks that the dish bowl is not inside the cabinet.",
         "Ida thinks that the dishbowl is inside the 2nd kitchen cabinet.",
+        asked="If Ida has been trying to get a dishbowl, which?",
     )
     assert hypotheses(belief, CONTENTS) == {
         "a": Hypothesis("dish bowl", "not inside", ("bedroom cabinet",)),
         "b": Hypothesis("dish bowl", "inside", ("kitchen cabinet 2",)),
     }
-    goal = item(
-        "If Ida think there isn't an apple inside the stove, which?",
+    goal = question(
         "Ida has been trying to get an apple.",
         "Ida has been trying to get some bag of chips.",
+        asked="If Ida think there isn't an apple inside the stove, which?",
     )
     assert hypotheses(goal, CONTENTS) == {
         "a": Hypothesis("apple", "goal", ("stove",)),
         "b": Hypothesis("bag of chips", "goal"),
     }
     for wording in ("Ida is sad.", "Ida has been trying to get a unicorn."):
-        assert hypotheses(item("Which?", wording, wording), CONTENTS) is None
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_wording_of_all_official_options_is_known(source: str) -> None:
-    for asked in load(official_data(source, "mmtom_qa")):
-        contents = Contents(asked.context.scene)
-        found = hypotheses(asked, contents)
-        assert found is not None and list(found) == ["a", "b"], asked.item_id
-        assert len(set(found.values())) == 2
-        course = read_actions(asked.context.actions, contents)
-        counts = {len(steps(mind, course, contents)) for mind in found.values()}
-        assert len(counts) == 1 and min(counts) > 0
+        assert hypotheses(question(wording, wording), CONTENTS) is None
 
 
 # Published questions that the text leaves open: a thing that is passed by is seen in the film
@@ -187,28 +184,6 @@ def test_an_ideal_judge_is_right(source: str, form: str) -> None:
     # Nearly all of these stay open, rather than wrong.
     assert (~wrong["log_invalid"]).sum() <= 1
     assert table["agree"].all()
-
-
-SCENE = """The apartment consists of a kitchen and a bedroom.
-In the kitchen, there is a fridge, a stove and a microwave. The fridge holds a plate. The stove is empty. The microwave holds a salmon.
-In the bedroom, there is a desk. A book rests on the desk."""  # noqa: E501
-
-ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and closes it, and is about to open the fridge."  # noqa: E501
-
-
-def question(*options: str, asked: str = "Which one is more likely?", answer: str = "a"):
-    return Question(
-        item_id="1",
-        benchmark="mmtom_qa",
-        split="test",
-        group="e",
-        question=asked,
-        options=tuple(map(Option, "ab", options)),
-        answer=answer,
-        context=Context(scene=SCENE, actions=ACTIONS),
-        tags={"type": ("2.1",)},
-        person="Ida",
-    )
 
 
 GOALS = ("Ida has been trying to get a plate.", "Ida has been trying to get a salmon.")
@@ -319,7 +294,7 @@ def test_likelihoods_are_those_of_plain_forward_passes(loaded: LoadedModel) -> N
 
 
 @pytest.mark.integration
-def test_a_run_and_what_it_leaves(config, loaded, monkeypatch, tmp_path) -> None:
+def test_a_run_and_what_it_leaves(config, loaded, monkeypatch) -> None:
     table, _ = run(config, None, loaded)
     assert (table["problem"] == "").all() and list(table["type"]) == ["1.1", "2.1"]
     saved = json.loads((config.folder / "results.json").read_text())
@@ -330,27 +305,11 @@ def test_a_run_and_what_it_leaves(config, loaded, monkeypatch, tmp_path) -> None
     assert stored["label"].equals(stored["log_label"])
 
     # Nothing is asked twice, and another likelihood is another run.
-    asked = SteeredModel.option_log_probs
     monkeypatch.setattr(SteeredModel, "option_log_probs", None)
     again, _ = run(config, None, loaded)
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(HarnessError):
         run(replace(config, likelihood="judged"), None, loaded)
-    monkeypatch.setattr(SteeredModel, "option_log_probs", asked)
-
-    # A vector moves the likelihoods.
-    shape = find_geometry(loaded.model)
-    theta = torch.randn(1, shape.head_dim, generator=torch.Generator().manual_seed(0))
-    vector = SteeringVector(
-        heads=((7, 4),),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([1.0]),
-        n_layers=shape.n_layers,
-        n_heads=shape.n_heads,
-        alpha=12.0,
-    )
-    steered, _ = run(replace(config, out=tmp_path / "steered"), vector, loaded)
-    assert (table["log_scores"] != steered["log_scores"]).all()
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import math
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,14 +47,6 @@ def test_a_place_is_right_in_a_quarter_of_the_orders(label: str) -> None:
     assert found.flag_probability == pytest.approx(6 * 0.25**5 * 0.75 + 0.25**6)
 
 
-def test_chance_is_flagged_as_often_as_the_binomial_says() -> None:
-    rng = random.Random(0)
-    flags = [verdict(lambda q, o: rng.choice("ABCD"), seed=number).biased for number in range(5000)]
-    expected = 6 * 0.25**5 * 0.75 + 0.25**6
-    spread = math.sqrt(expected * (1 - expected) / len(flags))
-    assert abs(sum(flags) / len(flags) - expected) < 4 * spread
-
-
 @pytest.mark.parametrize(("right", "biased"), [(19, False), (20, True)])
 def test_the_threshold_over_all_orders_is_the_same_share(right: int, biased: bool) -> None:
     asked = itertools.count()
@@ -65,17 +55,6 @@ def test_the_threshold_over_all_orders_is_the_same_share(right: int, biased: boo
     share = right / 24
     assert found.right == right and found.invalid == 24 - right and found.biased == biased
     assert found.flag_probability == pytest.approx(6 * share**5 * (1 - share) + share**6)
-
-
-def test_all_orders_are_asked_once_and_labels_stay_in_place() -> None:
-    seen: list[tuple[str, ...]] = []
-
-    def scorer(question: str, options: Sequence[Option]) -> None:
-        assert question == "Why?" and [o.label for o in options] == list("ABCD")
-        seen.append(tuple(o.text for o in options))
-
-    verdict(scorer, exact=True)
-    assert sorted(seen) == sorted(itertools.permutations(TEXTS))
 
 
 def test_draws_depend_on_the_seed_alone_and_are_fair() -> None:

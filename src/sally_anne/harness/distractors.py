@@ -158,8 +158,8 @@ def run(
     check_options(config)
     check_trials(config.trials, config.threshold)
     every = [record for record in MOMENTS.load(config.data) if record.split == config.split]
-    rows = ((record.item_id, record.tags) for record in every if not record.hidden)
-    kept = sample_groups(rows, MOMENTS.breakdowns, config.limit, config.seed)
+    tagged = ((record.item_id, record.tags) for record in every if not record.hidden)
+    kept = sample_groups(tagged, MOMENTS.breakdowns, config.limit, config.seed)
     records = [record for record in every if record.item_id in kept]
     if not records:
         raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
@@ -194,7 +194,7 @@ def run(
             )
             bar.advance(task, len(batch))
     chosen = {name: answer["label"] for name, answer in journal.answers.items()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for record in records:
         label = chosen[published(record).name]
         choices = ((o, chosen[Shuffled(record, o).name]) for o in orders[record.item_id])
@@ -219,10 +219,10 @@ def run(
     }
     shown = [text for item_id, text in texts if item_id in kept]
     save(console, config.folder / TABLE, table, saved, loaded, shown)
-    how = "all orders" if config.exact else f"{config.trials} shuffles"
+    asked = "all orders" if config.exact else f"{config.trials} shuffles"
     print_table(
         console,
-        f"{config.model}, MoMentS {config.split} without context, {how} (%)",
+        f"{config.model}, MoMentS {config.split} without context, {asked} (%)",
         ["ability", "questions", "right without context", "biased distractors", "no choice"],
         [[name, part["no_context"]["n"], *part.values()] for name, part in results.items()],
     )

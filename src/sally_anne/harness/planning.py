@@ -108,10 +108,10 @@ def open_models(
 @contextmanager
 def keeping(folder: Path, roles: Mapping[str, AnyModel]) -> Iterator[None]:
     """Keep what endpoints reply in the run's folder, by their roles."""
+    remote = {role: model for role, model in roles.items() if isinstance(model, ChatEndpoint)}
     with ExitStack() as kept:
-        for role, model in roles.items():
-            if isinstance(model, ChatEndpoint):
-                kept.enter_context(model.keeping(folder, role))
+        for role, model in remote.items():
+            kept.enter_context(model.keeping(folder, role))
         yield
 
 
@@ -211,7 +211,11 @@ def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> P
     the model might reply. ``official``: p multiplied over the steps and a softmax over these
     products, as in LIMP's released code; nearly flat, as they are at most 1.
     """
-    sums = {label: math.fsum(map(log_preference, pairs)) for label, pairs in judged.items()}
+    sums = {
+        # Two impossible answers mean nothing.
+        label: math.fsum(float(log_expit(0.0 if p == q else p - q)) for p, q in pairs)
+        for label, pairs in judged.items()
+    }
     products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
     return {"log": _log_softmax(sums), "official": _softmax(products)}
 
@@ -225,12 +229,6 @@ def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterio
     sums = {label: math.fsum(p for p, _ in steps) for label, steps in scored.items()}
     means = {label: math.fsum(p / n for p, n in steps) for label, steps in scored.items()}
     return {"log": _log_softmax(sums), "official": _softmax(means)}
-
-
-def log_preference(pair: LikelyUnlikely) -> float:
-    """log(p / (p + q)) from log p and log q; two impossible answers mean nothing: log(1/2)."""
-    likely, unlikely = pair
-    return float(log_expit(0.0 if likely == unlikely else likely - unlikely))
 
 
 def _softmax(scores: Mapping[str, float]) -> dict[str, float]:
@@ -352,11 +350,9 @@ def finish(
         "endpoints": usage,
     }
     loaded = models.reading.loaded if isinstance(models.reading, SteeredModel) else None
-    texts = (
-        "\n".join([c.scene, c.actions, c.dialogue, item.question, *(o.text for o in item.options)])
-        for item in items
-        for c in [item.context]
-    )
+    words = [(i.context.scene, i.context.actions, i.context.dialogue, i.question) for i in items]
+    options = ([option.text for option in item.options] for item in items)
+    texts = ("\n".join([*one, *offered]) for one, offered in zip(words, options, strict=True))
     save(console, config.folder / TABLE, table.assign(**chosen), kept, loaded, texts)
     rows = []
     for kind in ("overall", *results[first]["groups"], "invalid"):

@@ -17,10 +17,10 @@ THINGS = (
     *("salmon", "cupcake", "bottle of wine", "plate", "apple", "condiment bottle", "wine glass"),
     *("water glass", "dish bowl", "remote control", "bag of chips", "book"),
 )
-# Also "1st", "2nd" and so on, as the questions write them.
 _NUMBERS = {
     **{"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5},
     **{"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10},
+    # As the questions write them.
     **{"1st": 1, "2nd": 2, "3rd": 3},
     **{f"{number}th": number for number in range(4, 11)},
 }
@@ -71,25 +71,28 @@ class _Mention:
 
 
 class Contents:
-    """What the description of a scene says of its containers."""
+    """What the description of a scene says of its containers.
+
+    ``rooms`` has the room of each place, also of those that are only known to be there.
+    """
 
     def __init__(self, scene: str) -> None:
+        self.rooms: dict[str, str] = {}
         self._inside: set[tuple[str, str]] = set()
         self._known: set[str] = set()
-        # The room of each place, also of those that are only known to be there.
-        self.rooms: dict[str, str] = {}
         # Things of which it is not clear where they are.
         self._loose: set[str] = set()
         for sentence, mentions in _sentences(scene, self.rooms):
             _place(sentence, mentions)
             for mention in mentions:
-                if mention.thing:
+                if mention.thing and not mention.containers:
+                    self._loose.add(mention.thing)
+                elif mention.thing:
                     self._inside.update((mention.thing, place) for place in mention.containers)
-                    if not mention.containers:
-                        self._loose.add(mention.thing)
                 # "a fridge" in a list of furniture says nothing of what is in it.
                 elif "empty" in sentence or sentence[: mention.start].lower().endswith("the "):
                     self._known.update(mention.containers)
+        self._known |= {place for _, place in self._inside}
 
     def holds(self, container: str, thing: str) -> bool | None:
         """Whether the thing is in the container; None if it is not stated.
@@ -97,12 +100,9 @@ class Contents:
         Both as the questions name them, e.g. ``dishbowl``, ``4th kitchen cabinet``; ``cabinet`` is
         one outside of kitchen and bathroom, of which there may be two.
         """
-        name = thing_of(thing)
-        if name is None:
-            return None
-        called = places_called(container)
-        known = [place for place in called if len(called) == 1 or self._speaks_of(place)]
-        states = {self._one(place, name) for place in known}
+        name, called = thing_of(thing), places_called(container)
+        known = [place for place in called if len(called) == 1 or place in self._known]
+        states = {self._one(place, name) for place in known if name}
         return states.pop() if len(states) == 1 else None
 
     def places_of(self, thing: str) -> set[str]:
@@ -112,15 +112,12 @@ class Contents:
     def things_in(self, place: str) -> list[str] | None:
         """What is in a place, in the order of :data:`THINGS`; None if nothing is stated."""
         found = [thing for thing in THINGS if (thing, place) in self._inside]
-        return found if self._speaks_of(place) else None
+        return found if place in self._known else None
 
     def _one(self, place: str, thing: str) -> bool | None:
         if (thing, place) in self._inside:
             return True
-        return None if thing in self._loose or not self._speaks_of(place) else False
-
-    def _speaks_of(self, place: str) -> bool:
-        return place in self._known or any(place == where for _, where in self._inside)
+        return None if thing in self._loose or place not in self._known else False
 
 
 def is_surface(place: str) -> bool:
