@@ -126,13 +126,10 @@ def activations_of(
     items: Sequence[str] | None = None,
     reader: Backend | None = None,
 ) -> np.ndarray:
-    """Run one batch, whose prompts are whole if a backend reads it; ``items`` are its samples' ids.
+    """``float32 [B, L, H, D]`` of one batch, whose prompts are whole if a backend reads it.
 
-    Returns:
-        ``float32 [B, L, H, D]``.
-
-    Raises:
-        NonFiniteError: an activation is not a number; names the item and layer.
+    An activation that is not a number is a NonFiniteError; of ``items``, the samples' ids, it names
+    one, and the layer.
     """
     with torch.inference_mode():
         inputs = to_model(loaded, batch.inputs)

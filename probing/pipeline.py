@@ -235,7 +235,7 @@ def _probe(
         x = Activations(store.read().float().numpy(), store.items, labels, config.site)
         probes = fit_probes(x, config)
         heads = rank_heads(x, probes)
-        save_probes(folder / PROBES, probes, heads)
+        save_probes(folder / PROBES, probes)
         write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
     summary = summarise(heads, x, probes)
     with stage(console, "splitting anew"):
@@ -291,7 +291,7 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     blank = HeadProbes(config.c, config.max_iter, config.solver)
     probes = {label: clone(blank).fit(train, label=label) for label in x.labels}
     if has_both(x.labels, x.items):
-        probes[BOTH] = blank.fit(train.x, four_way(train.items))
+        probes[BOTH] = blank.fit(train.x, 2 * train.values("y_o") + train.values("y_p"))
     return probes
 
 
@@ -300,31 +300,20 @@ def has_both(labels: Iterable[str], items: pd.DataFrame) -> bool:
     return set(PAIR) <= set(labels) and all(items[name].dtype == bool for name in PAIR)
 
 
-def four_way(items: pd.DataFrame) -> np.ndarray:
-    """The four-way label 2 * y_o + y_p of each sample."""
-    return (2 * items["y_o"].astype(int) + items["y_p"].astype(int)).to_numpy()
-
-
 def rank_heads(x: Activations, probes: Mapping[str, HeadProbes]) -> pd.DataFrame:
     """The table of heads for all labels, see :meth:`probing.probes.HeadProbes.rank`."""
     tables = [probes[label].rank(x).set_index(["layer", "head"]) for label in x.labels]
     return pd.concat(tables, axis=1).reset_index()
 
 
-def save_probes(path: Path, probes: Mapping[str, HeadProbes], heads: pd.DataFrame) -> None:
-    """Weights of all probes.
-
-    Keys of each label: ``y_p.coef [L, H, D]``, ``y_p.intercept [L, H]``, ``y_p.theta [L, H, D]``
-    (unit) and ``y_p.sigma [L, H]``. Of more than two classes, ``coef`` and ``theta [L, H, K, D]``
-    and ``intercept [L, H, K]``; ``op`` has classes 2 * y_o + y_p.
-    """
+def save_probes(path: Path, probes: Mapping[str, HeadProbes]) -> None:
+    """Weights of all probes, ``LABEL.coef`` and so on: see docs/files.md."""
     tensors: dict[str, np.ndarray] = {}
     for name, probe in probes.items():
-        parts = {"coef": probe.coef_, "intercept": probe.intercept_, "theta": probe.theta_}
-        tensors |= {f"{name}.{part}": value for part, value in parts.items()}
+        for part in ("coef", "intercept", "theta"):
+            tensors[f"{name}.{part}"] = getattr(probe, f"{part}_")
         if probe.binary and name != BOTH:
-            sigma = heads[f"{name}_sigma"].to_numpy()
-            tensors[f"{name}.sigma"] = sigma.reshape(probe.intercept_.shape)
+            tensors[f"{name}.sigma"] = probe.sigma_
     if BOTH in probes:
         tensors[f"{BOTH}.classes"] = probes[BOTH].classes_.astype(np.int64)
     write_atomic(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))

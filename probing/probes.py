@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -204,7 +204,7 @@ class HeadProbes(Shared, BaseEstimator):
                 "a probe needs both: use more samples"
             )
         fit = self._fit_batched if self.solver == "batched" else self._fit_sklearn
-        coef, intercept, converged = fit(x, codes)
+        coef, intercept, converged = zip(*fit(x, codes), strict=True)
         # Two classes have one direction.
         shape = (*x.shape[1:3], *([] if self.binary else [len(self.classes_)]))
         self.coef_ = np.reshape(coef, (*shape, x.shape[3]))
@@ -214,24 +214,20 @@ class HeadProbes(Shared, BaseEstimator):
             self.sigma_ = self.sigma(x)
         return self
 
-    def _fit_sklearn(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, Any]:
+    def _fit_sklearn(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
         """Weights and intercepts of all heads in turn, and whether they converged."""
-        found = []
         for layer, head in np.ndindex(*x.shape[1:3]):
             model = LogisticRegression(C=self.c, max_iter=self.max_iter)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
                 model.fit(x[:, layer, head].astype(np.float64), codes)
             stopped = any(c.category is ConvergenceWarning for c in caught)
-            found.append((model.coef_, model.intercept_, not stopped))
-        coef, intercept, converged = zip(*found, strict=True)
-        return coef, intercept, converged
+            yield model.coef_, model.intercept_, not stopped
 
-    def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> tuple[Any, Any, Any]:
+    def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
         own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
-        fits = fit_heads(*own, len(self.classes_), self.c, max_iter=self.max_iter)
-        coef, intercept, converged = zip(*fits, strict=True)
-        return torch.cat(coef).numpy(), torch.cat(intercept).numpy(), torch.cat(converged).numpy()
+        for fit in fit_heads(*own, len(self.classes_), self.c, max_iter=self.max_iter):
+            yield fit.coef.numpy(), fit.intercept.numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
@@ -240,12 +236,8 @@ class HeadProbes(Shared, BaseEstimator):
         may be among ``x``, enter their own columns only. AUC and sigma are of binary labels; chance
         is the accuracy of guessing what most training samples are, the same in all rows.
 
-        Returns:
-            One row a head: ``layer``, ``head`` and columns that begin with the label's name.
-
-        Raises:
-            ProbingError: the probes were not fitted on activations, or there is no validation
-                sample.
+        Gives one row a head: ``layer``, ``head`` and columns that begin with the label's name; a
+        ProbingError if the probes were not fitted on activations, or no sample validates.
         """
         train = self.fitted_on()
         y = train.values(self.label_)
@@ -263,9 +255,9 @@ class HeadProbes(Shared, BaseEstimator):
             chance[f"{split}_chance"] = np.mean(y == most) if there else np.nan
         own |= {"sigma": self.sigma_ if self.binary else np.nan, **chance}
         layer, head = np.indices(self.intercept_.shape[:2]).reshape(2, -1)
-        named = {f"{self.label_}_{name}": np.ravel(value) for name, value in own.items()}
-        named = {name: v if len(v) > 1 else v[0] for name, v in named.items()}
-        table = pd.DataFrame({"layer": layer, "head": head, **named})
+        table = pd.DataFrame({"layer": layer, "head": head})
+        for name, value in own.items():
+            table[f"{self.label_}_{name}"] = np.ravel(value) if np.ndim(value) else value
         by = [f"{self.label_}_validation_accuracy", f"{self.label_}_validation_log_loss"]
         best = table.sort_values(by, ascending=[False, True], kind="stable").index
         table[f"{self.label_}_rank"] = np.argsort(best) + 1
@@ -282,11 +274,8 @@ class HeadProbes(Shared, BaseEstimator):
         """The directions of the best ``k`` heads, to steer with.
 
         Heads whose probe has no weights are passed over; ``alpha`` is in sigma. Of a binary label
-        the class ``towards`` which is steered is the second one (True) by default.
-
-        Raises:
-            ProbingError: the heads are not ranked, fewer than ``k`` have a direction, or
-                ``towards`` is not a class, or is needed.
+        the class ``towards`` which is steered is the second one (True) by default. A ProbingError
+        says that heads are not ranked, too few have a direction, or there is no such class.
         """
         self._require_samples()
         if not hasattr(self, "ranked_"):
@@ -454,9 +443,7 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
 def best_heads(ranked: Sequence[Head], coef: np.ndarray, k: int) -> list[Head]:
     """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
 
-    Raises:
-        ProbingError: the model has fewer heads.
-        NoDirectionError: fewer have weights.
+    A ProbingError if the model has fewer heads, a NoDirectionError if fewer have weights.
     """
     if not 1 <= k <= len(ranked):
         layers, heads = coef.shape[:2]
@@ -485,17 +472,11 @@ def vector_on(
     direction: str = "logistic",
     **facts: Any,
 ) -> SteeringVector:
-    """A vector on K heads of a model with ``shape`` (L, H).
+    """A vector on K ``heads``, best first, of a model with ``shape`` (L, H).
 
-    Args:
-        heads: best first.
-        x: their training activations ``[N, K, D]`` in float64, for sigma.
-        directions: a vector ``[D]`` of any length for each.
-        direction: how the directions were found.
-        facts: of the vector.
-
-    Raises:
-        SteeringError: a direction is zero.
+    Each of the ``directions [D]`` may have any length, zero is a SteeringError; ``x [N, K, D]`` are
+    the heads' training activations in float64, for sigma; ``direction`` says how directions were
+    found, and ``facts`` are the vector's.
     """
     theta = np.array(directions, dtype=np.float64)
     for head, row in zip(heads, theta, strict=True):

@@ -57,8 +57,7 @@ def fit_heads(
 
     Args:
         x: samples ``[N, L, H, D]``.
-        labels: codes ``0 .. n_classes - 1``, ``[P, N]``.
-        weights: of the samples, ``[P, N]``; ones by default.
+        labels, weights: codes ``0 .. n_classes - 1``, and of the samples: ``[P, N]``.
         tolerance: ``||w - w*|| <= tolerance ||w||``.
         zero_tolerance: a head keeps zero weights if no derivative of its mean loss there is larger,
             as scikit-learn does.
@@ -167,14 +166,14 @@ def refit(
 ) -> np.ndarray:  # fmt: skip
     """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
     n, other = len(train), torch.from_numpy(held.x).float().flatten(1, 2)
-    labels = torch.from_numpy(np.ascontiguousarray(codes))
+    x, labels = torch.from_numpy(train.x), torch.from_numpy(np.ascontiguousarray(codes))
     times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
-    own, binary = (torch.from_numpy(train.x), labels[:, :n]), int(codes.max()) == 1
-    fits = fit_heads(*own, int(codes.max()) + 1, c, times[:, :n], REFIT, max_iter)
+    classes = int(codes.max()) + 1
     right = []
+    fits = fit_heads(x, labels[:, :n], classes, c, times[:, :n], REFIT, max_iter)
     for index, fit in enumerate(fits):
         logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
-        predicted = (logits[:, 0] > 0).long() if binary else logits.argmax(1)
+        predicted = (logits[:, 0] > 0).long() if classes == 2 else logits.argmax(1)
         # Counts, so that equal accuracies compare as equal.
         right.append(((predicted == labels[:, n:]) * times[:, n:]).sum(-1).double().numpy())
     accuracy = np.stack(right, 1) / times[:, n:].sum(-1, keepdim=True).numpy()
@@ -183,10 +182,7 @@ def refit(
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """Held-out accuracies with the true labels, ``[L, H]``, and with permuted ones, ``[P, L, H]``.
-
-    A permutation is the same for all heads.
-    """
+    """Held-out accuracies with true labels, ``[L, H]``, and with permuted ones, ``[P, L, H]``."""
 
     observed: np.ndarray
     null: np.ndarray

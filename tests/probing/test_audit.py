@@ -185,13 +185,6 @@ def test_length_alone_is_found_where_it_gives_the_label_away(
     assert (table["chance"].dropna() == 0.5).all()
 
 
-def test_texts_that_are_all_alike_leave_rows_empty() -> None:
-    own = probed(samples({True: (1,), False: (1,)}, "Who is it?"))
-    table = table_of(own, text_controls(own, 0))
-    assert len(table) == 4 and (table["why"] == ALIKE).all()
-    assert table["accuracy"].isna().all() and not table["reaches"].any()
-
-
 def test_rows_of_a_part_are_compared_with_the_head_of_that_part() -> None:
     own = probed(samples({True: (1, 1), False: (1, 1)}))
     half = right_in(own, OWN, np.arange(40) % 4 < 3)

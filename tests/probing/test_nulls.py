@@ -244,16 +244,6 @@ def test_intervals_are_over_clusters(made, said) -> None:
     assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] over 2 maps" in printed
 
 
-def test_what_stands_out_is_printed(said) -> None:
-    results, printed = said
-    heads = results["heads"]
-    count = int((heads["y_p_p_fwer"] <= 0.05).sum())
-    assert 0 < count < len(heads)
-    assert (
-        f"Y_P: {count} of {len(heads)} heads above {heads['y_p_threshold'].iloc[0]:.3f}" in printed
-    )
-
-
 @pytest.mark.integration
 def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"

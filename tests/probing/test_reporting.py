@@ -201,15 +201,11 @@ def test_the_papers_false_belief_pairs_are_flagged(stories) -> None:
 @pytest.mark.parametrize("order", [1, 2])
 def test_matched_pairs_cannot_be_told_apart_by_surface(stories, order) -> None:
     found = accuracies(build(stories, SPLITS, order, "matched", "multimodal"))
+    if order == 1:
+        assert (found["all", ROOM, "y_o"], found["all", ROOM, "y_p"]) == (1.0, 0.5)
     surface = {k: v for k, v in found.items() if k[1] != ROOM}
     assert len(surface) == (8 if order == 1 else 16)
     assert set(surface.values()) == {0.5}
-
-
-def test_the_room_gives_away_reality_but_not_the_belief(stories) -> None:
-    found = accuracies(build(stories, SPLITS, 1, "matched", "multimodal"))
-    assert found["all", ROOM, "y_o"] == 1.0
-    assert found["all", ROOM, "y_p"] == 0.5
 
 
 def test_a_guess_is_learned_from_training_stories_alone(stories) -> None:

@@ -75,7 +75,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
         activations = Activations(x, items, labels)
         probes = fit_probes(activations, config)
         heads = rank_heads(activations, probes)
-        save_probes(folder / "probes.safetensors", probes, heads)
+        save_probes(folder / "probes.safetensors", probes)
         heads.to_parquet(folder / "heads.parquet", index=False)
         saved = {
             "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
