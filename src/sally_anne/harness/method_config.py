@@ -15,8 +15,23 @@ Mode = Literal["log", "official"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ModelOptions):
+    """Where a run is, and what it does at once.
+
+    Attributes:
+        out: run folder; named after the options by default. An existing one is resumed, the
+            copilot's and the films' also with more lines of data.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
+    """
+
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+
+
 @dataclass(frozen=True)
-class PlanningConfig(ModelOptions, EndpointOptions):
+class PlanningConfig(RunOptions, EndpointOptions):
     """Which questions are asked, and of whom.
 
     Attributes:
@@ -28,9 +43,6 @@ class PlanningConfig(ModelOptions, EndpointOptions):
             Both are computed, and this one is the run's answer.
         limit: only so many episodes, sampled evenly over what accuracy is broken down by.
         limit_seed: which of them are sampled.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
         allow_mismatch: steer a model that the vector was not fitted on.
     """
 
@@ -40,8 +52,6 @@ class PlanningConfig(ModelOptions, EndpointOptions):
     mode: Mode = "log"
     limit: int | None = None
     limit_seed: Seed = 0
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
     allow_mismatch: bool = False
 
     # The name of the method.
@@ -130,7 +140,7 @@ class BipAlmConfig(PlanningConfig):
 
 
 @dataclass(frozen=True)
-class DistractorConfig(ModelOptions):
+class DistractorConfig(RunOptions):
     """Which questions of MoMentS does a model answer without any context?
 
     Attributes:
@@ -141,8 +151,6 @@ class DistractorConfig(ModelOptions):
         seed: samples the orders, and the questions of a limit.
         split: which questions; the benchmark's own choice is validation.
         limit: only so many questions of the split, sampled evenly over abilities and cues.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together.
     """
 
     data: Path
@@ -152,8 +160,6 @@ class DistractorConfig(ModelOptions):
     seed: Seed = 0
     split: str = "validation"
     limit: int | None = None
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
 
     @property
     def folder(self) -> Path:
@@ -165,7 +171,7 @@ class DistractorConfig(ModelOptions):
 
 
 @dataclass(frozen=True)
-class CopilotConfig(ModelOptions, EndpointOptions):
+class CopilotConfig(RunOptions, EndpointOptions):
     """A model writes three wrong options for each question, and again while they give it away.
 
     Attributes:
@@ -177,10 +183,6 @@ class CopilotConfig(ModelOptions, EndpointOptions):
         trials: number of sampled orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
         seed: samples the orders.
-        out: run folder; named after the options by default. An existing one is resumed, also with
-            more questions.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
         max_new_tokens: length of a reply with three options.
     """
 
@@ -190,8 +192,6 @@ class CopilotConfig(ModelOptions, EndpointOptions):
     trials: int = DistractorConfig.trials
     threshold: int = DistractorConfig.threshold
     seed: Seed = 0
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
     max_new_tokens: int = 256
 
     @property
@@ -202,21 +202,15 @@ class CopilotConfig(ModelOptions, EndpointOptions):
 
 
 @dataclass(frozen=True)
-class FilmsConfig(ModelOptions, EndpointOptions):
+class FilmsConfig(RunOptions, EndpointOptions):
     """Rank films by how social a model takes them to be, from their synopses.
 
     Attributes:
         data: films, one a line of JSON: title, synopsis (films without one are not ranked), and if
             you like id, which may be left out where titles differ.
-        out: run folder; named after the options by default. An existing one is resumed, also with
-            more films.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
     """
 
     data: Path
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
 
     @property
     def folder(self) -> Path:
