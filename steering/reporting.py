@@ -117,6 +117,7 @@ def _metrics_table(
     by_map = task is None and over(table) == "map"
     for name, part in table.groupby("point", sort=False):
         scored = scores(part, parser)
+        measures: dict[str, dict[str, Any]]
         if task is not None:
             measures = {task: asdict(accuracy(scored).overall)}
         else:
