@@ -1,8 +1,8 @@
 """Maps of all heads, layers by heads: accuracies of probes, and effects of patching.
 
 Accuracies are figures 5 (A), 19 and 20 of the GridToM paper. Colours part at chance: orange below,
-purple above. The ring marks the best head by validation accuracy, whichever split is shown. Heads
-whose validation accuracy is above what the best of all reaches with permuted labels are outlined.
+purple above. The ring marks the best head by validation accuracy, whichever split is shown; a dot
+heads whose validation accuracy is above what the best of all reaches with permuted labels.
 
 Effects of patching stand next to the same effects against accuracy. A head is readable right of the
 dashed line, the null of permuted labels; it is used if its whole bar is above the dotted one, its
@@ -98,7 +98,7 @@ def heatmap_figure(
         rows = table[table["label"] == label]
         top = next(rows[rows["best"]].itertuples())
         mesh = style.heat(panel, grid(rows), style.DIVERGING, colour_limits(rows))
-        style.outline(panel, grid(rows, "above") == 1)
+        style.dots(panel, grid(rows, "above") == 1)
         size = 58 * min(width / heads, height / layers)
         style.ring(panel, Head(top.layer, top.head), min(max(size, 11), 26))
         words = f"best{place}: {Head(top.layer, top.head)} ({top.accuracy:.2f})"
@@ -109,11 +109,11 @@ def heatmap_figure(
         bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{split} accuracy{count}")
         bar.ax.set_ylim(max(0.0, mesh.get_clim()[0]), 1.0)
         bar.set_ticks([0.0, top.chance, 1.0], labels=["0", f"{top.chance:.2g} chance", "1"])
-    mark: dict[str, Any] = {"mfc": "none", "ls": "none", "markersize": 8, "markeredgewidth": 1.8}
-    handles = [style.sign("best head on validation", style.RING, marker="o", **mark)]
+    ring: dict[str, Any] = {"mfc": "none", "markersize": 8, "markeredgewidth": 1.8}
+    handles = [style.sign("best head on validation", style.RING, marker="o", ls="none", **ring)]
     if table["threshold"].notna().any():
         words = f"above the null of permuted labels{place}"
-        handles.append(style.sign(words, "black", marker="s", **mark))
+        handles.append(style.sign(words, "black", marker="o", ls="none", markersize=3.5))
     style.legend(figure, handles, 2)
     style.heading(figure, title)
     return figure

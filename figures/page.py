@@ -28,7 +28,7 @@ from plotly.offline import get_plotlyjs
 from sally_anne.core.files import write_atomic
 
 SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
-TALL, GAP, MOST = 96, 2, 8  # pixels of a strip's height and between pictures; pictures in it
+TALL, MOST = 96, 8  # pixels of a strip's height, pictures in it
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,12 @@ class Page:
     """What a page shows, whatever kind of run it is of.
 
     Attributes:
-        title: its heading; ``parts`` stand below, joined by dots.
-        sentence: the result in one sentence; ``conclusions`` follow.
-        badges: short words with a tone each, ``good``, ``bad`` or ``plain``.
-        warnings: what a reader should know first.
-        commands: what each next command does, and the command.
+        parts: stand below the title, joined by dots.
         sections: by their headings, lists of HTML made by the functions of this module.
-        facts: options, versions and the like.
-        repeat: the command that does the run again.
-        numbers: what an index over several runs shows: estimates by name.
-        heads: a probing run's table of heads, for the same.
+        conclusions: sentences that follow the first, which is the result.
+        badges: short words with a tone each, ``good``, ``bad`` or ``plain``.
+        commands: what each next command does, and the command.
+        numbers, heads: what an index over several runs shows: estimates, a table of heads.
     """
 
     title: str
@@ -57,7 +53,7 @@ class Page:
     badges: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     heads: pd.DataFrame | None = None
 
@@ -73,7 +69,9 @@ class Page:
             hashlib.sha256(script.encode()).digest() for script in (plotly, *SCRIPT.findall(body))
         )
         allowed = " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)
-        return room.get_template("page.html").render(page=self, plotly=plotly, allowed=allowed)
+        known = json.dumps(self.facts, indent=1, default=str)
+        template = room.get_template("page.html")
+        return template.render(page=self, plotly=plotly, allowed=allowed, facts=known)
 
     def write(self, path: Path) -> Path:
         """Write the page wholly or not at all; return its path."""
@@ -82,18 +80,12 @@ class Page:
         return path
 
 
-def plot(figure: go.Figure, height: int, width: int | None = None, **layout: Any) -> str:
+def plot(figure: go.Figure, height: int, **layout: Any) -> str:
     """A figure of plotly as HTML that needs the page's copy of plotly.js."""
-    base: dict[str, Any] = {
-        "template": "plotly_white",
-        "height": height,
-        "width": width,
-        "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
-        "dragmode": False,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-    }
-    figure.update_layout(**(base | layout))
-    config = {"displayModeBar": False, "responsive": width is None}
+    margin = {"l": 60, "r": 20, "t": 50, "b": 50}
+    figure.update_layout(template="plotly_white", height=height, margin=margin, dragmode=False)
+    figure.update_layout(paper_bgcolor="rgba(0,0,0,0)", **layout)
+    config = {"displayModeBar": False, "responsive": True}
     # plotly's own id is random; the same figure gives the same page.
     name = hashlib.sha256(figure.to_json().encode()).hexdigest()[:16]
     options = {"full_html": False, "include_plotlyjs": False, "div_id": f"plot-{name}"}
@@ -138,34 +130,21 @@ def picture(png: bytes, about: str) -> str:
 
 
 def strip(frames: np.ndarray, about: str) -> str:
-    """Frames ``uint8 [F, height, width, 3]`` next to each other, small."""
+    """Some frames ``uint8 [F, height, width, 3]`` next to each other, small."""
     places = np.linspace(0, len(frames) - 1, min(MOST, len(frames))).round().astype(int)
-    tall, wide = frames.shape[1:3]
-    across = max(1, round(wide * TALL / tall))
-    sheet = Image.new("RGB", (len(places) * (across + GAP) - GAP, TALL), "white")
-    for place, frame in enumerate(frames[places]):
-        small = Image.fromarray(frame).resize((across, TALL), Image.Resampling.BOX)
-        sheet.paste(small, (place * (across + GAP), 0))
+    sheet = Image.fromarray(np.concatenate(frames[places], axis=1))
+    across = max(1, round(sheet.width * TALL / sheet.height))
     buffer = io.BytesIO()
     # In all their colours: of a palette the small shapes, which are the agents, would lose theirs.
-    sheet.save(buffer, "PNG", optimize=True)
+    sheet.resize((across, TALL), Image.Resampling.BOX).save(buffer, "PNG", optimize=True)
     return picture(buffer.getvalue(), about)
 
 
-def percent(estimate: Mapping[str, Any], sign: str = "") -> str:
-    """A share and, where it has one, its interval, in %; ``sign`` as in a format."""
+def percent(estimate: Mapping[str, Any]) -> str:
+    """A share and, where it has one, its interval, in %."""
     value, low, high = (estimate.get(end) for end in ("value", "low", "high"))
     if value is None or math.isnan(value):
         return "–"
-    text = f"{100 * value:{sign}.1f}"
+    text = f"{100 * value:.1f}"
     known = low is not None and high is not None and not math.isnan(low)
     return f"{text} [{100 * low:.1f}, {100 * high:.1f}]" if known else text  # type: ignore[operator]
-
-
-def facts(config: Mapping[str, Any], **more: Any) -> dict[str, str]:
-    """What is known of a run, and the options that are set."""
-    known = {name: value for name, value in {**more, **config}.items() if value not in ([], {}, "")}
-    text = {
-        name: json.dumps(value, default=str) for name, value in known.items() if value is not None
-    }
-    return {name: re.sub(r'[{}"\[\]]', "", one) for name, one in text.items()}

@@ -17,7 +17,7 @@ from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
 from sally_anne.core.run import HEADS, Run
 from sally_anne.figures import heatmap, page, style, sweep
-from sally_anne.figures.comparison import PARSERS
+from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import ReportConfig
 from sally_anne.figures.draw import ANSWERS, SWEEP, measures, results_in, table_in, title_of
 from sally_anne.figures.report_probing import probing_page
@@ -89,10 +89,9 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
     if kind is None or not (results := results_in(folder)):
         raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
-    facts = {name: results.get(name) for name in ("about", "counts", "run")}
+    facts = {name: results.get(name) for name in ("config", "about", "counts", "run")}
     repeat = f"sally-anne {kind} --config {shlex.quote(str(folder))}"
-    common = {"repeat": repeat, "facts": page.facts(results.get("config", {}), **facts)}
-    return page.Page(**{**common, **make(folder, results)})
+    return page.Page(repeat=repeat, facts=facts, **make(folder, results))
 
 
 def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
@@ -100,7 +99,8 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     answers, config = table_in(folder, ANSWERS), results["config"]
     title, table = title_of(dict(results)), measures(dict(results))
     parsed = results["results"]
-    parser = best_parser(parsed)
+    able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
+    parser = first_parser(able or list(parsed))
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
     sections, numbers = {"Replies": _replies(answers, parser)}, {}
     sentence = "Nobody has parsed these answers: open questions need --judge."
@@ -128,9 +128,10 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     }
     lines = [text.format(**{**counts, **unknown}) for text, applies in warnings.items() if applies]
     lines += [str(results["forced"])] if results.get("forced") else []
-    for other, one in parsed.items():
-        if other != parser and one.get("invalid", {}).get("value") == 1:
-            lines.append(f"The parser {other} understands no reply: the prompt lacks its form.")
+    unable = (name for name in parsed if name not in able)
+    lines += [
+        f"The parser {name} understands no reply: the prompt lacks its form." for name in unable
+    ]
     return {
         "title": f"Answers of {title[0] if title else folder.resolve().name}, {how}",
         "parts": title[1:],
@@ -140,13 +141,6 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         "sections": sections,
         "numbers": numbers,
     }
-
-
-def best_parser(parsed: Results) -> str:
-    """By whose parsing a run is described: a judge's, else the first that understands replies."""
-    there = [parser for parser in PARSERS if parser in parsed] or [*parsed, ""]
-    able = (p for p in there if p and parsed[p].get("invalid", {}).get("value", 0) < 1)
-    return next(able, there[0])
 
 
 def intervals(table: pd.DataFrame) -> str:
@@ -230,9 +224,6 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         shares = pd.DataFrame(test).T.map(page.percent).rename_axis("setting").reset_index()
         caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
         sections["Test stories"] = [page.table(shares, caption)]
-    if left_out := results.get("left_out"):
-        table = page.table(pd.DataFrame(left_out), "Loss of Both without a head")
-        sections["One head left out"] = [table]
     if chosen and (folder / ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
@@ -243,22 +234,8 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         "badges": badges,
         "conclusions": conclusions,
         "warnings": warnings,
-        "commands": _after_sweep(folder, results),
         "sections": sections,
         "numbers": test.get("chosen", {}),
-    }
-
-
-def _after_sweep(folder: Path, results: Results) -> dict[str, str]:
-    if not results.get("vector"):
-        return {}
-    vector, config = shlex.quote(str(folder / results["vector"])), results["config"]
-    model = f"--model {shlex.quote(str(config.get('model')))}"
-    evaluate = f"sally-anne evaluate {model} --order {config.get('order', '1')} --steer {vector}"
-    return {
-        "put all test questions to the steered model": evaluate,
-        "see what else the vector changes": f"sally-anne side-effects {model} --vector {vector}",
-        "write a checkpoint with it": f"sally-anne bake {model} --vector {vector} --out steered",
     }
 
 
@@ -356,7 +333,7 @@ def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, A
 
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
-    rows, numbers, links, maps, warnings = [], [], [], [], []
+    rows, links, maps, warnings = [], [], [], []
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())
@@ -365,15 +342,10 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
         texts = {measure: page.percent(estimate) for measure, estimate in one.numbers.items()}
         title = " · ".join([one.title, *one.parts])
         rows.append({"run": name, "of": title, "conclusion": badges, **texts})
-        for measure in sorted(one.numbers.keys() & {"TB", "FB", "Both", "overall"}):
-            estimate = {end: one.numbers[measure].get(end, np.nan) for end in ENDS}
-            numbers.append({"line": name, "measure": measure, **estimate})
         maps += [] if one.heads is None else [_map(name, one.heads)]
         warnings += [f"{name}: {words}" for words in one.warnings]
     links_line = f"<p>{' · '.join(links)}</p>"
     sections = {"All runs": [links_line, page.table(pd.DataFrame(rows), "Runs")]}
-    if numbers:
-        sections["Answers"] = [intervals(pd.DataFrame(numbers).fillna({"n": 0}))]
     if maps:
         sections["Maps"] = maps
     return page.Page(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,11 +15,10 @@ from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style
-from sally_anne.figures.story import seen_by
 
 FEW = 5  # clusters below which an interval says little
-# Best heads of each label that are opened, samples in each of their lists, samples with frames.
-HEADS, LISTED, FILMS = 3, 4, 60
+HEADS, LISTED = 3, 4  # best heads of each label that are opened, samples in each of their lists
+FACTS = ("config", "model", "data", "nulls", "versions")
 SPLITS = ("validation", "test", "train")
 ENDINGS = ("_rank", "_validation_accuracy", "_test_accuracy", "_p_fwer", "_effect", "_conclusion")
 
@@ -36,7 +33,6 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
             "Readable against used": [_used(run)] if kinds else [],
             "Controls": _controls(run),
         }
-    known = {name: run.saved.get(name) for name in ("data", "nulls", "versions")}
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
     found = [run.patching[kind]["conclusion"] for kind in heatmap.KINDS if kind in run.patching]
     return page.Page(
@@ -48,7 +44,9 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         warnings=_warnings(run),
         commands=_commands(run, folder, kinds),
         sections={heading: parts for heading, parts in sections.items() if parts},
-        facts=page.facts(run.config, model_read=run.saved.get("model"), **known),
+        facts={
+            name: run.saved.get(name) for name in ("config", "model", "data", "nulls", "versions")
+        },
         repeat=f"sally-anne probe --config {folder}",
         numbers={
             f"best head of {style.named(label)}, test": {"value": row[f"{label}_test_accuracy"]}
@@ -115,7 +113,6 @@ def _heads_table(run: Run) -> str:
 
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
     """Of the best heads of each label accuracies, the density, and samples."""
-    show = _shower(run, samples)
     parts: list[str] = []
     for place in range(min(len(run.heads), HEADS)):
         for label in run.labels:
@@ -124,12 +121,12 @@ def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
             columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
             words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
             summary = f"{head}: {place + 1}. of {style.named(label)}, {words}"
-            opened = _head(run, label, head, show)
+            opened = _head(run, label, head, samples)
             parts.append(page.details(summary, *opened, name="head", is_open=not parts))
     return parts
 
 
-def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[str]:
+def _head(run: Run, label: str, head: Head, samples: Sequence[Sample] | None) -> list[str]:
     items, values = run.samples, run.samples[label]
     train, held_out = select(items, "train"), select(items, "held-out")
     figure, _ = kde.density(run, label, head, held_out, train, "held-out samples")
@@ -150,42 +147,26 @@ def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[
         parts.append(f"<h3>{heading}</h3>" if len(listed) else "")
         for row in listed[:LISTED]:
             words = f"{items['item_id'].iloc[row]}: {names[truth[row]]}, margin {margin[row]:.2f}"
-            parts.append(page.details(words, show(row)))
+            parts.append(page.details(words, _sample(run, samples, row)))
     return parts
 
 
-def _shower(run: Run, samples: Sequence[Sample] | None) -> Callable[[int], str]:
-    """What a row of the samples is shown by: its prompt, and its frames where there are some."""
-    films: set[int] = set()
-
-    def show(row: int) -> str:
-        item_id = run.samples["item_id"].iloc[row]
-        text = page.words(
-            "" if run.prompts is None else str(run.prompts.get(item_id, "")), "sample"
-        )
-        sample = None if samples is None else samples[row]
-        if sample is None or not sample.shows or len(films | {row}) > FILMS:
-            return text
-        films.add(row)
-        try:
-            frames = page.strip(sample.frames(), f"what the model saw of {item_id}")
-            return text + frames + _other_views(sample.video)
-        except SallyAnneError as error:
-            return text + page.words(f"no frames: {error}")
-
-    return show
-
-
-def _other_views(scene: Any) -> str:
-    """What the other perspectives see of a story, and the command that draws all of it."""
-    if not isinstance(scene, Scene):
-        return ""
-    case = scene.case
-    others = [name for name in seen_by(case) if name != scene.perspective]
-    parts = [f"<h3>seen by: {name}</h3>{page.strip(case.frames(name), name)}" for name in others]
-    second = f" --second {case.second}" if case.second else ""
-    story = f"--index {case.story} --order {case.order} --first {case.first}{second}"
-    return "".join(parts) + page.words(f"who believes what when: sally-anne story {story}")
+def _sample(run: Run, samples: Sequence[Sample] | None, row: int) -> str:
+    """The prompt of a sample, what the model saw, and the command that draws its story."""
+    name = run.samples["item_id"].iloc[row]
+    text = page.words("" if run.prompts is None else str(run.prompts.get(name, "")), "sample")
+    if samples is None or not samples[row].shows:
+        return text
+    try:
+        text += page.strip(samples[row].frames(), f"what the model saw of {name}")
+    except SallyAnneError as error:
+        text += page.words(f"no frames: {error}")
+    if isinstance(scene := samples[row].video, Scene):
+        case = scene.case
+        second = f" --second {case.second}" if case.second else ""
+        story = f"--index {case.story} --order {case.order} --first {case.first}{second}"
+        text += page.words(f"what others see and believe: sally-anne story {story}")
+    return text
 
 
 def _used(run: Run) -> str:
@@ -217,43 +198,31 @@ def _sentence(run: Run, label: str) -> str:
 
 def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
-    label, tones = run.labels[0], ("bad", "good")
-    row = _best_rows(run)[label]
-    badges = [(f"best head of {style.named(label)}: {best(run.heads, label)}", "plain")]
-    p = row.get(f"{label}_p_fwer", np.nan)
+    row = _best_rows(run)[run.labels[0]]
+    if kinds:
+        found = {heatmap.KINDS[kind]: str(row[f"{kind}_conclusion"]) for kind in kinds}
+        tones = {"readable and used": "good"}
+        return [(f"{kind}: {one}", tones.get(one, "bad")) for kind, one in found.items()]
+    p = row.get(f"{run.labels[0]}_p_fwer", np.nan)
+    untested = ("used: not tested", "bad")
     if np.isnan(p):
-        badges.append(("no null", "bad"))
-    elif not kinds:
-        readable = bool(p <= LEVEL)
-        badges.append(("readable" if readable else "inside the null", tones[readable]))
-    for kind in kinds:
-        words = str(row[f"{kind}_conclusion"])
-        badges.append((f"{heatmap.KINDS[kind]}: {words}", tones[words == "readable and used"]))
-    return badges if kinds else [*badges, ("used: not tested", "bad")]
+        return [("no null", "bad"), untested]
+    return [("readable", "good") if p <= LEVEL else ("inside the null", "bad"), untested]
 
 
 def _warnings(run: Run) -> list[str]:
-    results, heads = run.results.get("results", {}), run.heads
     warnings = [
         f"Confound ({row['condition']}): the {row['feature']} alone gives "
         f"{style.named(row['label'])} with accuracy {row['accuracy']:.2f}."
         for row in confounded(run.results)
     ]
     for label in run.labels:
-        p, name = heads.get(f"{label}_p_fwer"), style.named(label)
-        if p is None:
-            warnings.append(f"{name}: no null (`sally-anne probe` with permutations).")
-        elif p.isna().all():
-            warnings.append(f"{name} does not vary within groups: nothing can be permuted.")
-        elif math.isinf(float(heads[f"{label}_threshold"].iloc[0])):
-            warnings.append(f"{name}: too few permutations for any head to stand out.")
-        if stopped := results.get("unconverged_heads", {}).get(label):
-            warnings.append(f"{name}: the solver stopped early at {stopped} heads (--max-iter).")
-    first = results.get(run.labels[0], {})
+        if run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float)).isna().all():
+            warnings.append(f"{style.named(label)}: no null of permuted labels.")
+    first = run.results.get("results", {}).get(run.labels[0], {})
     if (count := first.get("test_clusters", FEW)) < FEW:
         warnings.append(f"Intervals are over {count} {first.get('clusters')}: too few to say much.")
-    unknown = run.saved.get("unknown_words") or {}
-    if count := unknown.get("prompts"):
+    if count := (unknown := run.saved.get("unknown_words") or {}).get("prompts"):
         warnings.append(f"{count} of {unknown['of']} prompts hold words that the model lacks.")
     return warnings
 

@@ -18,7 +18,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -140,19 +140,10 @@ def heat(
     return axis.collections[0]  # type: ignore[return-value]
 
 
-def sides(marked: np.ndarray) -> list[list[tuple[int, int]]]:
-    """The sides ``(x, y), (x, y)`` round the cells of ``marked [rows, columns]`` that are true."""
-    padded = np.pad(marked.astype(bool), 1)
-    # A side stands where a cell differs from the one above it, or from the one to its left.
-    level = np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1]).tolist()
-    upright = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1]).tolist()
-    return [[(x, y), (x + 1, y)] for y, x in level] + [[(x, y), (x, y + 1)] for y, x in upright]
-
-
-def outline(axis: Axes, marked: np.ndarray) -> None:
-    """Draw a line round the cells of ``marked [rows, columns]`` that are true."""
-    look: dict[str, Any] = {"linewidths": 1.8, "capstyle": "projecting", "clip_on": False}
-    axis.add_collection(LineCollection(sides(marked), colors="black", **look), autolim=False)
+def dots(axis: Axes, marked: np.ndarray) -> None:
+    """A dot in the corner of the cells of ``marked [rows, columns]`` that are true."""
+    rows, columns = np.nonzero(marked)
+    axis.scatter(columns + 0.84, rows + 0.16, s=9, color="black", edgecolors="white", zorder=4)
 
 
 def ring(axis: Axes, head: Head, size: float = 22) -> None:

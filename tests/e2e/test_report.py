@@ -39,7 +39,8 @@ def test_a_probing_page_draws_its_heads_and_switches_its_map(make_run, chromium)
 def test_all_other_pages_draw_their_figures(make_run, chromium, tmp_path) -> None:  # noqa: F811
     folders = [make_run(name=name).folder for name in ("one", "two")]
     folders += [evaluation(tmp_path / "three"), swept(tmp_path / "four")]
-    for page in (write_index(folders), *(folder / "report.html" for folder in folders[2:])):
-        open_page(chromium, page)
-        assert len(plots(chromium)) == 1
+    write_index(folders)
+    for folder, count in zip((tmp_path, *folders[2:]), (0, 1, 1), strict=True):
+        open_page(chromium, folder / "report.html")
+        assert len(plots(chromium)) == count
         assert complaints(chromium) == []
