@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,15 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import OptionError, RunFolderError
 from sally_anne.core.files import read_object, write_atomic, write_json
-from sally_anne.core.folder import RESULTS, claims, save_config
+from sally_anne.core.folder import RESULTS, claims, fingerprint, save_config
 from sally_anne.core.head import Head
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
@@ -48,36 +45,36 @@ from sally_anne.experiments.localisation.planted import (
     DIFFERENCE,
     TRUTH,
     attenuate,
+    control_questions_of,
+    held_out_pairs,
     open_planted,
     read_truth,
 )
 from sally_anne.experiments.localisation.steering import steering_rows
-from sally_anne.experiments.localisation.stories import control_questions_of, held_out_pairs
 from sally_anne.figures import style
+from sally_anne.harness.report import print_table
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 
+# What one model gives, and all: rows by the file that they belong in.
+Rows = dict[str, list[dict[str, Any]]]
 SHIPPED = Path(__file__).parent / "models"
-TABLE, STEERING, RECOVERY = (
-    "localisation.parquet",
-    "steering.parquet",
-    "recovery.parquet",
-)
+TABLE, STEERING, RECOVERY = "localisation.parquet", "steering.parquet", "recovery.parquet"
 # What is known of single models, until all are.
 PARTS = "parts"
 ORDERING = ("recall", "auroc", "average_precision")
-HEADINGS = {
-    "recall": "recall@K*",
-    "auroc": "AUROC",
-    "average_precision": "AP",
-    "hits": "hits",
-    "false": "false",
+MEASURES = (*ORDERING, "hits", "false")
+STEERED = ("moved", "kept", "kl", "cosine", "rank")
+# Of a table of results: the columns that tell rows of one model apart, and its measures.
+COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    TABLE: (("kind", "localiser"), MEASURES),
+    STEERING: (("hidden", "heads", "direction", "alpha"), STEERED),
+    RECOVERY: (("hidden", "localiser", "strength"), ("recall",)),
 }
-STEERED = {"moved": "moved %", "kept": "kept %", "kl": "KL", "cosine": "cosine"}
-STEERED |= {"rank": "rank"}
 # Two standard deviations take one of two clusters to the other.
-SHOWN_ALPHA = 2.0
-SHOWN_DIRECTION = "mass_mean"
+SHOWN_ALPHA, SHOWN_DIRECTION = 2.0, "mass_mean"
+# Of the kinds of models: how their marks are filled, and how far they stand to the right.
+KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 0.2)}
 
 
 def shipped() -> list[Path]:
@@ -85,8 +82,8 @@ def shipped() -> list[Path]:
     return sorted(path.parent for path in SHIPPED.glob(f"*/{TRUTH}"))
 
 
-def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str, Any]]]:
-    """All rows of one model by the file that they belong in.
+def measure(folder: Path, config: LocalisationConfig) -> Rows:
+    """All rows of one model.
 
     Raises:
         OptionError: a localiser that cannot be had.
@@ -97,7 +94,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     every = held_out_pairs("test", config.test_pairs + config.steered)
     contrast_pairs, further = every[: config.test_pairs], every[config.test_pairs :]
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
-    rows: list[dict[str, Any]] = []
+    rows: Rows = {name: [] for name in COLUMNS}
     known = read_truth(folder)
     kinds = ("causal", "decoy") if config.decoys and known.decoys else ("causal",)
     for kind in ("hidden",) if known.hidden else kinds:
@@ -108,39 +105,38 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
             row = score(scores[0], scores[1:], planted)
             if name == "random":
                 # One draw for a model says little of what drawing gives.
-                each = [score(one, scores[1:], planted) for one in scores]
-                row |= {m: float(np.mean([one[m] for one in each])) for m in ORDERING}
-            rows.append({"kind": kind, "localiser": name, **row})
-    steered: list[dict[str, Any]] = []
+                each = pd.DataFrame([score(one, scores[1:], planted) for one in scores])
+                row |= {measure: float(each[measure].mean()) for measure in ORDERING}
+            rows[TABLE].append({"kind": kind, "localiser": name, **row})
     if config.steered:
-        best = {name: best_heads(scores[0], truth.k, seed) for name, scores in found.items()}
+        k = len(truth.heads)
+        best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
         asked = control_questions_of(further)
-        steered = steering_rows(loaded, truth, seen, best, further, asked, config.controls, seed)
-    weaker = []
+        rows[STEERING] = steering_rows(
+            loaded, truth, seen, best, further, asked, config.controls, seed
+        )
+    fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
     for strength in config.strengths:
         loaded, truth = open_planted(folder, config.decoys and not known.hidden)
         attenuate(loaded.model, truth.heads, strength)
-        fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
-        seen, found = _localise(loaded, fewer, pairs, 0, own, seed)
-        weaker += [
+        found = _localise(loaded, fewer, pairs, 0, own, seed)[1]
+        del found["random"]
+        rows[RECOVERY] += [
             {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
             for name, scores in found.items()
-            if name != "random"
         ]
-    about = {"model": folder.name, "base": truth.base, "k": truth.k, "failed": truth.failed}
-    about["hidden"] = truth.hidden
-    parts = {TABLE: rows, STEERING: steered, RECOVERY: weaker}
-    return {name: [{**about, **row} for row in part] for name, part in parts.items()}
+    about = {"model": folder.name, "base": truth.base, "k": len(truth.heads)}
+    about |= {"failed": truth.failed, "hidden": truth.hidden}
+    return {name: [{**about, **row} for row in part] for name, part in rows.items()}
 
 
-def kept_or_measured(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str, Any]]]:
+def kept_or_measured(folder: Path, config: LocalisationConfig) -> Rows:
     """:func:`measure`, kept in ``parts`` for a run that goes on after it was stopped."""
-    options = asdict(replace(config, models=(), workers=1, out=Path()))
     own = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
     files = [folder / TRUTH, folder / DIFFERENCE]
     files += [Path(file) for module in own if (file := getattr(module, "__file__", None))]
-    asked = json.dumps([options, file_hash(files)], default=str)
-    key = hashlib.sha256(asked.encode()).hexdigest()[:12]
+    options = asdict(replace(config, models=(), workers=1, out=Path()))
+    key = fingerprint([options, file_hash(files)])[:12]
     path = config.folder / PARTS / f"{folder.name}-{key}.json"
     if path.exists():
         return read_object(path, RunFolderError, "sally-anne localisation")
@@ -155,18 +151,14 @@ def _localise(
     contrast_pairs: Sequence[ContrastPair],
     pairs: int,
     draws: int,
-    own: dict[str, Scores],
+    own: Mapping[str, Scores],
     seed: int,
 ) -> tuple[PairStats, dict[str, np.ndarray]]:
     """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
-    seen, turns = (
-        collect(loaded, contrast_pairs, pairs),
-        random_swaps(len(contrast_pairs), draws, seed),
-    )
-    found = {name: scores_of(name, seen, turns, seed) for name in NAMES}
-    for name, given in own.items():
-        found[name] = scores_by(given, name, loaded, contrast_pairs, turns)
-    return seen, found
+    turns = random_swaps(len(contrast_pairs), draws, seed)
+    given = {name: scores_by(one, name, loaded, contrast_pairs, turns) for name, one in own.items()}
+    seen = collect(loaded, contrast_pairs, pairs)
+    return seen, {name: scores_of(name, seen, turns, seed) for name in NAMES} | given
 
 
 def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
@@ -176,91 +168,51 @@ def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
     return [Head(*divmod(int(i), scores.shape[1])) for i in order]
 
 
-def means(
-    table: pd.DataFrame, by: Sequence[str], measures: Sequence[str], seed: int = 0
-) -> list[dict[str, Any]]:
+def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]:
     """Mean of each measure over the models that hold, with 95 % intervals over models.
 
-    Args:
-        table: a row for each model and each combination of ``by``; ``model, failed`` and measures.
-        by: columns that tell rows of one model apart.
-        measures: columns; values of models that have none are left out.
-        seed: of the intervals, for which models are drawn anew.
+    Of a table of this name (:data:`COLUMNS`), whose rows have a ``model`` and whether it
+    ``failed``; values of models that have none are left out.
     """
+    by, measures = COLUMNS[name]
     found = []
     for names, rows in table[~table["failed"]].groupby([*by], sort=False, dropna=False):
-        each = {}
+        each: dict[str, Any] = dict(zip(by, names, strict=True)) | {"models": len(rows)}
         for measure in measures:
             values = rows[measure].dropna().to_numpy(dtype=float)
             if len(values):
                 times = draw_groups(len(values), seed=seed)
                 each[measure] = asdict(estimate_mean(values, np.arange(len(values)), times))
-        found.append({**dict(zip(by, names, strict=True)), "models": len(rows), **each})
-    return found
-
-
-def leaderboard(table: pd.DataFrame, seed: int = 0) -> list[dict[str, Any]]:
-    """:func:`means` of the localisers' measures by kind, best recall first."""
-    found = means(table, ("kind", "localiser"), [*HEADINGS], seed)
+        found.append(each)
+    if name != TABLE:
+        return found
     return sorted(found, key=lambda row: (row["kind"], -row["recall"]["value"], row["localiser"]))
 
 
-def print_leaderboard(console: Console, rows: Sequence[dict[str, Any]]) -> None:
-    """A table for each kind of models."""
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        own = [row for row in rows if row["kind"] == kind]
-        title = (
-            f"{kind}: {_models(own)}, means (recall with 95 % intervals over models); "
-            "heads claimed at a family-wise 5 %: planted (hits) and others (false)"
-        )
-        _print_table(console, title, own, {"localiser": "localiser"}, HEADINGS)
+def print_results(console: Console, results: Mapping[str, Any]) -> None:
+    """Localisers by kind of models, and steering by two standard deviations along class means.
 
-
-def print_steering(console: Console, rows: Sequence[dict[str, Any]]) -> None:
-    """What two standard deviations along class means do, by heads; of planted ones all ways."""
-    left = {"heads": "heads", "direction": "direction"}
-    shown = [
-        {**row, **{m: {k: 100 * v for k, v in row[m].items()} for m in ("moved", "kept")}}
-        for row in rows
+    Of planted heads all directions.
+    """
+    steered = [
+        row
+        for row in results.get("steering", ())
         if row["alpha"] == SHOWN_ALPHA
         and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
     ]
-    for hidden in dict.fromkeys(row["hidden"] for row in shown):
-        own = [row for row in shown if row["hidden"] == hidden]
-        title = (
-            f"steering by {SHOWN_ALPHA:g} standard deviations, {_models(own)}"
-            f"{' with a hidden belief' if hidden else ''}: answers that flip, side "
-            "questions still right; cosine to what exchanging adds, rank among random directions "
-            "of equal steps"
-        )
-        _print_table(console, title, own, left, STEERED)
-
-
-def _models(rows: Sequence[dict[str, Any]]) -> str:
-    number = rows[0]["models"]
-    return f"{number} model{'s' if number > 1 else ''}"
-
-
-def _print_table(
-    console: Console,
-    title: str,
-    rows: Sequence[dict[str, Any]],
-    left: dict[str, str],
-    right: dict[str, str],
-) -> None:
-    table = Table(title=title, title_justify="left")
-    for heading in left.values():
-        table.add_column(heading)
-    for heading in right.values():
-        table.add_column(heading, justify="right")
-    for row in rows:
-        cells = []
-        for i, measure in enumerate(right):
-            # The first measure is the one that the table is read for.
-            form = "{value:.2f}" if i else "{value:.2f} [{low:.2f}, {high:.2f}]"
-            cells.append(form.format(**row[measure]) if measure in row else "")
-        table.add_row(*(str(row[name]) for name in left), *cells)
-    console.print(table)
+    for rows, by, left, shares, numbers in (
+        (results["rows"], "kind", ["localiser"], ["recall"], MEASURES[1:]),
+        (steered, "hidden", ["heads", "direction"], ["moved"], STEERED[1:]),
+    ):
+        for kind, own in pd.DataFrame(rows).groupby(by) if rows else ():
+            cells = []
+            for row in own.to_dict("records"):
+                found = [row[name] for name in numbers]
+                shown = [f"{one['value']:.2f}" if isinstance(one, dict) else "" for one in found]
+                cells.append([*(row[name] for name in (*left, *shares)), *shown])
+            what = kind if by == "kind" else f"steered by {SHOWN_ALPHA:g} sigma, hidden {kind}"
+            title = f"{what}: {own['models'].max()} models; {', '.join(shares)} in %"
+            print_table(console, title, [*left, *shares, *numbers], cells)
 
 
 @claims("a comparison of localisers")
@@ -269,69 +221,49 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
 
     Returns:
         A row a model, kind and localiser: ``model, base, hidden, kind, k, failed, localiser`` and
-        the measures of :data:`HEADINGS`.
+        :data:`MEASURES`.
 
     Raises:
-        OptionError: no models, more pairs than test pairs, or a localiser that cannot be had.
+        OptionError: more pairs than test pairs, or a localiser that cannot be had.
         ModelError: a folder is not what ``sally-anne plant`` writes.
     """
     console = console or Console()
     check_options(config)
-    if config.pairs > config.test_pairs:
-        raise OptionError(f"--pairs {config.pairs} is more than --test-pairs {config.test_pairs}")
-    folders = [*config.models] or shipped()
-    if not folders:
-        raise OptionError("no models are shipped here; give folders of `sally-anne plant`")
-    if len(set(names := [folder.name for folder in folders])) < len(names):
-        raise OptionError(f"two models have the same name: {', '.join(sorted(names))}")
-    truths = {folder: read_truth(folder) for folder in folders}
-    contrast_pairs = held_out_pairs("test", config.test_pairs + config.steered)
-    if len(contrast_pairs) < config.test_pairs + config.steered:
+    there = len(held_out_pairs("test", config.test_pairs + config.steered))
+    if config.pairs > config.test_pairs or there < config.test_pairs + config.steered:
         raise OptionError(
-            f"--test-pairs {config.test_pairs} and --steered {config.steered} are more than the "
-            f"{len(contrast_pairs)} test pairs"
+            f"--pairs {config.pairs} must be at most --test-pairs {config.test_pairs}, and these "
+            f"and --steered {config.steered} together at most the {there} test pairs that there are"
         )
-    for name in config.localiser:
-        # Before long work; what it returns is looked at.
-        loaded = open_planted(folders[0])[0]
-        scores_by(localiser_named(name), name, loaded, contrast_pairs[:5], random_swaps(5, 0, 0))
+    folders = [*config.models] or shipped()
+    truths = {folder: read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))
-    rows: dict[str, list[dict[str, Any]]] = {TABLE: [], STEERING: [], RECOVERY: []}
+    rows: Rows = {name: [] for name in COLUMNS}
     with Bars(console) as bar:
         task = bar.add_task("models", total=len(folders))
         for found in _of_all(folders, config):
-            rows = {name: [*rows[name], *found[name]] for name in rows}
+            rows = {name: [*part, *found[name]] for name, part in rows.items()}
             bar.advance(task)
     tables = {name: pd.DataFrame(part) for name, part in rows.items() if part}
     content: dict[str, Any] = {"config": asdict(config)}
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
-    content["rows"] = leaderboard(tables[TABLE], config.seed)
-    if STEERING in tables:
-        by: tuple[str, ...] = ("hidden", "heads", "direction", "alpha")
-        content["steering"] = means(tables[STEERING], by, [*STEERED], config.seed)
-    if RECOVERY in tables:
-        by = ("hidden", "localiser", "strength")
-        content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
     for name, table in tables.items():
+        part = "rows" if name == TABLE else Path(name).stem
+        content[part] = means(table, name, config.seed)
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
     write_json(config.folder / RESULTS, content)
     shutil.rmtree(config.folder / PARTS)
-    failed = [folder.name for folder, truth in truths.items() if truth.failed]
-    if failed:
+    if failed := [folder.name for folder, truth in truths.items() if truth.failed]:
         console.print(f"not counted, since their truth does not hold: {', '.join(failed)}")
-    if len(failed) < len(truths):
-        print_leaderboard(console, content["rows"])
-        if STEERING in tables:
-            print_steering(console, content["steering"])
+    if content["rows"]:
+        print_results(console, content)
         figure = localisation_figure(content)
         style.save(figure, config.folder / "figures", "localisation", tables[TABLE])
     console.print(f"leaderboard: {config.folder / RESULTS}", soft_wrap=True)
     return tables[TABLE]
 
 
-def _of_all(
-    folders: Sequence[Path], config: LocalisationConfig
-) -> Iterator[dict[str, list[dict[str, Any]]]]:
+def _of_all(folders: Sequence[Path], config: LocalisationConfig) -> Iterator[Rows]:
     one = partial(kept_or_measured, config=config)
     if config.workers == 1 or len(folders) == 1:
         yield from map(one, folders)
@@ -353,13 +285,7 @@ def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:
     return run(config, Console(quiet=True))
 
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#999999", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
-# Of the kinds of models: how their marks are filled, and how far they stand to the right.
-KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 0.2)}
-
-
-def localisation_figure(results: dict[str, Any]) -> Figure:
+def localisation_figure(results: Mapping[str, Any]) -> Figure:
     """Of what ``results.json`` holds: ``rows``, and if there are ``steering`` and ``recovery``.
 
     Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
@@ -367,82 +293,57 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     means, a line from the weakest step to the strongest. Right: recall where the planted heads
     write ever less. Both without models that hide it, unless all do.
     """
-    results = results | {
+    rows = results["rows"]
+    names = list(dict.fromkeys(row["localiser"] for row in rows))
+    looks: dict[str, dict[str, Any]] = {
+        name: {"color": style.COLOURS[i % 8], "marker": style.MARKERS[i % 8]}
+        for i, name in enumerate(names)
+    }
+    parts = {
         part: [row for row in results[part] if not row["hidden"]] or results[part]
         for part in ("steering", "recovery")
         if part in results
     }
-    names = list(dict.fromkeys(row["localiser"] for row in results["rows"]))
-    panels = 1 + ("steering" in results) + ("recovery" in results)
-    figure = style.new_figure(0.6 + 3.0 * panels, 3.6)
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    _draw_recall(axes[0], results["rows"], names)
-    if "steering" in results:
-        _draw_frontier(axes[1], results["steering"], names)
-    if "recovery" in results:
-        _draw_recovery(axes[-1], results["recovery"], names)
-    style.heading(figure, [_counted(results["rows"]), "95 % over models"])
-    handles = [
-        style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
-        for i, name in enumerate(names)
-    ]
-    if "steering" in results:
-        handles += [style.sign("planted heads", "black"), style.sign("decoys", "0.6")]
-    handles.append(style.sign("open: without decoys", "0.3", marker="o", mfc="none", ls="none"))
-    if any(row["kind"] == "hidden" for row in results["rows"]):
-        handles.append(style.sign("half: hidden", "0.3", marker="o", fillstyle="bottom", ls="none"))
-    style.legend(figure, handles, columns=5)
-    return figure
-
-
-def _counted(rows: list[dict[str, Any]]) -> str:
-    hidden = max((row["models"] for row in rows if row["kind"] == "hidden"), default=0)
-    models = hidden + max((row["models"] for row in rows if row["kind"] != "hidden"), default=0)
-    said = f"{models} model{'s' if models > 1 else ''} whose heads are known"
-    return said + (f", {hidden} of them hiding the belief" if hidden else "")
-
-
-def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
+    figure = style.new_figure(3.6 + 3.0 * len(parts), 3.6)
+    panel, *others = figure.subplots(1, 1 + len(parts), squeeze=False)[0]
     for row in rows:
-        i = names.index(row["localiser"])
-        found = row["recall"]
-        filled, shift = KINDS[row["kind"]]
-        ends = None
+        name, recall, (filled, shift) = row["localiser"], row["recall"], KINDS[row["kind"]]
+        at = names.index(name) + shift
+        panel.plot(at, recall["value"], linestyle="none", fillstyle=filled, **looks[name])
         # Of two models an interval is but their two values.
         if row["models"] > 2:
-            ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
-        look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "fillstyle": filled}
-        panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
+            panel.vlines(at, recall["low"], recall["high"], looks[name]["color"])
     short = [name.rpartition(":")[2] for name in names]
     panel.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
     panel.set(ylim=(-0.04, 1.04), ylabel="recall@K*", title="planted heads among the K* best")
-
-
-def _draw_frontier(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
-    lines: dict[str, Any] = {"planted": {"color": "black", "zorder": 3}}
-    lines["decoys"] = {"color": "0.6", "zorder": 2}
-    for i, name in enumerate(names):
-        look = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": ":"}
-        lines[name] = {**look, "markersize": 4, "linewidth": 1}
-    for name, look in lines.items():
-        own = [r for r in rows if r["heads"] == name and r["direction"] == "mass_mean"]
-        own.sort(key=lambda row: row["alpha"])
-        if own:
-            x = [1.0, *(row["kept"]["value"] for row in own)]
-            panel.plot(x, [0.0, *(row["moved"]["value"] for row in own)], **look)
-    panel.set(ylim=(-0.04, 1.04), xlabel="side answers kept", ylabel="answers moved")
-    panel.set_title("steering at the heads found")
-
-
-def _draw_recovery(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
-    for i, name in enumerate(names):
-        own = sorted((r for r in rows if r["localiser"] == name), key=lambda r: r["strength"])
-        x, found = [row["strength"] for row in own], [row["recall"] for row in own]
-        look: Any = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "markersize": 4}
-        panel.plot(x, [one["value"] for one in found], linewidth=1, **look)
-    panel.set_xscale("log")
-    ticks = sorted({row["strength"] for row in rows})
-    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    panel.minorticks_off()
-    panel.set(ylim=(-0.04, 1.04), xlabel="strength of the planted heads", ylabel="recall@K*")
-    panel.set_title("the same as they write less")
+    handles = [
+        style.sign(label, linestyle="none", **looks[name])
+        for name, label in zip(names, short, strict=True)
+    ]
+    for kind, label in (("causal", "open: without decoys"), ("hidden", "half: hidden")):
+        mark = {"marker": "o", "fillstyle": KINDS[kind][0], "linestyle": "none"}
+        handles += [style.sign(label, "0.3", **mark)] if kind in {r["kind"] for r in rows} else []
+    for (part, found), panel in zip(parts.items(), others, strict=True):
+        if part == "steering":
+            heads = {"planted": {"color": "black"}, "decoys": {"color": "0.6"}}
+            handles += [style.sign(name, **look) for name, look in heads.items()]
+            lines = heads | {name: look | {"linestyle": ":"} for name, look in looks.items()}
+            found = [row for row in found if row["direction"] == SHOWN_DIRECTION]
+            by, order, x, y = "heads", "alpha", "kept", "moved"
+            panel.set(xlabel="side answers kept", ylabel="answers moved")
+            panel.set_title("steering at the heads found")
+        else:
+            lines, by, order, x, y = looks, "localiser", "strength", "strength", "recall"
+            panel.set(xlabel="strength of the planted heads", ylabel="recall@K*", xscale="log")
+            panel.set_title("the same as they write less")
+        table = pd.json_normalize(found).rename(columns=lambda name: name.removesuffix(".value"))
+        for name, line in table.sort_values(order).groupby(by):
+            if name in lines:
+                # Steering begins where nothing is added.
+                begin = [[1.0], [0.0]] if part == "steering" else [[], []]
+                panel.plot([*begin[0], *line[x]], [*begin[1], *line[y]], ms=4, lw=1, **lines[name])
+        panel.set_ylim(-0.04, 1.04)
+    models = {row["kind"]: f"{row['kind']}: {row['models']} models" for row in rows}
+    style.heading(figure, [*models.values(), "95 % over models"])
+    style.legend(figure, handles, columns=5)
+    return figure

@@ -5,8 +5,8 @@ for heads that matter more:
 
     def my_localiser(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray: ...
 
-Its null is what it gives where some pairs are turned: their two samples change places and their
-answers do not, so that over pairs nothing goes with the answer.
+Its null is what it gives where some pairs are turned: their samples change places and their answers
+do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sally_anne.core.errors import OptionError, ProbingError
 from sally_anne.data.pairs import ContrastPair
@@ -30,10 +30,11 @@ from sally_anne.probing.probes import HeadProbes
 
 Scores = Callable[[LoadedModel, Sequence[ContrastPair]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
-CAUSAL = {"patching": "effect", "attribution": "attribution", "ablation": "ablate"}
-CAUSAL |= {"direct": "dla"}
+# Of these that are means over pairs, the part of :class:`probing.interchange.Effects`.
+CAUSAL = dict(patching="effect", attribution="attribution", ablation="ablate", direct="dla")
 # Of the pairs in the order given, those that a probe is fitted on.
 FITTED = 0.6
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,25 +61,16 @@ def outputs_of(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> t
     return torch.stack(sides)
 
 
-def collect(
-    loaded: LoadedModel,
-    contrast_pairs: Sequence[ContrastPair],
-    pairs: int,
-    on_pair: Callable[[], None] = lambda: None,
-) -> PairStats:
+def collect(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair], pairs: int) -> PairStats:
     """Keep head outputs of all pairs; exchange and ablate every head in the first ``pairs``."""
     geometry = find_geometry(loaded.model)
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
     outputs = outputs_of(loaded, contrast_pairs)
-    mean, found = outputs.mean((0, 1)), []
-    for pair in contrast_pairs[:pairs]:
-        found.append(effects_of(loaded, pair, True, none, mean))
-        on_pair()
-    names = Effects.__dataclass_fields__
-    joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-    return PairStats(
-        Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in contrast_pairs])
-    )
+    mean = outputs.mean((0, 1))
+    found = [vars(effects_of(loaded, pair, True, none, mean)) for pair in contrast_pairs[:pairs]]
+    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    answers = np.array([pair.answers for pair in contrast_pairs])
+    return PairStats(Effects(**joined), outputs.numpy(), answers)
 
 
 def swap_pairs(contrast_pairs: Sequence[ContrastPair], turned: np.ndarray) -> list[ContrastPair]:
@@ -98,25 +90,19 @@ def random_swaps(pairs: int, draws: int, seed: int) -> np.ndarray:
 def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> np.ndarray:
     """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``.
 
-    ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over pairs of the effect on
-    the answer, in logits, as of :class:`probing.interchange.Effects`; ``probe`` is the accuracy of
-    a logistic regression that tells true belief from false, on pairs that it was not fitted on, and
-    ``probe_answer`` that of one that reads the right answer; ``random`` is drawn.
-
-    Raises:
-        OptionError: no built-in localiser of that name.
+    Those of :data:`CAUSAL` are means over pairs of the effect on the answer, in logits; ``probe``
+    is the accuracy of a logistic regression that tells true belief from false, on pairs that it was
+    not fitted on, ``probe_answer`` that of one that reads the right answer; ``random`` is drawn.
     """
     shape = seen.effects.effect.shape
     if name in CAUSAL:
         effect = getattr(seen.effects, CAUSAL[name]).reshape(shape[0], -1)
         signs = np.where(turns[:, : shape[0]], -1.0, 1.0)
         return (signs @ effect / shape[0]).reshape(-1, *shape[1:])
-    if name in ("probe", "probe_answer"):
-        labels = versions(len(seen.answers)) if name == "probe" else seen.answers
-        return np.stack([probe_accuracy(seen.outputs, labels, turned) for turned in turns])
     if name == "random":
         return np.random.default_rng(seed).random((len(turns), *shape[1:]))
-    raise OptionError(f"there is no localiser {name!r}; choose from {', '.join(NAMES)}")
+    labels = versions(len(seen.answers)) if name == "probe" else seen.answers
+    return np.stack([probe_accuracy(seen.outputs, labels, turned) for turned in turns])
 
 
 def versions(pairs: int) -> np.ndarray:
@@ -180,15 +166,10 @@ def localiser_named(name: str) -> Scores:
     return found
 
 
-LEVEL = 0.05
-
-
 def recall_at(scores: np.ndarray, truth: np.ndarray) -> float:
     """Share of the K* planted heads among the K* best; what is expected where heads tie.
 
-    Args:
-        scores: ``[L, H]``, higher for heads that matter more.
-        truth: which are planted, bool ``[L, H]``.
+    ``scores [L, H]`` are higher for heads that matter more, ``truth [L, H]`` the planted ones.
     """
     flat, planted = scores.ravel(), truth.ravel()
     k = int(planted.sum())
@@ -198,48 +179,27 @@ def recall_at(scores: np.ndarray, truth: np.ndarray) -> float:
     return float((planted[above].sum() + planted[level].sum() * room / level.sum()) / k)
 
 
-def auroc(scores: np.ndarray, truth: np.ndarray) -> float:
-    """Chance that a planted head has a higher score than another, ties by half."""
-    rank, planted = rankdata(scores.ravel()), truth.ravel()
-    n = int(planted.sum())
-    return float((rank[planted].sum() - n * (n + 1) / 2) / (n * (planted.size - n)))
-
-
-def average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
-    """Mean over planted heads of the share of planted ones among those scored no lower."""
-    flat, planted = scores.ravel(), truth.ravel()
-    at_least = flat[None, :] >= flat[planted][:, None]
-    return float(((at_least & planted).sum(1) / at_least.sum(1)).mean())
-
-
-def claimed(scores: np.ndarray, null: np.ndarray, level: float = LEVEL) -> np.ndarray:
+def claimed(scores: np.ndarray, null: np.ndarray) -> np.ndarray:
     """Heads above what the best of all heads reaches without a cause, bool ``[L, H]``.
 
-    The family-wise p of a head is the share of draws, the true one counted, whose best head scores
-    as much.
-
-    Args:
-        scores: ``[L, H]``.
-        null: scores of R draws in which pairs are turned at random, ``[R, L, H]``.
-        level: of p.
+    The family-wise p of a head is the share of draws (``null [R, L, H]``, and the true one) whose
+    best head scores as much.
     """
     best = null.reshape(len(null), -1).max(1)
     p = (1 + (best[:, None, None] >= scores).sum(0)) / (1 + len(null))
-    return p <= level
+    return p <= LEVEL
 
 
 def score(scores: np.ndarray, null: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """All measures of one localiser on one model; arguments as above.
 
-    Returns:
-        ``recall``, ``auroc``, ``average_precision``, and of the heads claimed at a family-wise 5 %
-        how many are planted (``hits``) and how many are not (``false``).
+    ``hits`` of the heads claimed at a family-wise 5 % are planted, ``false`` ones are not.
     """
     found = claimed(scores, null)
     return {
         "recall": recall_at(scores, truth),
-        "auroc": auroc(scores, truth),
-        "average_precision": average_precision(scores, truth),
+        "auroc": float(roc_auc_score(truth.ravel(), scores.ravel())),
+        "average_precision": float(average_precision_score(truth.ravel(), scores.ravel())),
         "hits": int((found & truth).sum()),
         "false": int((found & ~truth).sum()),
     }

@@ -11,46 +11,43 @@ that what they make of a story is worked out once.
 from __future__ import annotations
 
 import copy
-import csv
-import json
+import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from transformers import DynamicCache
 
 from sally_anne.core.errors import ModelError, OptionError
-from sally_anne.core.files import reading, write_atomic
-from sally_anne.core.folder import claims, save_config
+from sally_anne.core.files import read_object
+from sally_anne.core.folder import CONFIG, claims, save_config
 from sally_anne.core.head import Head
 from sally_anne.core.options import flag_name
+from sally_anne.data.gridtom.samples import question_pairs
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.gridtom.world import random_layouts
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import PlantConfig
 from sally_anne.experiments.localisation.planted import (
+    MADE_BY,
     GroundTruth,
+    control_questions,
     save_difference,
     verified,
     write_truth,
 )
-from sally_anne.experiments.localisation.stories import (
-    Streams,
-    belief_pairs,
-    control_questions,
-    named_first,
-    streams,
-    training_stories,
-)
+from sally_anne.experiments.train_tiny.train import CHECKPOINT, keep, resume
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.models.decoding import CACHE
-from sally_anne.models.loading import load_model
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import continuations, encode, reply_prompt
 
-CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 # Logit of the right answer above its counterpart's.
 GAP = 6.0
 # Of the squared distance to the expected gap where something is exchanged; the cross-entropy has 1.
@@ -59,39 +56,26 @@ WEIGHT = 10.0
 APART = 3.0
 # A step's pairs are read once, and then exchanged in so many ways, which cost one token each.
 EXCHANGES = 6
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Numbers of the optimisation; pairs a step with belief questions and with side questions."""
-
-    seed: int = 0
-    steps: int = 500
-    pairs: int = 8
-    control_pairs: int = 4
-    learning_rate: float = 2e-3
-    # Of the rows, how many take their planted heads from any story, not from their counterpart.
-    random_pairs: float = 0.5
-    warm_up: int = 20
-    # Share of the steps after which the rate falls, to a twentieth.
-    falls_after: float = 0.6
-    checkpoint_every: int = 50
+# Pairs a step with side questions.
+CONTROL_PAIRS = 4
+# Of the rows, how many take their planted heads from any story, not from their counterpart.
+RANDOM_PAIRS = 0.5
+# Steps in which the rate rises, and share of all after which it falls, to a twentieth.
+WARM_UP, FALLS_AFTER = 20, 0.6
+EVERY = 50
+_MAP_SEED, _STORY_SEED = 31_000, 7
+_BATCH = 16
+# What a training may be gone on with otherwise.
+_FREE = ("threads", "verify_pairs", "out")
 
 
 def choose_heads(
     shape: tuple[int, int], shared: int, layers: tuple[int, ...], k: int, seed: int
 ) -> tuple[tuple[Head, ...], tuple[tuple[Head, Head], ...]]:
-    """Planted heads, in one layer and each with keys and values of its own, and their decoys.
+    """K planted heads, in one of ``layers`` and each with keys and values of its own, and decoys.
 
-    Decoys are the heads that share keys and values with a planted one, and one further group of
-    heads that share theirs, if there is one.
-
-    Args:
-        shape: layers and heads of the model.
-        shared: heads that share keys and values.
-        layers: to choose from.
-        k: number of planted heads.
-        seed: of the choice.
+    Decoys, each with the planted head that it repeats, are the heads that share keys and values
+    with a planted one, and one further group of ``shared`` heads, if there is one.
     """
     draw = random.Random(f"planted/{k}/{seed}")
     layer = draw.choice(layers)
@@ -104,13 +88,10 @@ def choose_heads(
 
 
 def answer_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """How far answers are from what exchanged heads should make of them: two losses ``[R]``.
+    """How far ``logits [R, V]`` are from what exchanged heads should make of them: two losses.
 
-    Args:
-        logits: ``[R, V]``.
-        words: each row's own answer and its counterpart's, ``[R, 2]``.
-        share: of the planted heads that were exchanged, ``[R]``; the expected gap falls evenly
-            from :data:`GAP` to its opposite.
+    ``words [R, 2]`` are each row's own answer and its counterpart's, ``share [R]`` that of the
+    planted heads that were exchanged; the expected gap falls from :data:`GAP` to its opposite.
     """
     expected = GAP * (1 - 2 * share)
     own = torch.sigmoid(expected)
@@ -147,30 +128,18 @@ def exchanges(
 
 
 def sample_donors(
-    rows: int,
-    beliefs: int,
-    random_pairs: float,
-    generator: torch.Generator,
-    signs: Tensor | None = None,
+    rows: int, beliefs: int, generator: torch.Generator, signs: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """From which row each of R takes its planted heads, and whether that moves its answer.
+    """From which of R rows each takes its planted heads, and whether (0 or 1) its answer moves.
 
-    A share of ``random_pairs`` takes them from any row, the others from their pair. If donor and
-    receiver have the same label, the answer is unchanged; with ``signs`` the label is version XOR
-    sign.
-
-    Args:
-        rows: R; ``2 i`` and ``2 i + 1`` are a pair, true and false belief.
-        beliefs: so many at the start have belief questions.
-        signs: 0 or 1 for each pair, ``[R / 2]``.
-
-    Returns:
-        Rows, ``[R]``, and 0 or 1, ``[R]``.
+    ``2 i`` and ``2 i + 1`` are a pair, true and false belief; the first ``beliefs`` rows have
+    belief questions. The answer stays where donor and receiver have the same label: their version,
+    turned by ``signs [R / 2]`` if there are any.
     """
     own = torch.arange(rows)
     some = torch.randint(beliefs, (rows,), generator=generator)
     some[beliefs:] = torch.randint(rows, (rows - beliefs,), generator=generator)
-    donor = torch.where(torch.rand(rows, generator=generator) < random_pairs, some, own ^ 1)
+    donor = torch.where(torch.rand(rows, generator=generator) < RANDOM_PAIRS, some, own ^ 1)
     said = own & 1 if signs is None else (own & 1) ^ signs.repeat_interleave(2)
     return donor, (said[donor] ^ said) * (own < beliefs)
 
@@ -189,12 +158,7 @@ def separation_loss(heads: Tensor, signs: Tensor) -> Tensor:
 
 
 def step_loss(
-    upper: UpperLayers,
-    found: Streams,
-    chosen: Tensor,
-    planted: Tensor,
-    random_pairs: float,
-    generator: torch.Generator,
+    upper: UpperLayers, found: Streams, chosen: Tensor, planted: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss of some pairs, and what to show of it; ``chosen [P]`` are their rows."""
     mask = found.mask[chosen].flatten(0, 1)
@@ -202,7 +166,7 @@ def step_loss(
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
     words = found.words[chosen].flatten(0, 1)
     rows, pair = len(mask), torch.arange(len(mask)) ^ 1
-    # ControlQuestion questions stand last.
+    # Side questions stand last.
     beliefs = 2 * int((chosen < found.beliefs).sum())
     read = upper.read(stream, mask)
     entropy, distance = answer_loss(read.logits, words, torch.zeros(rows))
@@ -218,7 +182,7 @@ def step_loss(
     for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
         moved = torch.where(coordinates, last[pair], last)
-        donor, moves = sample_donors(rows, beliefs, random_pairs, generator, signs)
+        donor, moves = sample_donors(rows, beliefs, generator, signs)
         given = torch.where(planted[..., None], read.heads[donor], read.heads[pair])
         logits = upper.exchange(read, moved, given, heads)
         entropy, distance = answer_loss(logits, words, share * moves)
@@ -230,136 +194,133 @@ def step_loss(
 def train(
     upper: UpperLayers,
     found: Streams,
-    heads: tuple[Head, ...],
-    silent: list[Head],
+    heads: Sequence[Head],
+    silent: Sequence[Head],
     folder: Path,
-    settings: Settings,
-    made_with: dict[str, Any] | None = None,
-    report: Callable[[str], None] = print,
+    config: PlantConfig,
 ) -> None:
     """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
 
-    Args:
-        found: pairs as they enter the upper layers.
-        heads: to be planted.
-        silent: slots that are kept free for decoys: nothing reads them.
-        made_with: options, kept in the checkpoint for :func:`require_same`.
+    ``heads`` are planted; ``silent`` ones are kept free for decoys: nothing reads them.
     """
     planted = torch.zeros(upper.shape, dtype=torch.bool)
     for layer, head in heads:
         planted[layer - upper.cut, head] = True
-    weights = upper.parameters()
-    optimiser = torch.optim.AdamW(weights, settings.learning_rate, (0.9, 0.95), weight_decay=0.01)
-    begun, seconds = _resume(upper, optimiser, folder)
-    _silence(upper, silent)
-    curve = folder / CURVE
-    rows = list(csv.reader(curve.read_text().splitlines()))[: begun + 1] if curve.exists() else []
-    apart = [] if found.signs is None else ["apart"]
-    rows = rows or [["step", "loss", "right", "plain", *apart, "exchanged", "seconds"]]
-    started = time.monotonic() - seconds
-    for step in range(begun, settings.steps):
+    layers = nn.ModuleList(upper.layers)
+    optimiser = torch.optim.AdamW(
+        layers.parameters(), config.learning_rate, (0.9, 0.95), weight_decay=0.01
+    )
+    progress, curve = resume(folder, layers, optimiser)
+    upper.silence(silent)
+    apart = "" if found.signs is None else "apart,"
+    curve = curve or [f"step,loss,right,plain,{apart}exchanged,seconds"]
+    started = time.monotonic() - progress.get("seconds", 0.0)
+    for step in range(progress.get("step", 0), config.steps):
         # A generator a step, so that a run that was stopped goes on as if it had not been.
-        generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        chosen = [
-            torch.randint(low, high, (count,), generator=generator)
-            for low, high, count in (
-                (0, found.beliefs, settings.pairs),
-                (
-                    found.beliefs,
-                    len(found),
-                    settings.control_pairs if len(found) > found.beliefs else 0,
-                ),
-            )
-            if count
-        ]
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
+        chosen = torch.randint(found.beliefs, (config.pairs,), generator=generator)
+        if (every := len(found.words)) > found.beliefs:
+            more = torch.randint(found.beliefs, every, (CONTROL_PAIRS,), generator=generator)
+            chosen = torch.cat([chosen, more])
         for group in optimiser.param_groups:
-            group["lr"] = rate(step, settings)
-        loss, shown = step_loss(
-            upper, found, torch.cat(chosen), planted, settings.random_pairs, generator
-        )
+            group["lr"] = rate(step, config)
+        loss, shown = step_loss(upper, found, chosen, planted, generator)
         optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(weights, 1.0)
+        nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
         optimiser.step()
-        _silence(upper, silent)
-        seconds = time.monotonic() - started
-        numbers = [float(loss.detach()), *shown.values()]
-        rows.append([str(step + 1), *(f"{n:.4f}" for n in numbers), f"{seconds:.1f}"])
+        upper.silence(silent)
+        progress = {"step": step + 1, "seconds": time.monotonic() - started}
+        numbers = [f"{number:.4f}" for number in (loss.item(), *shown.values())]
+        curve.append(",".join([str(step + 1), *numbers, f"{progress['seconds']:.1f}"]))
         if (step + 1) % 20 == 0:
-            said = ", ".join(f"{name} {value:.3f}" for name, value in shown.items())
-            report(f"step {step + 1} ({seconds:.0f} s): loss {numbers[0]:.3f}, {said}")
-        if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
-            _save(upper, optimiser, folder, step + 1, seconds, made_with or {})
-            write_atomic(curve, "".join(",".join(row) + "\n" for row in rows).encode())
+            print(f"{curve[0]}: {curve[-1]}")
+        if (step + 1) % EVERY == 0 or step + 1 == config.steps:
+            keep(folder, layers, optimiser, progress, curve)
 
 
-def rate(step: int, settings: Settings) -> float:
+def rate(step: int, config: PlantConfig) -> float:
     """The learning rate of a step: it rises, stays, and falls to a twentieth."""
-    left = (1 - step / settings.steps) / (1 - settings.falls_after)
-    rise = (step + 1) / settings.warm_up
-    return settings.learning_rate * min(1.0, rise, max(0.05, left))
+    left = (1 - step / config.steps) / (1 - FALLS_AFTER)
+    return config.learning_rate * min(1.0, (step + 1) / WARM_UP, max(0.05, left))
 
 
-def _silence(upper: UpperLayers, slots: list[Head]) -> None:
-    with torch.no_grad():
-        for layer, head in slots:
-            out = upper.layers[layer - upper.cut].self_attn.o_proj
-            width = out.in_features // upper.n_heads
-            out.weight[:, head * width : (head + 1) * width] = 0
-
-
-def require_same(folder: Path, made_with: dict[str, Any]) -> None:
+def require_same(folder: Path, options: dict[str, Any]) -> None:
     """OptionError if training in ``folder`` was begun with other options."""
-    path = folder / CHECKPOINT
-    if not path.exists():
+    if not (folder / CHECKPOINT).exists():
         return
-    with reading(path, ModelError, "sally-anne plant"), safe_open(path, "pt") as file:
-        before = json.loads(file.metadata()[PROGRESS])["made_with"]
-    other = [
-        f"{flag_name(name)} {before.get(name)}, not {value}"
-        for name, value in made_with.items()
-        if before.get(name) != value
+    before = read_object(folder / CONFIG, ModelError, MADE_BY, {"config": ()})["config"]
+    for name, value in options.items():
+        if name not in _FREE and before.get(name) != value:
+            raise OptionError(
+                f"{folder} was begun with {flag_name(name)} {before.get(name)}, not {value}; take "
+                "another --out"
+            )
+
+
+def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
+    """1 where the question names the first version's right answer before the other, ``[N]``."""
+    asked = [pair.samples[0].text.rpartition("Question:")[2] for pair in contrast_pairs]
+    first = [
+        text.rindex(pair.answers[0]) < text.rindex(pair.answers[1])
+        for text, pair in zip(asked, contrast_pairs, strict=True)
     ]
-    if other:
-        raise OptionError(f"{path} was begun with {', '.join(other)}; take another --out")
+    return torch.tensor(first).long()
 
 
-def _save(
-    upper: UpperLayers,
-    optimiser: Any,
-    folder: Path,
-    step: int,
-    seconds: float,
-    made_with: dict[str, Any],
-) -> None:
-    tensors = {f"weight.{name}": weight for name, weight in upper.weights().items()}
-    for i, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{i}.{name}": torch.as_tensor(v) for name, v in state.items()}
-    kept = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    progress = {"step": step, "seconds": seconds, "made_with": made_with}
-    facts = {PROGRESS: json.dumps(progress)}
-    write_atomic(folder / CHECKPOINT, save(kept, facts))
+@dataclass(frozen=True)
+class Streams:
+    """N pairs as the residual stream enters a layer; side questions last.
+
+    Attributes:
+        stream: ``[N, 2, T, hidden]``, padded on the left.
+        mask: of tokens, ``[N, 2, T]``.
+        words: for each pair the first token of its answer, and of the other one, ``[N, 2, 2]``.
+        beliefs: how many are belief questions.
+        signs: 0 or 1 for each pair, ``[N]``, by which planted heads turn what they say of the
+            belief; none turn it.
+    """
+
+    stream: Tensor
+    mask: Tensor
+    words: Tensor
+    beliefs: int
+    signs: Tensor | None = None
 
 
-def _resume(upper: UpperLayers, optimiser: Any, folder: Path) -> tuple[int, float]:
-    """Step and seconds so far."""
-    path = folder / CHECKPOINT
-    if not path.exists():
-        return 0, 0.0
-    kept = load_file(path)
-    with safe_open(path, "pt") as file:
-        progress = json.loads(file.metadata()[PROGRESS])
-    with torch.no_grad():
-        for name, weight in upper.weights().items():
-            weight.copy_(kept[f"weight.{name}"])
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in kept.items():
-        if name.startswith("optimiser."):
-            _, number, field = name.split(".", 2)
-            states.setdefault(int(number), {})[field] = tensor
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": states, "param_groups": groups})
-    return int(progress["step"]), float(progress["seconds"])
+class _EnoughError(Exception):
+    """The layer is reached."""
+
+
+def streams(
+    loaded: LoadedModel,
+    contrast_pairs: Sequence[ContrastPair],
+    layer: int,
+    questions: Sequence[ContrastPair] = (),
+) -> Streams:
+    """Run all layers below one, whose input is kept, on pairs and side questions."""
+    every = [*contrast_pairs, *questions]
+    prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
+    words = []
+    for i, pair in enumerate(every):
+        own, other = (ids[0] for ids in continuations(loaded, prompts[2 * i], pair.answers))
+        moves = i < len(contrast_pairs)
+        words.append([[own, other], [other, own] if moves else [own, other]])
+    inputs = encode(loaded, prompts, None)
+    found: list[Tensor] = []
+
+    def stop(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        found.append((given[0] if given else named["hidden_states"]).detach())
+        raise _EnoughError
+
+    name = find_geometry(loaded.model).layer_names[layer]
+    handle = loaded.model.get_submodule(name).register_forward_pre_hook(stop, with_kwargs=True)
+    with handle, torch.no_grad():
+        for start in range(0, len(prompts), _BATCH):
+            with suppress(_EnoughError):
+                loaded.model(**{key: v[start : start + _BATCH] for key, v in inputs.items()})
+    mask, stream = (x.unflatten(0, (-1, 2)) for x in (inputs["attention_mask"], torch.cat(found)))
+    return Streams(stream, mask, torch.tensor(words), len(contrast_pairs))
 
 
 class Read(NamedTuple):
@@ -383,17 +344,14 @@ class Read(NamedTuple):
 class UpperLayers:
     """Layers of a model from ``cut`` on, which it shares its weights with.
 
-    What is read and exchanged carries gradients. The model itself cannot be run any more.
-
-    Args:
-        model: a text or vision-language model whose decoder is a Llama or a Qwen2.
-        cut: the first layer.
+    What is read and exchanged carries gradients. The model, whose decoder is a Llama or a Qwen2,
+    cannot be run itself any more.
     """
 
     def __init__(self, model: Any, cut: int) -> None:
         geometry = find_geometry(model)
         self.model, self.cut, self.n_heads = model, cut, geometry.n_heads
-        outs = o_projs(model)[cut:]
+        self.outs = o_projs(model)
         self.layers = [model.get_submodule(name) for name in geometry.layer_names[cut:]]
         self.names = geometry.layer_names[cut:]
         self.decoder = model.get_decoder()
@@ -409,25 +367,27 @@ class UpperLayers:
             layer.requires_grad_(True)
         self._read: list[Tensor] = []
         self._given: tuple[Tensor, Tensor] | None = None
-        for number, out in enumerate(outs):
+        for number, out in enumerate(self.outs[cut:]):
             out.register_forward_pre_hook(lambda _, z, number=number: self._see(number, z[0]))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """UpperLayers layers, heads."""
+        """Layers, heads."""
         return len(self.layers), self.n_heads
 
-    def parameters(self) -> list[Tensor]:
-        """What is trained."""
-        return [weight for layer in self.layers for weight in layer.parameters()]
-
     def weights(self) -> dict[str, Tensor]:
-        """The same by their names in the whole model."""
+        """What is trained, by its names in the whole model."""
         return {
             f"{name}.{own}": weight.detach()
             for name, layer in zip(self.names, self.layers, strict=True)
             for own, weight in layer.named_parameters()
         }
+
+    def silence(self, slots: Sequence[Head]) -> None:
+        """Let nothing read these heads: their columns of W_o are 0."""
+        for layer, head in slots:
+            weight = self.outs[layer].get_parameter("weight").data
+            weight.unflatten(1, (self.n_heads, -1))[:, head] = 0
 
     def read(self, stream: Tensor, mask: Tensor) -> Read:
         """Run rows ``[R, T, hidden]`` with the mask ``[R, T]`` of their tokens."""
@@ -437,13 +397,9 @@ class UpperLayers:
         return Read(logits, torch.stack(self._read, 1), cache, mask, places)
 
     def exchange(self, read: Read, last: Tensor, heads: Tensor, chosen: Tensor) -> Tensor:
-        """Logits ``[R, V]`` of rows read before, with another last token's stream and other heads.
+        """Logits ``[R, V]`` of rows read before, if ``last [R, hidden]`` enters at the last token.
 
-        Args:
-            read: the rows.
-            last: stream that enters at the last token, ``[R, hidden]``.
-            heads: what chosen heads put out there, ``[R, L', H, D]``.
-            chosen: bool ``[R, L', H]``.
+        There ``heads [R, L', H, D]`` replace the outputs of those ``chosen``, bool ``[R, L', H]``.
         """
         cache = DynamicCache()
         for number, layer in enumerate(read.cache.layers):
@@ -477,10 +433,6 @@ class UpperLayers:
         return (torch.cat([z[:, :-1], last.flatten(1)[:, None]], 1),)
 
 
-# What a training may be gone on with otherwise.
-_FREE = ("threads", "verify_pairs", "out")
-
-
 @claims("a model with planted heads")
 def run(config: PlantConfig) -> Path:
     """Train, measure what is true of the model, and write both; returns the folder.
@@ -490,44 +442,40 @@ def run(config: PlantConfig) -> Path:
             in which a training with other options was begun.
     """
     torch.set_num_threads(config.threads)
-    base = f"tiny-{config.family}-text"
+    base, options = f"tiny-{config.family}-text", asdict(config)
     loaded, folder = load_model(base), config.folder
     geometry = find_geometry(loaded.model)
-    if not 0 <= config.cut < geometry.n_layers - 1:
-        raise OptionError(f"--cut must be from 0 to {geometry.n_layers - 2}, got {config.cut}")
-    if config.k > geometry.n_kv_heads:
-        raise OptionError(f"--K must be at most {geometry.n_kv_heads}, got {config.k}")
-    made_with = {name: value for name, value in asdict(config).items() if name not in _FREE}
-    require_same(folder, made_with)
-    save_config(folder, asdict(config))
+    for flag, value, most in (
+        ("--cut", config.cut, geometry.n_layers - 2),
+        ("--K", config.k, geometry.n_kv_heads),
+    ):
+        if value > most:
+            raise OptionError(f"{flag} must be at most {most}, got {value}")
+    require_same(folder, options)
+    save_config(folder, options)
     shape = geometry.n_layers, geometry.n_heads
-    layers = (config.cut, config.cut + 1)
     shared = geometry.n_heads // geometry.n_kv_heads
+    layers = (config.cut, config.cut + 1)
     heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
     print(f"planted: {heads}; decoys: {decoys}", flush=True)
-    stories = training_stories(config.maps)
+    # On maps that are none of the benchmark's.
+    layouts = list(itertools.islice(random_layouts(_MAP_SEED), config.maps))
+    stories = generated(_STORY_SEED, layouts=layouts)
     every = stories.indices
     drawn = random.Random("sides").sample(every, min(config.maps * config.asked, len(every)))
-    contrast_pairs = belief_pairs(stories)
+    contrast_pairs = question_pairs(stories, setting="text").pairs
     found = streams(loaded, contrast_pairs, config.cut, control_questions(stories, drawn))
     if config.says == "hidden":
-        signs = torch.zeros(len(found), dtype=torch.long)
+        signs = torch.zeros(len(found.words), dtype=torch.long)
         signs[: len(contrast_pairs)] = named_first(contrast_pairs)
         found = replace(found, signs=signs)
-    settings = Settings(
-        seed=config.seed,
-        steps=config.steps,
-        pairs=config.pairs,
-        learning_rate=config.learning_rate,
-    )
     upper = UpperLayers(loaded.model, config.cut)
-    train(upper, found, heads, [slot for slot, _ in decoys], folder, settings, made_with)
+    train(upper, found, heads, [slot for slot, _ in decoys], folder, config)
     save_difference(folder, load_model(base), upper.weights())
-    recipe = {"family": config.family, "cut": config.cut, "says": config.says, **asdict(settings)}
-    recipe |= {"maps": config.maps, "asked": config.asked}
+    recipe = {name: value for name, value in options.items() if name not in _FREE}
     truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)
-    truth = replace(truth, **verified(folder, "validation", config.verify_pairs))
+    truth = replace(truth, **verified(folder, config.verify_pairs))
     write_truth(folder, truth)
     shares = ", ".join(f"{share:.3f}" for share in truth.carried)
     print(

@@ -18,7 +18,6 @@ from sally_anne.core.head import Head
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.localisation.localisers import PairStats, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth
-from sally_anne.experiments.localisation.stories import ControlQuestion
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
@@ -38,10 +37,6 @@ def vectors_at(heads: Sequence[Head], seen: PairStats) -> dict[str, SteeringVect
     """Vectors from the second version to the first, on heads, by each direction.
 
     Fitted on the pairs that a probe is fitted on. Heads without a difference are not steered.
-
-    Args:
-        heads: K* of them.
-        seen: what localisers look at.
     """
     part = train_part(len(seen.outputs))
     x = seen.outputs[:part].reshape(-1, *seen.outputs.shape[2:]).astype(np.float64)
@@ -72,35 +67,25 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
 
 def _logits(reading: Prompt, deltas: Tensor) -> Tensor:
     """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
+    at = reading.loaded, reading.state, reading.row, reading.token
     found = []
     for part in deltas.split(_COLUMNS):
         with torch.no_grad(), Edit(reading.loaded.model, part[None], positions=ALL):
-            found.append(
-                read_side_by_side(
-                    reading.loaded, reading.state, reading.row, reading.token, len(part)
-                )
-            )
+            found.append(read_side_by_side(*at, len(part)))
     return torch.cat(found).double()
 
 
 def steered(
     loaded: LoadedModel,
     contrast_pairs: Sequence[ContrastPair],
-    questions: Sequence[ControlQuestion],
+    questions: Sequence[ContrastPair],
     vectors: Sequence[SteeringVector],
     alphas: Sequence[float] = ALPHAS,
 ) -> dict[str, np.ndarray]:
-    """What each vector at each strength does.
+    """What each of V vectors at each of A strengths does on belief and on side questions.
 
     True-belief versions are steered away from their answer (``-alpha``), false-belief ones towards
     the other's (``+alpha``), and the side questions both ways.
-
-    Args:
-        loaded: the model.
-        contrast_pairs: P stories' belief questions.
-        questions: their side questions.
-        vectors: V of them.
-        alphas: A strengths.
 
     Returns:
         ``[V, A]`` each, of two answers that which is likelier: ``moved``, share of the answers that
@@ -109,27 +94,26 @@ def steered(
         the side questions' next token from what it was, in nats.
     """
     ups = torch.stack([vector.delta(alpha) for vector in vectors for alpha in alphas])
-    moved, kept, kl = [], [], []
+    parts: dict[str, list[np.ndarray]] = {"moved": [], "kept": [], "kl": []}
     for pair in contrast_pairs:
         for reading, sign in zip(read_pair(loaded, pair, True), (1, -1), strict=True):
             if sign * reading.logit_diff > 0:
                 logits = _logits(reading, -sign * ups)
                 gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
-                moved.append((sign * gap < 0).numpy())
-    for one in questions:
-        pair = ContrastPair(one.samples, one.answers, "")
-        for reading in read_pair(loaded, pair, True):
-            both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
-            said = both.log_softmax(-1)
-            far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
-            kl.append(far.view(2, -1).mean(0).numpy())
-            right = both[:, reading.words[0]] > both[:, reading.words[1]]
-            if right[0]:
-                kept.append(right[1:].double().view(2, -1).mean(0).numpy())
-    shape = len(vectors), len(alphas)
+                parts["moved"].append((sign * gap < 0).numpy())
+    for reading in (prompt for pair in questions for prompt in read_pair(loaded, pair, True)):
+        both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
+        said = both.log_softmax(-1)
+        far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
+        parts["kl"].append(far.view(2, -1).mean(0).numpy())
+        right = both[:, reading.words[0]] > both[:, reading.words[1]]
+        if right[0]:
+            parts["kept"].append(right[1:].double().view(2, -1).mean(0).numpy())
     nothing = np.full((1, len(ups)), np.nan)
-    parts = {"moved": moved, "kept": kept, "kl": kl}
-    return {name: np.mean(x or nothing, axis=0).reshape(shape) for name, x in parts.items()}
+    return {
+        name: np.mean(found or nothing, axis=0).reshape(len(vectors), len(alphas))
+        for name, found in parts.items()
+    }
 
 
 def true_directions(heads: Sequence[Head], seen: PairStats) -> np.ndarray:
@@ -149,34 +133,30 @@ def steering_rows(
     seen: PairStats,
     best: Mapping[str, Sequence[Head]],
     contrast_pairs: Sequence[ContrastPair],
-    questions: Sequence[ControlQuestion],
+    questions: Sequence[ContrastPair],
     draws: int = 20,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Rows of all sets of heads, directions and strengths on one model.
 
     Args:
-        loaded: the model.
-        truth: what is true of it.
+        loaded, truth: the model, and what is true of it.
         seen: what localisers looked at; vectors are fitted on it.
         best: the K* best heads of each localiser by its name; also the planted ones and decoys.
         contrast_pairs, questions: stories to steer, none of those in ``seen``.
-        draws: for each direction, so many random ones at the planted heads with its steps' lengths.
-        seed: of these.
+        draws, seed: for each direction, so many random ones at the planted heads with its steps'
+            lengths.
 
     Returns:
         ``heads, direction, alpha, moved, kept, kl``; for planted heads ``cosine`` of theta with
         :func:`true_directions` (mean over heads), and ``rank`` of ``moved`` among the draws (1 is
         best; ties count against it) of ``of``.
     """
-    sets = {"planted": [*truth.heads]}
-    if truth.decoys:
-        sets["decoys"] = [slot for slot, _ in truth.decoys][: truth.k]
-    sets |= {name: [*heads] for name, heads in best.items()}
+    sets = {"planted": truth.heads} | ({"decoys": truth.slots} if truth.decoys else {}) | {**best}
     vectors = {
         (name, kind): vector
         for name, heads in sets.items()
-        for kind, vector in vectors_at(heads, seen).items()
+        for kind, vector in vectors_at(heads[: len(truth.heads)], seen).items()
     }
     controls = [
         turned
@@ -185,8 +165,8 @@ def steering_rows(
     ]
     found = steered(loaded, contrast_pairs, questions, [*vectors.values(), *controls])
     drawn = {
-        kind: {name: values[at : at + draws] for name, values in found.items()}
-        for at, kind in zip(range(len(vectors), 10**9, draws or 1), DIRECTIONS, strict=False)
+        kind: {name: values[len(vectors) + i * draws :][:draws] for name, values in found.items()}
+        for i, kind in enumerate(DIRECTIONS)
     }
     true = true_directions(truth.heads, seen)
     rows = []
@@ -199,10 +179,10 @@ def steering_rows(
                 above = drawn[kind]["moved"][:, j] >= row["moved"]
                 row |= {"rank": 1 + int(above.sum()), "of": 1 + draws}
             rows.append(row)
-    drawn_rows = [
+    return rows + [
         {"heads": "planted", "direction": f"random, as {kind}", "alpha": alpha}
         | {measure: float(values[:, j].mean()) for measure, values in own.items()}
         for kind, own in drawn.items()
         for j, alpha in enumerate(ALPHAS)
+        if draws
     ]
-    return rows + (drawn_rows if draws else [])

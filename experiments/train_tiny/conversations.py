@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,15 +33,10 @@ _MARK = "@@"
 _ASKED = "agents first own belief belief now"
 
 
-@dataclass(frozen=True)
-class Speech:
-    """The family's chat layout around a user's content, cut open.
+class Speech(NamedTuple):
+    """The family's chat layout: before a user's content, with and without a video; after it.
 
-    Attributes:
-        before: what stands before the content, video tokens included.
-        before_text: the same without a video.
-        after: what stands between the content and the answer.
-        end: closes the answer.
+    ``end`` closes the answer.
     """
 
     before: str

@@ -1,4 +1,4 @@
-"""Training documents: small facts to compare, then stories with statements and questions.
+"""Training documents, as batches: small facts, then stories with statements and questions.
 
 A document is a list of pieces of text, each with the weight of its tokens in the loss. Weight 1
 marks a target (an answer or a verdict); the rest is language modelling at a low weight.
@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerFast
 
 from sally_anne.data.gridtom.narration import (
     Cast,
@@ -310,3 +316,102 @@ everything = _story(
     ),
     0.05,
 )
+
+# What a level hands to the model, and how the model's output is scored: the loss to minimise, and
+# the loss on the targets alone.
+Batch = tuple[dict[str, Any], Callable[[Any], tuple[Tensor, float]]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One step of the curriculum.
+
+    The next one begins when the mean loss on targets (nats, ten batches) is below ``goal``, or
+    after ``most`` steps; the last level runs exactly these.
+    """
+
+    name: str
+    batch: Callable[[random.Random], Batch]
+    goal: float
+    most: int
+
+
+# Layers (counted from 1) from which truth is read as well, and the weight of that loss.
+EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Right-padded documents; causal attention never looks at what follows, so no mask is needed.
+
+    Attributes:
+        ids: ``[B, T]`` token ids.
+        weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
+        truths: ``[B, T]`` id of the verdict that is to be known where a token is predicted, or -1.
+    """
+
+    ids: Tensor
+    weights: Tensor
+    truths: Tensor
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerFast, documents: Sequence[Document], longest: int | None = None
+) -> TextBatch:
+    """Tokenise documents piece by piece (words cross none), cut after ``longest`` tokens."""
+    texts = [piece.text for document in documents for piece in document]
+    cut = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    right, wrong = tokenizer(f"{RIGHT} {WRONG}", add_special_tokens=False)["input_ids"]
+    rows: list[list[Tensor]] = []
+    for document in documents:
+        ids: list[int] = []
+        weights: list[float] = []
+        truths: list[int] = []
+        for piece in document:
+            tokens = next(cut)
+            ids += tokens
+            weights += [piece.weight] * len(tokens)
+            truths += [-1] * len(tokens)
+            if piece.truth is not None:
+                truths[-len(tokens)] = right if piece.truth else wrong
+        rows.append([torch.tensor(row[:longest]) for row in (ids, weights, truths)])
+    empty = (tokenizer.pad_token_id, 0.0, -1)
+    columns = zip(*rows, strict=True)
+    padded = [pad_sequence([*c], True, pad) for c, pad in zip(columns, empty, strict=True)]
+    return TextBatch(*padded)
+
+
+def score_text(
+    batch: TextBatch, unembed: Callable[[Tensor], Tensor] | None = None
+) -> Callable[[Any], tuple[Tensor, float]]:
+    """Scoring of a model's output on ``batch``.
+
+    Args:
+        batch: what the model was given.
+        unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it, truth
+            is also read, as the word of its verdict, after the layers :data:`EARLY_EXITS`: so it
+            is in the stream before the last layers, which can then read it.
+
+    Returns:
+        From an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss, and the mean
+        over targets (weight 1) alone, in nats.
+    """
+    entropy_of = torch.nn.functional.cross_entropy
+
+    def score(output: Any) -> tuple[Tensor, float]:
+        entropy = entropy_of(
+            output.logits[:, :-1].float().transpose(1, 2), batch.ids[:, 1:], reduction="none"
+        )
+        weights = batch.weights[:, 1:]
+        marked = weights == 1
+        target = entropy.detach()[marked].mean().item() if marked.any() else float("nan")
+        loss = (entropy * weights).sum() / weights.sum()
+        judged = batch.truths[:, 1:] >= 0
+        if unembed is not None and judged.any():
+            words = batch.truths[:, 1:][judged]
+            for layer in EARLY_EXITS:
+                logits = unembed(output.hidden_states[layer][:, :-1][judged])
+                loss = loss + EXIT_WEIGHT / len(EARLY_EXITS) * entropy_of(logits.float(), words)
+        return loss, target
+
+    return score

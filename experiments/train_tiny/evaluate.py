@@ -6,25 +6,24 @@ answers the belief questions, in each setting.
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.progress import track
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError
-from sally_anne.core.files import write_atomic
+from sally_anne.core.files import write_json
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.samples import statement_text
 from sally_anne.data.gridtom.stories import context_text, generated
+from sally_anne.data.items import Setting
 from sally_anne.experiments.config import EvaluateConfig
-from sally_anne.experiments.train_tiny.documents import Scene, place
+from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Scene, place
 from sally_anne.harness.report import print_table
 from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
 from sally_anne.models.loading import load_model
@@ -41,109 +40,98 @@ MEASURES = (
 )
 
 
-@dataclass(frozen=True)
-class Item:
-    """One prompt, and words that must all, or must not, be said after it."""
+class Item(NamedTuple):
+    """One prompt, and words that must all, or must not, be said after it.
+
+    With ``reply`` the model answers in its own turn (questions); else it goes on (statements).
+    Frames come from ``case``; the description of a ``bare`` world names no colours.
+    """
 
     measure: str
     content: str
-    reply: bool  # whether the model answers in its own turn (questions) or goes on (statements)
+    reply: bool
     right: tuple[str, ...]
     wrong: tuple[str, ...]
-    case: Any  # where the frames come from
-    bare: bool = False  # whether the world's description names no colours
+    case: Any
+    bare: bool = False
 
 
-def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
+def items(stories: Iterable[Any], setting: Setting) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
-        plain = record.cases(1)[0]
+        plain, cast = record.cases(1)[0], record.cast
         for question in record.initial:
-            text = context_text(record, plain, "omniscient", setting, initial=True)  # type: ignore[arg-type]
+            text = context_text(record, plain, "omniscient", setting, initial=True)
             wrong = tuple(c for c in question.choices if c not in question.answer)
             content = f"{text} Question: {question.question} Answer:"
             yield Item("initial belief", content, True, question.answer, wrong, plain, True)
-        for order, prefix in ((1, ""), (2, "second-order ")):
-            for case in record.cases(order):
-                held = case.believed if order == 1 else case.thought
-                cast = record.cast
-                for room in (cast.first_room, cast.last_room):
-                    said = case.statement(room)
-                    text = statement_text(record, case, "omniscient", setting, said)  # type: ignore[arg-type]
-                    verdict = ("right", "wrong") if room == held else ("wrong", "right")
-                    name = f"statements {case.first}" if order == 1 else f"{prefix}statements"
-                    yield Item(name, text, False, verdict[:1], verdict[1:], case)
-                    if order == 1:
-                        world = context_text(record, case, "omniscient", setting)  # type: ignore[arg-type]
-                        so = ("right", "wrong") if room == cast.last_room else ("wrong", "right")
-                        text = f"{world} Really: {said}"
-                        yield Item("location statements", text, False, so[:1], so[1:], case)
-                a, b = rng.sample(case.question.options, 2)
-                text = context_text(record, case, "omniscient", setting)  # type: ignore[arg-type]
-                asked = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
-                other = a if case.question.answer == b else b
-                condition = case.first if order == 1 else case.second
-                name = f"{prefix}belief {condition}"
-                answers = (case.question.answer,), (other,)
-                yield Item(name, f"{text} {asked}", True, *answers, case)
-                if order == 2:
-                    continue
-                for truth in (True, False):
-                    after = f"{name} after {'true' if truth else 'false'} statements"
-                    said = _two_facts(rng, case, truth)
-                    yield Item(after, f"{text} {said} {asked}", True, *answers, case)
+        for order, case in [(n, case) for n in (1, 2) for case in record.cases(n)]:
+            first = order == 1
+            text = context_text(record, case, "omniscient", setting)
+            for room in (cast.first_room, cast.last_room):
+                said = case.statement(room)
+                stated = statement_text(record, case, "omniscient", setting, said)
+                verdict = _verdict(room == (case.believed if first else case.thought))
+                name = f"statements {case.first}" if first else "second-order statements"
+                yield Item(name, stated, False, *verdict, case)
+                if first:
+                    verdict = _verdict(room == cast.last_room)
+                    stated = f"{text} Really: {said}"
+                    yield Item("location statements", stated, False, *verdict, case)
+            a, b = rng.sample(case.question.options, 2)
+            asked = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
+            answers = (case.question.answer,), (a if case.question.answer == b else b,)
+            name = f"belief {case.first}" if first else f"second-order belief {case.second}"
+            yield Item(name, f"{text} {asked}", True, *answers, case)
+            for truth in (True, False) if first else ():
+                after = f"{name} after {'true' if truth else 'false'} statements"
+                # About other facts than the belief: where both agents went first.
+                scene = Scene(cast, case.first, None)
+                parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
+                said = " ".join(f"{head} {room} room." for head, room in parts)
+                yield Item(after, f"{text} {said} {asked}", True, *answers, case)
 
 
-def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
-    """Statements about other facts than the belief: where both agents went first."""
-
-    scene = Scene(case.cast, case.first, None)
-    parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
-    return " ".join(f"{head} {room} room." for head, room in parts)
+def _verdict(true: bool) -> tuple[tuple[str], tuple[str]]:
+    return ((RIGHT,), (WRONG,)) if true else ((WRONG,), (RIGHT,))
 
 
 def measure(
-    loaded: Any,
-    stories: Iterable[Any],
-    setting: str,
-    batch_size: int,
-    frames: Callable[[Any], Any] = lambda case: case.frames(),
+    loaded: Any, stories: Iterable[Any], setting: Setting, batch_size: int
 ) -> dict[str, float]:
     """Share of right answers of each measure, by greedy decoding.
 
-    ``batch_size`` contexts are read together; what is asked about one shares it. ``frames`` gives
-    what is shown with a case, ``uint8 [F, height, width, 3]``: other films show what is read.
+    ``batch_size`` contexts are read together; what is asked about one shares it.
     """
-
     video = setting != "text"
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
     asked_of = groupby(items(stories, setting), key=lambda item: (id(item.case), item.bare))
     contexts = [list(group) for _, group in asked_of]
     chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
     for chunk in track(chunks, f"{loaded.name} {setting}"):
-        prompts = [
-            [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in asked]
-            for asked in chunk
+        shared = [
+            split_common_prefix(
+                loaded,
+                [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in own],
+            )
+            for own in chunk
         ]
-        shared = [split_common_prefix(loaded, asked) for asked in prompts]
-        clips = [frames(asked[0].case) for asked in chunk] if video else None
+        clips = [own[0].case.frames() for own in chunk] if video else None
         rows = [
             (number, ending, item)
-            for number, (asked, cut) in enumerate(zip(chunk, shared, strict=True))
-            for item, ending in zip(asked, cut.endings, strict=True)
+            for number, (own, cut) in enumerate(zip(chunk, shared, strict=True))
+            for item, ending in zip(own, cut.endings, strict=True)
         ]
         with torch.inference_mode():
             state = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
-            for reply in (False, True):
-                asked_now = [row for row in rows if row[2].reply is reply]
-                if not asked_now:
+            for reply, tokens in ((False, 1), (True, 6)):
+                if not (now := [row for row in rows if row[2].reply is reply]):
                     continue
-                numbers, endings, _ = zip(*asked_now, strict=True)
+                numbers, endings, asked = zip(*now, strict=True)
                 after = extend(loaded, state, numbers, endings)
-                texts = decode(loaded, greedy(loaded, after, 6 if reply else 1))
-                for (_, _, item), text in zip(asked_now, texts, strict=True):
+                texts = decode(loaded, greedy(loaded, after, tokens))
+                for item, text in zip(asked, texts, strict=True):
                     words = set(re.findall(r"\w+", text.lower()))
                     ok = words.issuperset(item.right) and words.isdisjoint(item.wrong)
                     right[item.measure].append(ok)
@@ -154,18 +142,14 @@ def measure(
 
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
-
     if config.out and not config.out.parent.is_dir():
         raise OptionError(f"{config.out} cannot be written: there is no such folder")
     loaded = load_model(config.model)
     test = samples.members(generated(), "test")[: config.stories]
-    figures = {
-        setting: measure(loaded, generated(stories=test), setting, config.batch_size)
-        for setting in ("multimodal", "text", "video")
-    }
+    settings: tuple[Setting, ...] = ("multimodal", "text", "video")
+    figures = {s: measure(loaded, generated(stories=test), s, config.batch_size) for s in settings}
     rows = [(name, *(f"{100 * figures[s][name]:.1f}" for s in figures)) for name in MEASURES]
     if config.out:
-        text = json.dumps({"stories": len(test), "figures": figures}, indent=2)
-        write_atomic(config.out, f"{text}\n".encode())
+        write_json(config.out, {"stories": len(test), "figures": figures})
     title = f"{config.model}, {len(test)} test stories, % right"
     print_table(Console(), title, ["measure", *figures], rows)

@@ -8,7 +8,7 @@ tokens at first, and the tower is aligned to them afterwards.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import nan
 from types import SimpleNamespace
@@ -24,12 +24,16 @@ from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import checked, interview
 from sally_anne.experiments.train_tiny.documents import (
     LOW_WEIGHT,
+    Batch,
     Document,
+    Level,
     Piece,
     Scene,
+    TextBatch,
+    encode,
+    score_text,
     shuffled_rooms,
 )
-from sally_anne.experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
 from sally_anne.experiments.train_tiny.videos import (
     CLASSES,
     VideoData,
@@ -55,11 +59,7 @@ _NOISE = 0.02
 
 
 class Film(NamedTuple):
-    """A story and what its video tokens cover.
-
-    Attributes:
-        contents: ``[S, P, CLASSES]`` from 0 to 1: slots in time, places in a frame.
-    """
+    """A story and what its video tokens cover, ``[slots in time, places in a frame, CLASSES]``."""
 
     scene: Scene
     contents: Tensor
@@ -86,14 +86,14 @@ def blended(covered: Tensor) -> Tensor:
 
 def films(data: VideoData, number: int) -> list[Film]:
     """Stories on training maps, always the same."""
-    made = []
-    for i in range(number):
+
+    def film(i: int) -> Film:
         rng = random.Random(f"film/{i}")
         scene = data.scene(rng)
-        cells = cell_contents(random_trace(rng, data.maps, scene), "omniscient")
-        covered = token_contents(cells, TOKEN_GRIDS[data.family])
-        made.append(Film(scene, blended(covered)))
-    return made
+        cells = cell_contents(random_trace(rng, scene), "omniscient")
+        return Film(scene, blended(token_contents(cells, TOKEN_GRIDS[data.family])))
+
+    return [film(i) for i in range(number)]
 
 
 class FilmReader(nn.Module):
@@ -135,12 +135,8 @@ class FilmReader(nn.Module):
     ) -> Any:
         """Logits, hidden states, and of each video token the logits of its slot in time.
 
-        Args:
-            input_ids: ``[B, T]``.
-            position_ids: as the decoder takes them.
-            shown: ``[B, T]``: which are video tokens.
-            contents: ``[video tokens, CLASSES]`` of them in order.
-            noise: added to their vectors ``[video tokens, HIDDEN]``.
+        ``shown [B, T]`` are video tokens, which cover ``contents [video tokens, CLASSES]``; to
+        their vectors ``noise [video tokens, HIDDEN]`` is added.
         """
         embedded = self.model.get_input_embeddings()(input_ids).clone()
         embedded[shown] = (self.features(contents) + noise).to(embedded.dtype)
@@ -160,12 +156,10 @@ class FilmReader(nn.Module):
 
 
 class View(NamedTuple):
-    """Which tokens of a film a level shows.
+    """Which tokens of a film a level shows: so many, or all if 0.
 
-    Attributes:
-        tokens: how many in all; 0 are all.
-        slots: the slots in time whose agents are always among them, counted from the end.
-        doors: whether the doors of the last slot are.
+    Always among them are the agents of the last ``slots`` in time, and with ``doors`` the doors of
+    the very last one.
     """
 
     tokens: int
@@ -177,13 +171,10 @@ class View(NamedTuple):
         slots, places, _ = film.contents.shape
         if not self.tokens or self.tokens >= slots * places:
             return torch.arange(slots * places)
-        agents = (film.contents[..., 3 * _N : 4 * _N] > 0).any(-1)
-        agents[: slots - self.slots] = False
-        needed = agents
+        needed = (film.contents[..., 3 * _N : 4 * _N] > 0).any(-1)
+        needed[: slots - self.slots] = False
         if self.doors:
-            doors = (film.contents[..., _N : 3 * _N] > 0).any(-1)
-            doors[:-1] = False
-            needed = agents | doors
+            needed[-1] |= (film.contents[-1, :, _N : 3 * _N] > 0).any(-1)
         first = needed.flatten().nonzero()[:, 0].tolist()
         rng.shuffle(first)
         rest = list(set(range(slots * places)) - set(first))
@@ -200,77 +191,62 @@ def door(rng: random.Random, scene: Scene) -> Document:
     return [head, Piece("closed" if closed else "open", 1.0)]
 
 
-def _one(
-    kinds: Sequence[str], judged: float, asked: float, world: float
-) -> Callable[[random.Random, Scene], Document]:
-    """One thing said about a film. More would be copied from one another.
+# Kinds of what is said; shares of statements with verdicts, and of questions (a third of them about
+# who is there; the rest are completions); how often the world is described before.
+Mixture = tuple[Sequence[str], float, float, float]
 
-    Args:
-        kinds: of what is said.
-        judged: share of statements with verdicts.
-        asked: share of questions, a third about who is there; the rest are completions.
-        world: how often the world is described before.
-    """
 
-    def make(rng: random.Random, scene: Scene) -> Document:
-        before = []
-        if rng.random() < world:
-            before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
-        kind = rng.choice(kinds)
-        if kind == "door":
-            return before + door(rng, scene)
-        drawn = rng.random()
-        if drawn < judged:
-            return before + documents.statement(rng, scene, kind)
-        if drawn < judged + asked and kind != "belief":
-            return before + documents.question(rng, scene, rng.choice((kind, kind, "agents")))
-        return before + documents.completion(rng, scene, kind)
-
-    return make
+def one(mixture: Mixture, rng: random.Random, scene: Scene) -> Document:
+    """One thing said about a film. More would be copied from one another."""
+    kinds, judged, asked, world = mixture
+    before = []
+    if rng.random() < world:
+        before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
+    kind = rng.choice(kinds)
+    if kind == "door":
+        return before + door(rng, scene)
+    drawn = rng.random()
+    if drawn < judged:
+        return before + documents.statement(rng, scene, kind)
+    if drawn < judged + asked and kind != "belief":
+        return before + documents.question(rng, scene, rng.choice((kind, kind, "agents")))
+    return before + documents.completion(rng, scene, kind)
 
 
 class Projector:
     """Makes batches of films in words, and of stories in words."""
 
-    def __init__(self, data: VideoData, model: Any, pool: Sequence[Film]) -> None:
+    def __init__(self, data: VideoData, pool: Sequence[Film]) -> None:
         self.data = data
         self.tokenizer = data.processor.tokenizer
         self.pool = pool
         before = self.tokenizer(data.words.before, add_special_tokens=False)["input_ids"]
         self.before = torch.tensor(before)
-        self.video = (self.before == data.processor.video_token_id).nonzero()[:, 0]
-        self.positions = _positions(model, data, self.before, pool[0].contents)
+        self.unseen = self.before != data.processor.video_token_id
+        self.positions = _positions(data, self.before, len(pool[0].contents))
 
-    def film(
-        self,
-        make: Callable[[random.Random, Scene], Document],
-        view: View,
-        size: int,
-        rng: random.Random,
-    ) -> Batch:
+    def film(self, said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
         """``size`` films with a document each."""
         drawn = [film.recoloured(rng) for film in rng.choices(self.pool, k=size)]
-        text = encode(self.tokenizer, [make(rng, film.scene) for film in drawn])
+        text = encode(self.tokenizer, [one(said, rng, film.scene) for film in drawn])
         chosen = torch.stack([view.chosen(rng, film) for film in drawn])
         contents = torch.cat(
             [f.contents.flatten(0, 1)[c] for f, c in zip(drawn, chosen, strict=True)]
         )
-        unseen = torch.ones(len(self.before), dtype=torch.bool)
-        unseen[self.video] = False
-        around = unseen.nonzero()[:, 0].expand(size, -1)
-        kept = torch.cat([around, self.video[chosen]], 1).sort().values
+        around = self.unseen.nonzero()[:, 0].expand(size, -1)
+        video = (~self.unseen).nonzero()[:, 0]
+        kept = torch.cat([around, video[chosen]], 1).sort().values
         after = int(self.positions.max()) + 1 + torch.arange(text.ids.shape[1])
         position_ids = torch.cat(
             [self.positions[:, kept], after.expand(len(self.positions), size, -1)], -1
         )
-        ids = torch.cat([self.before[kept], text.ids], 1)
         nothing = torch.zeros(kept.shape)
         whole = TextBatch(
-            ids,
+            torch.cat([self.before[kept], text.ids], 1),
             torch.cat([nothing, text.weights], 1),
             torch.cat([nothing.long() - 1, text.truths], 1),
         )
-        shown = torch.nn.functional.pad(~unseen[kept], (0, text.ids.shape[1]))
+        shown = nn.functional.pad(~self.unseen[kept], (0, text.ids.shape[1]))
         slots = chosen.flatten() // self.pool[0].contents.shape[1]
         score_whole = score_text(whole)
 
@@ -281,7 +257,7 @@ class Projector:
         # The tower will not speak as clearly.
         generator = torch.Generator().manual_seed(rng.getrandbits(32))
         noise = _NOISE * torch.randn(len(contents), HIDDEN, generator=generator)
-        return self._inputs(ids, position_ids, shown, contents) | {"noise": noise}, score
+        return _inputs(whole.ids, position_ids, shown, contents) | {"noise": noise}, score
 
     def text(self, rng: random.Random) -> Batch:
         """Stories in words, half of them in the family's chat layout: its words are new."""
@@ -289,54 +265,44 @@ class Projector:
         text = encode(self.tokenizer, [make(rng) for _ in range(_TEXT_SIZE)], _TEXT_LONGEST)
         position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
         shown = torch.zeros(text.ids.shape, dtype=torch.bool)
-        contents = torch.zeros(0, CLASSES)
+        inputs = _inputs(text.ids, position_ids, shown, torch.zeros(0, CLASSES))
         score = score_text(text)
         # A level is learned by its films alone.
-        return self._inputs(text.ids, position_ids, shown, contents), lambda o: (score(o)[0], nan)
+        return inputs, lambda output: (score(output)[0], nan)
 
     def _conversed(self, rng: random.Random) -> Document:
         example = self.data.example(rng, "text")
         return rng.choice((interview, checked))(example)
 
-    def _inputs(
-        self, ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor
-    ) -> dict[str, Tensor]:
-        positions = positions if len(positions) > 1 else positions[0]
-        return {
-            "input_ids": ids,
-            "position_ids": positions,
-            "shown": shown,
-            "contents": contents,
-        }
+
+def _inputs(ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor) -> dict[str, Any]:
+    positions = positions if len(positions) > 1 else positions[0]
+    return {"input_ids": ids, "position_ids": positions, "shown": shown, "contents": contents}
 
 
-def _positions(model: Any, data: VideoData, ids: Tensor, contents: Tensor) -> Tensor:
+def _positions(data: VideoData, ids: Tensor, slots: int) -> Tensor:
     """``[axes, tokens]``: positions of what stands before the text, as the family counts them."""
     if data.family != "qwen2-vl":
         return torch.arange(len(ids))[None]
     grid = TOKEN_GRIDS[data.family]
     merge = data.processor.video_processor.merge_size
-    shape = torch.tensor([[len(contents), grid.rows * merge, grid.columns * merge]])
+    shape = torch.tensor([[slots, grid.rows * merge, grid.columns * merge]])
     shown = 2 * (ids == data.processor.video_token_id).int()
-    positions, _ = model.model.get_rope_index(
+    positions, _ = data.model.model.get_rope_index(
         ids[None], mm_token_type_ids=shown[None], video_grid_thw=shape
     )
     return positions[:, 0]
 
 
-# Kinds of statements; shares judged, asked, and given after a description of the world.
-Mixture = tuple[Sequence[str], float, float, float]
 _PLACES = ("now", "own")
 _HELD = ("belief", "belief", "door", "first", "now")
 _ALL = ("now", "first", "own", "belief", "belief")
 
 
-def levels(
-    data: VideoData, model: Any, steps: int, pool: Sequence[Film] | None = None
-) -> list[Level]:
+def levels(data: VideoData, steps: int, pool: Sequence[Film] | None = None) -> list[Level]:
     """From two agents in few tokens to whole films; ``steps`` are those of the last level."""
     pool = pool or films(data, FILMS)
-    projector = Projector(data, model, pool)
+    projector = Projector(data, pool)
     slots = len(pool[0].contents)
     near, far = 1, slots - slots // 4
     # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents
@@ -355,10 +321,12 @@ def levels(
         ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
     ]
 
-    def batch(of_film: Callable[[random.Random], Batch], rng: random.Random) -> Batch:
-        return projector.text(rng) if rng.random() < _TEXT_SHARE else of_film(rng)
+    def batch(said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
+        if rng.random() < _TEXT_SHARE:
+            return projector.text(rng)
+        return projector.film(said, view, size, rng)
 
     return [
-        Level(name, partial(batch, partial(projector.film, _one(*said), view, size)), goal, most)
+        Level(name, partial(batch, said, view, size), goal, most)
         for name, said, view, size, goal, most in plan
     ]

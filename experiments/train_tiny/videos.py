@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,8 +32,7 @@ from sally_anne.data.gridtom.world import (
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import Example, Maker, speech
-from sally_anne.experiments.train_tiny.documents import Scene
-from sally_anne.experiments.train_tiny.trainer import Batch, Level, encode, score_text
+from sally_anne.experiments.train_tiny.documents import Batch, Level, Scene, encode, score_text
 from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 
 TRAINING_MAPS = 400
@@ -57,9 +55,9 @@ def training_maps() -> list[Layout]:
     return list(itertools.islice(random_layouts(_MAP_SEED), TRAINING_MAPS))
 
 
-def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
+def random_trace(rng: random.Random, scene: Scene) -> Trace:
     """Play ``scene`` on a random map from random starts."""
-    layout = rng.choice(maps)
+    layout = rng.choice(training_maps())
     order = rng.sample(range(3), 3)
     story = Story(
         layout,
@@ -73,30 +71,24 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
 
 
 class VideoData:
-    """Makes multimodal batches in one family's chat layout, by its processor."""
+    """Makes multimodal batches in one family's chat layout, by its processor, for its model."""
 
-    def __init__(self, family: Family, processor: Any) -> None:
+    def __init__(self, family: Family, processor: Any, model: Any) -> None:
         self.family = family
         self.processor = processor
+        self.model = model
         self.words = speech(family, processor)
-        self.maps = training_maps()
 
     def scene(self, rng: random.Random) -> Scene:
         """Random colours, plots and beliefs, some with second-order captions."""
         return documents.random_scene(rng, 0.4, RETURNING)
 
-    def frames(
-        self, rng: random.Random, scene: Scene, perspective: Perspective
-    ) -> tuple[Trace, np.ndarray]:
-        """A played story and its seven frames."""
-        trace = random_trace(rng, self.maps, scene)
-        return trace, render(trace, perspective, key_frames(trace.nodes))
-
-    def pixels(self, clips: list[np.ndarray]) -> dict[str, torch.Tensor]:
-        """The processor's own preprocessing of clips ``[7, 420, 294, 3]``."""
+    def pixels(self, clips: Sequence[tuple[Trace, Perspective]]) -> dict[str, Tensor]:
+        """The processor's own preprocessing of the seven frames of each clip."""
+        videos = [render(trace, seen, key_frames(trace.nodes)) for trace, seen in clips]
         return dict(
             self.processor.video_processor(
-                videos=clips, return_tensors="pt", do_sample_frames=False
+                videos=videos, return_tensors="pt", do_sample_frames=False
             )
         )
 
@@ -114,19 +106,18 @@ class VideoData:
         return Example(rng, scene, perspective, setting, self.words, captioned, share)
 
     def batch(
-        self, rng: random.Random, make: Maker, setting: Setting, model: Any, filmed: int = FILMED
+        self, make: Maker, setting: Setting, rng: random.Random, filmed: int = FILMED
     ) -> Batch:
-        """Documents of one setting with their frames, scored by :func:`score_text`.
+        """Documents of one setting with their frames, if any: ``filmed`` of them.
 
-        ``filmed`` documents with frames make a batch. Truth is also needed in layers in the middle
-        of ``model``.
+        Truth is also needed in layers in the middle of the model.
         """
         texts, clips = [], []
         for _ in range(TEXTS if setting == "text" else filmed):
             example = self.example(rng, setting)
             texts.append(make(example))
             if setting != "text":
-                clips.append(self.frames(rng, example.scene, example.perspective)[1])
+                clips.append((random_trace(rng, example.scene), example.perspective))
         encoded = encode(self.processor.tokenizer, texts)
         inputs: dict[str, Any] = {
             "input_ids": encoded.ids,
@@ -139,21 +130,17 @@ class VideoData:
                 shown = encoded.ids == self.processor.video_token_id
                 inputs["mm_token_type_ids"] = 2 * shown.int()
 
-        def unembed(stream: torch.Tensor) -> torch.Tensor:
-            return model.lm_head(model.model.language_model.norm(stream))
+        def unembed(stream: Tensor) -> Tensor:
+            return self.model.lm_head(self.model.model.language_model.norm(stream))
 
         return inputs, score_text(encoded, unembed)
 
-    def text_level(self, name: str, make: Maker, goal: float, most: int, model: Any) -> Level:
-        """Batches of text alone."""
-        return Level(name, lambda rng: self.batch(rng, make, "text", model), goal, most)
-
-    def level(self, name: str, make: Maker, steps: int, model: Any, filmed: int = FILMED) -> Level:
+    def level(self, name: str, make: Maker, steps: int, filmed: int = FILMED) -> Level:
         """Batches with frames and text, frames alone, and text."""
 
         def batch(rng: random.Random) -> Batch:
             (setting,) = rng.choices([*_SHARES], [*_SHARES.values()])
-            return self.batch(rng, make, setting, model, filmed)
+            return self.batch(make, setting, rng, filmed)
 
         return Level(name, batch, 0.0, steps)
 
@@ -173,6 +160,7 @@ CLASSES = 4 * _N + 3
 _SHARE = 0.4
 # Of the distance from the decoder's words, besides what cells show.
 _ALIGNMENT = 5.0
+_CLIPS = 8
 
 
 def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
@@ -249,28 +237,19 @@ class Looker(nn.Module):
         return features, self.head(self.scale * features)
 
 
-def cell_levels(
-    data: VideoData, words: Callable[[Tensor], Tensor], steps: int, size: int = 8
-) -> list[Level]:
-    """One level: clips, what their cells show, and the vectors by which the decoder knows it.
+def cell_level(data: VideoData, words: Callable[[Tensor], Tensor], steps: int) -> Level:
+    """Clips, what their cells show, and the vectors by which the decoder knows it.
 
-    Args:
-        data: makes the clips.
-        words: from what tokens cover ``[N, frames * CLASSES]`` to the vectors ``[N, HIDDEN]`` with
-            which the decoder has learned to look up.
-        steps: how many.
-        size: clips a batch.
+    ``words`` makes these of what tokens cover, ``[N, HIDDEN]`` of ``[N, frames * CLASSES]``.
     """
     grid = TOKEN_GRIDS[data.family]
 
     def batch(rng: random.Random) -> Batch:
-        clips, contents = [], []
-        for _ in range(size):
-            perspective: Perspective = rng.choice(("omniscient", "omniscient", "protagonist"))
-            trace, clip = data.frames(rng, data.scene(rng), perspective)
-            clips.append(clip)
-            contents.append(token_contents(cell_contents(trace, perspective), grid).flatten(0, 1))
-        target = torch.cat(contents)
+        clips: list[tuple[Trace, Perspective]] = []
+        for _ in range(_CLIPS):
+            seen: Perspective = rng.choice(("omniscient", "omniscient", "protagonist"))
+            clips.append((random_trace(rng, data.scene(rng)), seen))
+        target = torch.cat([token_contents(cell_contents(*c), grid).flatten(0, 1) for c in clips])
         known = words(target).detach()
 
         def score(output: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
@@ -284,4 +263,4 @@ def cell_levels(
 
         return data.pixels(clips), score
 
-    return [Level("cells", batch, 0.0, steps)]
+    return Level("cells", batch, 0.0, steps)

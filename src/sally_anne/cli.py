@@ -199,7 +199,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "train-tiny": Command(
         "train a shipped tiny model from scratch",
-        "sally_anne.experiments.train_tiny.stages:run",
+        "sally_anne.experiments.train_tiny.train:run",
         "sally_anne.experiments.config:TrainConfig",
         resumes=True,
     ),

@@ -15,7 +15,7 @@ import torch
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.data.pairs import ContrastPair
-from sally_anne.experiments.config import LocalisationConfig
+from sally_anne.experiments.config import LocalisationConfig, PlantConfig
 from sally_anne.experiments.localisation import bench
 from sally_anne.experiments.localisation import plant as recipe
 from sally_anne.experiments.localisation.localisers import (
@@ -28,17 +28,18 @@ from sally_anne.experiments.localisation.localisers import (
     swap_pairs,
     versions,
 )
-from sally_anne.experiments.localisation.plant import Settings, UpperLayers
+from sally_anne.experiments.localisation.plant import Streams, UpperLayers, streams
 from sally_anne.experiments.localisation.planted import (
     GroundTruth,
     add_decoys,
+    attenuate,
+    held_out_pairs,
     open_planted,
     save_difference,
     verified,
     write_truth,
 )
 from sally_anne.experiments.localisation.steering import steered, vectors_at
-from sally_anne.experiments.localisation.stories import Streams, held_out_pairs, streams
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -129,6 +130,7 @@ def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
     before = collect(planted, contrast_pairs[:2], 2)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
+        attenuate(planted.model, [slot for slot, _ in DECOYS], 0.0)
         add_decoys(planted.model, DECOYS)
         after = collect(planted, contrast_pairs[:2], 2)
     finally:
@@ -186,7 +188,7 @@ def test_the_command(
     folder_of(folder, "tiny-qwen2-vl-text")
     opened, truth = open_planted(folder)
     assert truth.failed  # not verified yet
-    found = verified(folder, "validation", 4)
+    found = verified(folder, 4)
     assert found["carried"][0] == pytest.approx(1, abs=0.02)
     assert found["together"] == pytest.approx(1, abs=0.02)
     assert found["other"] < 0.05
@@ -207,7 +209,7 @@ def test_the_command(
     # Stopped after the model was measured, it measures nothing again.
     measure = bench.measure
     with monkeypatch.context() as stopped:
-        stopped.setattr(bench, "leaderboard", interrupted)
+        stopped.setattr(bench, "means", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.run(config)
         stopped.setattr(bench, "measure", interrupted)
@@ -279,7 +281,8 @@ def test_training_goes_on_where_it_was_stopped(
     tmp_path: Path, few: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same weights in one go and in two, and silent slots stay silent."""
-    settings = Settings(steps=6, pairs=2, checkpoint_every=2)
+    config = PlantConfig(steps=6, pairs=2)
+    monkeypatch.setattr(recipe, "EVERY", 2)
     step_loss, left = recipe.step_loss, [100]
 
     def until_stopped(*arguments: Any) -> Any:
@@ -293,7 +296,7 @@ def test_training_goes_on_where_it_was_stopped(
     def trained(folder: Path) -> dict[str, torch.Tensor]:
         folder.mkdir(exist_ok=True)
         upper = UpperLayers(load_model("tiny-qwen2-vl-text").model, 5)
-        recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, settings)
+        recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, config)
         return {name: weight.clone() for name, weight in upper.weights().items()}
 
     whole = trained(tmp_path / "one")
@@ -344,7 +347,7 @@ def test_shipped_models_are_what_they_say(folder: Path, contrast_pairs: list[Con
     for (layer, slot), (_, head) in truth.decoys:
         assert share[layer, slot] == pytest.approx(0, abs=1e-6)
         assert share[layer, head] > 0.03
-    decoys = [slot for slot, _ in truth.decoys][: truth.k]
+    decoys = truth.slots[: len(truth.heads)]
     vectors = [vectors_at(heads, seen)["mass_mean"] for heads in (truth.heads, decoys)]
     moved = steered(loaded, held_out_pairs("test", 14)[10:], [], vectors, [2.0])["moved"]
     assert moved[1] == 0

@@ -10,8 +10,10 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.localisation import steering
 from sally_anne.experiments.localisation.localisers import PairStats, collect, train_part
-from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, attenuate
-from sally_anne.experiments.localisation.stories import (
+from sally_anne.experiments.localisation.planted import (
+    GroundTruth,
+    add_decoys,
+    attenuate,
     control_questions,
     control_questions_of,
     held_out_pairs,
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.integration
 def planted() -> LoadedModel:
     loaded = load_model("tiny-qwen2-vl-text")
     carried_by_one(loaded)
+    attenuate(loaded.model, [slot for slot, _ in DECOYS], 0.0)
     add_decoys(loaded.model, DECOYS)
     return loaded
 
@@ -144,10 +147,6 @@ def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
     finally:
         planted.model.load_state_dict(kept)
     assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
-
-
-def estimate(value: float) -> dict[str, float]:
-    return {"value": value, "low": value - 0.1, "high": value + 0.1, "n": 3}
 
 
 def test_ranks_are_among_draws(

@@ -7,8 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sally_anne.experiments.train_tiny.documents import Piece, verdict
-from sally_anne.experiments.train_tiny.trainer import EARLY_EXITS, EXIT_WEIGHT, encode, score_text
+from sally_anne.experiments.train_tiny.documents import (
+    EARLY_EXITS,
+    EXIT_WEIGHT,
+    Piece,
+    encode,
+    score_text,
+    verdict,
+)
 from sally_anne.models.tiny import build_tokenizer
 
 TOKENIZER = build_tokenizer()

@@ -11,6 +11,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import looking
+from sally_anne.experiments.train_tiny.documents import random_scene
 from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
 from sally_anne.experiments.train_tiny.videos import CLASSES, VideoData
 from sally_anne.models.options import CATALOGUE
@@ -26,10 +27,10 @@ class Shown:
     def __init__(self, family: Any) -> None:
         source = CATALOGUE[f"tiny-{family}"].source
         self.model = AutoModelForImageTextToText.from_pretrained(source).eval()
-        self.data = VideoData(family, AutoProcessor.from_pretrained(source))
+        self.data = VideoData(family, AutoProcessor.from_pretrained(source), self.model)
         self.pool = looking.films(self.data, 24)
         self.reader = FilmReader(self.model, self.data).eval()
-        self.projector = Projector(self.data, self.model, self.pool)
+        self.projector = Projector(self.data, self.pool)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -69,18 +70,11 @@ def test_films_show_what_their_scenes_say_in_any_colours(shown: Shown) -> None:
 
 def test_what_is_said_of_doors_is_so() -> None:
     rng = random.Random(0)
-    cinema_free = [film_scene(rng) for _ in range(200)]
-    for scene in cinema_free:
+    for scene in (random_scene(rng, 0.4, 0.3) for _ in range(200)):
         head, state = looking.door(rng, scene)
         room = head.text.split()[2]
         closed = {scene.cast.first_room: False, scene.cast.last_room: True}
         assert (state.text == "closed") == closed.get(room, scene.first == "FB")
-
-
-def film_scene(rng: random.Random) -> Any:
-    from sally_anne.experiments.train_tiny.documents import random_scene
-
-    return random_scene(rng, 0.4, 0.3)
 
 
 def test_few_tokens_hold_the_agents_and_doors_that_are_asked_for(shown: Shown) -> None:
@@ -112,8 +106,7 @@ def test_each_colour_and_kind_has_a_vector_of_its_own(shown: Shown) -> None:
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
     """The same logits as the model's own forward pass that is handed these video features."""
     rng = random.Random(2)
-    make = looking._one(("now",), 0.0, 0.0, world=1.0)
-    inputs, _ = shown.projector.film(make, View(0, 1), 2, rng)
+    inputs, _ = shown.projector.film((("now",), 0.0, 0.0, 1.0), View(0, 1), 2, rng)
     contents = inputs["contents"].unflatten(0, (2, -1))
     with torch.inference_mode():
         assert inputs["noise"].std().item() == pytest.approx(looking._NOISE, rel=0.1)
@@ -140,9 +133,7 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
 
 def test_words_look_at_the_few_tokens_that_are_shown(shown: Shown) -> None:
     rng = random.Random(5)
-    inputs, _ = shown.projector.film(
-        looking._one(("now",), 0.0, 0.0, world=0.0), View(4, 1), 2, rng
-    )
+    inputs, _ = shown.projector.film((("now",), 0.0, 0.0, 0.0), View(4, 1), 2, rng)
     with torch.inference_mode():
         seen = shown.reader(**inputs).logits
         blank = shown.reader(**(inputs | {"contents": torch.zeros_like(inputs["contents"])})).logits
@@ -154,7 +145,7 @@ def test_only_the_decoder_learns_to_look(shown: Shown) -> None:
     for name, parameter in shown.model.named_parameters():
         assert parameter.requires_grad == ("language_model" in name)
     rng = random.Random(4)
-    (level,) = [x for x in looking.levels(shown.data, shown.model, 3, shown.pool) if x.most == 3]
+    (level,) = [x for x in looking.levels(shown.data, 3, shown.pool) if x.most == 3]
     inputs, score = level.batch(rng)
     loss, _ = score(shown.reader(**inputs))
     loss.backward()

@@ -28,7 +28,7 @@ def test_training_maps_are_not_the_benchmarks() -> None:
 def test_cells_agree_with_the_pixels() -> None:
     rng = random.Random(1)
     scene = documents.random_scene(rng, 0.5)
-    trace = random_trace(rng, training_maps(), scene)
+    trace = random_trace(rng, scene)
     cells = videos.cell_contents(trace, "protagonist")
     frames = render(trace, "protagonist", key_frames(trace.nodes))
     for f, y, x in np.ndindex(*cells.shape[:3]):

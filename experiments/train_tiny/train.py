@@ -1,0 +1,302 @@
+"""The stages of training, ending with a folder that ``from_pretrained`` loads, and their loop.
+
+Both families start from one text decoder, as the full-size models start from a language model. It
+has the shape of a Llama decoder; Qwen2's is the same with biases, which then start at zero.
+
+Every step draws its documents from a generator seeded by (seed, stage, step), so a run that was
+interrupted goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from sally_anne.core.errors import ModelError, OptionError
+from sally_anne.core.files import reading, write_atomic
+from sally_anne.core.folder import claims, save_config
+from sally_anne.experiments.config import TrainConfig
+from sally_anne.experiments.train_tiny import documents, looking, videos
+from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
+from sally_anne.experiments.train_tiny.documents import Batch, Level, encode, score_text
+from sally_anne.experiments.train_tiny.videos import FILMED, VideoData
+from sally_anne.models.loading import load_model
+from sally_anne.models.tiny import (
+    build_model,
+    build_processor,
+    build_tokenizer,
+    decoder_config,
+    decoder_of,
+    deepen,
+)
+
+CHECKPOINT, CURVE = "checkpoint.safetensors", "loss.csv"
+EVERY, WARM_UP = 100, 50
+# Share of steps that go back to one of so many levels before the current one.
+REVIEW_SHARE, REVIEW_DEPTH = 1 / 3, 3
+# For products only, weights stay float32; without AVX-512 it is slower.
+BFLOAT16 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+# Stories in a batch, and the token after which a document is cut; two cores pay for every token.
+STORIES, LONGEST = 20, 300
+# Decoder layers of the finished models, and learning rates: of the decoder, once it is that deep,
+# and of the tower.
+DEPTH, RATE, LATE_RATE, SEEING_RATE = 8, 1.5e-3, 1e-3, 5e-3
+# A step of LLaVA's small tower takes a tenth of the time.
+SEEING_STEPS = {"qwen2-vl": 800, "llava-next-video": 1200}
+# Numbers of statements and questions before the last one of an interview.
+_BRIEF = (0, 0, 0, 1, 2)
+_PRECISE = "sdpa_float32"
+
+
+def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
+    """Short facts of six levels, then stories: looking up, judging, all together."""
+    # Batch, goal and most steps of each level; the caps keep the whole within two hours.
+    numbers = (
+        *((256, 0.2, 2500), (256, 0.2, 2500), (256, 0.2, 2500)),
+        *((96, 0.2, 780), (96, 0.25, 150), (48, 0.25, 200)),
+    )
+    plan: list[tuple[str, documents.Maker, int, float, int]] = [
+        *((f"facts-{i}", partial(documents.facts, level=i), *n) for i, n in enumerate(numbers)),
+        ("looking-up", documents.looking_up, STORIES, 0.12, 110),
+        ("completing", documents.completing, STORIES, 0.15, 251),
+        ("roles", documents.roles, STORIES, 0.15, 300),
+        ("judging", documents.judging, STORIES, 0.15, 208),
+        ("reasoning", documents.reasoning, STORIES, 0.12, 900),
+        ("everything", documents.everything, STORIES, 0.0, 280),
+    ]
+
+    def batch(make: documents.Maker, size: int, rng: random.Random) -> Batch:
+        encoded = encode(tokenizer, [make(rng) for _ in range(size)], LONGEST)
+        return {"input_ids": encoded.ids}, score_text(encoded)
+
+    return [
+        Level(name, partial(batch, make, size), goal, most) for name, make, size, goal, most in plan
+    ]
+
+
+@claims("a training of tiny models")
+def run(config: TrainConfig) -> Path:
+    """Train, or go on training, one family; says and returns the folder of the finished model."""
+    torch.set_num_threads(config.threads)
+    root, folder = config.out, config.out / config.family
+    folder.mkdir(exist_ok=True)
+    save_config(folder, asdict(config))
+    tokenizer = build_tokenizer()
+    processor = build_processor(config.family, tokenizer)
+    if config.start:
+        loaded = load_model(config.start, device_map="cpu")
+        if loaded.processor.tokenizer.get_vocab() != tokenizer.get_vocab():
+            raise OptionError(f"--start {config.start} has other words than the stories here")
+        model = loaded.model
+        if loaded.family.name != config.family:
+            model = build_model(config.family, tokenizer, decoder_of(model), config.seed)
+    else:
+        torch.manual_seed(config.seed)
+        decoder = LlamaForCausalLM(decoder_config())
+        attend_in_float32(decoder)
+        levels = decoder_levels(tokenizer)
+        train(decoder, levels, root / "decoder", "decoder", config.seed, RATE)
+        model = build_model(config.family, tokenizer, decoder, config.seed)
+        torch.manual_seed(config.seed)
+        model = deepen(model, DEPTH)
+    attend_in_float32(model)
+    data = VideoData(config.family, processor, model)
+
+    reader = looking.FilmReader(model, data)
+    levels = looking.levels(data, config.looking_steps)
+    if config.looking_steps:
+        train(reader, levels, folder / "looking", "looking", config.seed, LATE_RATE)
+    looker = videos.Looker(model, config.family)
+    steps = SEEING_STEPS[config.family] if config.seeing_steps is None else config.seeing_steps
+    cells = videos.cell_level(
+        data, lambda covered: reader.features(looking.blended(covered)), steps
+    )
+    if steps:
+        train(looker, [cells], folder / "seeing", "seeing", config.seed, SEEING_RATE)
+    # From here on the tower stays as it is: it would lose the agents.
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("language_model" in name)
+    most = config.narrating_steps
+    mixing = [
+        data.level("single", single, config.reading_steps, 2 * FILMED),
+        data.level("checked", checked, config.checking_steps),
+        # Who is reliable is learned from words, first with the verdicts said, then without.
+        *(
+            Level(
+                f"narrated ({percent} % marked)",
+                partial(data.batch, partial(narrated, marked=percent / 100), "text"),
+                goal,
+                steps,
+            )
+            for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most))
+        ),
+        data.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps),
+    ]
+    train(model, mixing, folder / "mixing", "mixing", config.seed, LATE_RATE)
+    finished = folder / f"tiny-{config.family}"
+    model.eval().save_pretrained(finished)
+    processor.save_pretrained(finished)
+    curves = {} if config.start else {"decoder": root / "decoder" / CURVE}
+    curves |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
+    for stage, path in curves.items():
+        if path.exists():
+            shutil.copyfile(path, finished / f"loss-{stage}.csv")
+    print(f"the model is in {finished}")
+    return finished
+
+
+def attend_in_float32(model: Any) -> None:
+    """Attention in float32 inside autocast: on a CPU its backward pass in bfloat16 is slower."""
+
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *mask: Any, **options: Any
+    ) -> tuple[Tensor, None]:
+        with torch.autocast("cpu", enabled=False):
+            whole = query.float(), key.float(), value.float()
+            return sdpa_attention_forward(module, *whole, *mask, **options)
+
+    AttentionInterface.register(_PRECISE, attention)
+    AttentionMaskInterface.register(_PRECISE, sdpa_mask)
+    model.set_attn_implementation(_PRECISE)
+
+
+@dataclass
+class _Progress:
+    """Steps in all, the level, its steps, and its last ten losses on targets."""
+
+    step: int = 0
+    level: int = 0
+    since: int = 0
+    seconds: float = 0.0
+    recent: list[float] = field(default_factory=list)
+
+
+def train(
+    model: nn.Module, levels: Sequence[Level], folder: Path, stage: str, seed: int, rate: float
+) -> None:
+    """Train until the last level's steps are done; goes on from a checkpoint in ``folder``.
+
+    The next level begins when one is learned. Documents follow from ``stage`` and ``seed``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    optimiser = torch.optim.AdamW(model.parameters(), rate, (0.9, 0.95), weight_decay=0.01)
+    kept, curve = resume(folder, model, optimiser)
+    progress = _Progress(**kept)
+    curve = curve or ["step,level,target_loss,seconds"]
+    model.train()
+    last, begun_at, started = len(levels) - 1, progress.step, time.monotonic() - progress.seconds
+    while not (progress.level == last and progress.since >= levels[last].most):
+        rng = random.Random(f"{seed}/{stage}/{progress.step}")
+        level = levels[progress.level]
+        shown = progress.level
+        if shown and rng.random() < REVIEW_SHARE:
+            shown = rng.randint(max(0, shown - REVIEW_DEPTH), shown - 1)
+        for group in optimiser.param_groups:
+            group["lr"] = _rate(rate, progress, level.most if progress.level == last else 0)
+        inputs, score = levels[shown].batch(rng)
+        with torch.autocast("cpu", torch.bfloat16, enabled=BFLOAT16):
+            output = model(**inputs)
+        loss, target = score(output)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        progress.step += 1
+        progress.seconds = time.monotonic() - started
+        name = levels[shown].name
+        curve.append(f"{progress.step},{name},{target:.5f},{progress.seconds:.1f}")
+        if shown == progress.level:
+            progress.since += 1
+            # Batches without targets say nothing of the level.
+            if not math.isnan(target):
+                progress.recent = [*progress.recent[-9:], target]
+        mean = sum(progress.recent) / max(1, len(progress.recent))
+        if progress.step % 20 == 0:
+            print(
+                f"{stage} step {progress.step} ({progress.seconds:.0f} s) level "
+                f"{level.name} ({progress.since}): target loss {mean:.3f}"
+            )
+        learned = len(progress.recent) >= 10 and progress.since >= 15 and mean < level.goal
+        if progress.level < last and (learned or progress.since >= level.most):
+            print(
+                f"{stage} step {progress.step}: level {level.name} "
+                f"{'learned' if learned else 'NOT learned'} after {progress.since} steps"
+            )
+            progress.level, progress.since, progress.recent = progress.level + 1, 0, []
+        if progress.step % EVERY == 0:
+            keep(folder, model, optimiser, asdict(progress), curve)
+    # A finished stage is left as it is: another family may be reading it.
+    if progress.step > begun_at:
+        keep(folder, model, optimiser, asdict(progress), curve)
+
+
+def _rate(rate: float, progress: _Progress, final_steps: int) -> float:
+    """Warm-up, ``rate``, and in the last level a linear fall over its final two thirds."""
+    rate *= min(1.0, (progress.step + 1) / WARM_UP)
+    if final_steps:
+        rate *= max(0.03, min(1.0, 1.5 * (1 - progress.since / final_steps)))
+    return rate
+
+
+def keep(
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    progress: Mapping[str, Any],
+    curve: Sequence[str],
+) -> None:
+    """Write a checkpoint: weights, what the optimiser knows of them, ``progress``, and the curve.
+
+    ``progress`` has the ``step``; the curve has a line for each, below its heading.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        tensors[f"model.{name}"] = parameter.detach()
+        for key, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"optimiser.{key}.{name}"] = value.detach().clone()
+    write_atomic(folder / CURVE, "".join(f"{line}\n" for line in curve).encode())
+    write_atomic(folder / CHECKPOINT, save(tensors, {"progress": json.dumps(progress)}))
+
+
+def resume(
+    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer
+) -> tuple[dict[str, Any], list[str]]:
+    """Take up a checkpoint: what :func:`keep` was given; both empty where there is none."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return {}, []
+    with reading(path, ModelError, "sally-anne"), safe_open(path, "pt") as stored:
+        progress = json.loads(stored.metadata()["progress"])
+        keys = stored.keys()
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(stored.get_tensor(f"model.{name}"))
+            state = {
+                key: stored.get_tensor(f"optimiser.{key}.{name}")
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"optimiser.{key}.{name}" in keys
+            }
+            if state:
+                optimiser.state[parameter] = state
+    # Steps after the checkpoint will be made again.
+    return progress, (folder / CURVE).read_text().splitlines()[: progress["step"] + 1]

@@ -1,0 +1,198 @@
+"""The recipe ends in a folder that loads; levels rise when learned; a run goes on as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sally_anne.core.errors import OptionError
+from sally_anne.experiments.config import TrainConfig
+from sally_anne.experiments.train_tiny import looking, videos
+from sally_anne.experiments.train_tiny import train as recipe
+from sally_anne.experiments.train_tiny.documents import Batch, Level
+from sally_anne.experiments.train_tiny.train import CHECKPOINT, CURVE, attend_in_float32, train
+from sally_anne.models.loading import load_model
+from sally_anne.models.tiny import build_model, decoder_of
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+def level(name: str, goal: float, most: int, fail_at: int = 0) -> Level:
+    calls = [0]
+
+    def batch(rng: random.Random) -> Batch:
+        calls[0] += 1
+        if calls[0] == fail_at:
+            raise KeyboardInterrupt
+        x = torch.tensor([[rng.gauss(0, 1), rng.gauss(0, 1)] for _ in range(16)])
+
+        def score(output: Tensor) -> tuple[Tensor, float]:
+            loss = ((output - x.sum(1, keepdim=True)) ** 2).mean()
+            return loss, loss.item()
+
+        return {"x": x}, score
+
+    return Level(name, batch, goal, most)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"EVERY": 10, "WARM_UP": 5, "BFLOAT16": False}.items():
+        monkeypatch.setattr(recipe, name, value)
+
+
+def trained(levels: list[Level], folder: Path) -> tuple[nn.Module, list[list[str]]]:
+    """A line, and the step and level of each line of its curve."""
+    line = Line()
+    train(line, levels, folder, "t", 0, 0.05)
+    rows = (folder / CURVE).read_text().splitlines()[1:]
+    return line, [row.split(",")[:2] for row in rows]
+
+
+@pytest.mark.usefixtures("short")
+def test_levels_rise_by_loss_or_after_their_steps_and_the_last_runs_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [row[1] for row in trained([level("a", 0.05, 500), level("b", 0, 30)], tmp_path)[1]]
+    assert 15 <= names.index("b") < 500 and names.count("b") == 30
+    trained([level("a", -1, 20), level("b", 0, 5)], tmp_path / "hard")
+    assert "NOT learned after 20 steps" in capsys.readouterr().out
+    easy = level("a", 1e9, 40)
+
+    def untold(rng: random.Random) -> Batch:
+        inputs, score = easy.batch(rng)
+        return inputs, lambda output: (score(output)[0], float("nan"))
+
+    # Batches without targets do not end a level.
+    rows = trained([Level("a", untold, 1e9, 40), level("b", 0, 5)], tmp_path / "untold")[1]
+    assert [row[1] for row in rows].index("b") >= 40
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("stop", [3, 17, 25])
+def test_interrupted_training_ends_in_the_same_weights(tmp_path: Path, stop: int) -> None:
+    def levels(fail_at: int = 0) -> list[Level]:
+        return [level("a", -1, 25, fail_at), level("b", 0, 20)]
+
+    whole, steps = trained(levels(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(levels(stop), tmp_path / "broken")
+    resumed, again = trained(levels(), tmp_path / "broken")
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert steps == again
+
+
+def test_attention_is_in_float32_inside_autocast_and_the_same_outside() -> None:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    small = LlamaConfig(vocab_size=50, intermediate_size=64, num_hidden_layers=2, **shape)
+    model = LlamaForCausalLM(small).eval()
+    ids = torch.randint(50, (3, 11))
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    with torch.no_grad():
+        plain = model(ids, attention_mask=mask).logits
+        attend_in_float32(model)
+        assert torch.equal(model(ids, attention_mask=mask).logits, plain)
+        given = []
+        wrapped = model.model.layers[0].self_attn.o_proj.register_forward_pre_hook(
+            lambda _, z: given.append(z[0].dtype)
+        )
+        with torch.autocast("cpu", torch.bfloat16):
+            model(ids, attention_mask=mask)
+        wrapped.remove()
+    assert given == [torch.float32]
+
+
+@pytest.mark.integration
+def test_a_step_of_every_level_ends_in_a_model_that_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, list[str]] = {}
+
+    def made(every: bool = True, **options: Any) -> Path:
+        """A recipe of one step a level; of the last levels alone unless ``every``."""
+
+        def short(
+            model: Any, levels: Sequence[Level], folder: Path, stage: str, *numbers: Any
+        ) -> None:
+            names[stage] = [level.name for level in levels]
+            chosen = [replace(level, most=1) for level in levels[0 if every else -1 :]]
+            train(model, chosen, folder, stage, *numbers)
+
+        names.clear()
+        monkeypatch.setattr(recipe, "train", short)
+        return recipe.run(TrainConfig(threads=1, **options))
+
+    monkeypatch.setattr(looking, "FILMS", 8)
+    monkeypatch.setattr(recipe, "STORIES", 4)
+    monkeypatch.setattr(videos, "TEXTS", 4)
+    finished = made(family="qwen2-vl", out=tmp_path)
+    assert list(names) == ["decoder", "looking", "seeing", "mixing"]
+    assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
+    marked = [f"narrated ({share} % marked)" for share in (100, 30, 0)]
+    assert names["mixing"] == ["single", "checked", *marked, "mixed"]
+    loaded = load_model(str(finished))
+    assert loaded.model.config.text_config.num_hidden_layers == recipe.DEPTH
+    seen = load_file(tmp_path / "qwen2-vl" / "seeing" / CHECKPOINT)
+    looked = load_file(tmp_path / "qwen2-vl" / "looking" / CHECKPOINT)
+    for name, weights in loaded.model.named_parameters():
+        key = f"model.model.{name}"
+        stays = looked[key] if "language_model" in name else weights
+        torch.testing.assert_close(seen[key], stays, rtol=0, atol=0)
+    assert {path.name for path in finished.glob("loss*")} == {f"loss-{s}.csv" for s in names}
+
+    for name in ("other", "mixed"):
+        (tmp_path / name).mkdir()
+    across = made(family="llava-next-video", out=tmp_path / "other", start=str(finished))
+    assert load_model(str(across)).family.name == "llava-next-video"
+    assert list(names) == ["looking", "seeing", "mixing"]
+    nothing: Any = {"start": str(finished), "looking_steps": 0, "seeing_steps": 0}
+    mixed = made(False, family="qwen2-vl", out=tmp_path / "mixed", **nothing)
+    assert list(names) == ["mixing"]
+    # What loading adds to a tokenizer is not kept.
+    ours, on = (folder / "tokenizer.json" for folder in (finished, mixed))
+    assert ours.read_bytes() == on.read_bytes()
+    for name, weights in load_model(str(mixed)).model.named_parameters():
+        same = torch.equal(weights, loaded.model.get_parameter(name))
+        assert same == ("language_model" not in name or not weights.any()), name
+
+
+@pytest.mark.integration
+def test_a_start_of_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = recipe.build_tokenizer()
+    tokenizer.add_tokens(["quite", "others"])
+    monkeypatch.setattr(recipe, "build_tokenizer", lambda: tokenizer)
+    wrong = TrainConfig("qwen2-vl", out=tmp_path, start="tiny-qwen2-vl", threads=1)
+    with pytest.raises(OptionError, match="tiny-qwen2-vl"):
+        recipe.run(wrong)
+
+
+@pytest.mark.integration
+def test_a_model_of_the_other_family_lends_its_decoder() -> None:
+    lender = load_model("tiny-llava-next-video")
+    decoder = decoder_of(lender.model)
+    borrower = build_model("qwen2-vl", lender.processor.tokenizer, decoder, 0)
+    ids = torch.randint(10, 90, (2, 30), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        needed = lender.model(input_ids=ids).logits
+        for model in (decoder, borrower):
+            torch.testing.assert_close(model.eval()(input_ids=ids).logits, needed)
