@@ -106,7 +106,8 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
     alphas = sorted(map(float, table["alpha"].unique()))
     figure = style.new_figure(max(2.4 * columns + 0.6, 5.2), 2.4 * rows + 1.2)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    star, handles = chosen_point(table, results), {}
+    star = chosen_point(table, results)
+    handles: dict[str, Any] = {}
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     for axis, panel in zip(axes, panels, strict=False):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sally_anne.core.errors import RunFolderError
+from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.head import Head
 from sally_anne.figures import heatmap, style
 from sally_anne.figures.config import FiguresConfig
@@ -48,17 +48,6 @@ def test_the_heatmap_shows_the_planted_accuracies(planted, saved, split, sides) 
         (ring,) = panel.lines
         assert ring.get_xydata().tolist() == [[0.5, 0.5]]
         assert f"L0H0 ({cells[0]:.2f})" in panel.get_title()
-
-
-def test_both_splits_are_drawn_and_saved_with_their_numbers(run, saved) -> None:
-    paths = draw(FiguresConfig(run.folder, kind=("heatmap",)))
-    assert [p.name for p in paths[::3]] == ["heatmap.png", "heatmap_test.png"]
-    for path, split in zip(paths[2::3], ("validation", "test"), strict=True):
-        table = pd.read_parquet(path)
-        for label in ("y_p", "y_o"):
-            rows = table[table["label"] == label]
-            np.testing.assert_array_equal(rows["accuracy"], run.heads[f"{label}_{split}_accuracy"])
-            assert rows.loc[rows["best"], ["layer", "head"]].values.tolist() == [[4, 3]]  # planted
 
 
 def test_layer_0_is_at_the_top_and_colours_part_at_chance() -> None:
@@ -145,10 +134,11 @@ def test_points_lines_and_names(run) -> None:
     np.testing.assert_allclose([bar[:, 1] for bar in bars], table[["low", "high"]])
 
 
-def test_it_is_among_all_figures_of_a_run_that_was_scanned(run, saved) -> None:
-    assert "patching" not in {path.stem for path in draw(FiguresConfig(run.folder))}
+def test_it_is_drawn_of_a_run_that_was_scanned(run, saved) -> None:
+    with pytest.raises(FigureError):
+        draw(FiguresConfig(run.folder, kind=("patching",)))
     heads = scanned(run.heads)
     heads.to_parquet(run.folder / "heads.parquet")
-    (numbers,) = [p for p in draw(FiguresConfig(run.folder)) if p.name == "patching.parquet"]
+    *_, numbers = draw(FiguresConfig(run.folder, kind=("patching",)))
     expected = heatmap.patching_table(heads, "y_p").reset_index(drop=True)
     pd.testing.assert_frame_equal(pd.read_parquet(numbers), expected)

@@ -140,7 +140,8 @@ def test_the_most_and_least_certain_samples_show_their_frames(run) -> None:
     assert all(f"the prompt of {name}" in text for name in shown.values())
 
 
-def test_a_story_is_shown_with_the_command_that_draws_it(run) -> None:
+def test_a_story_is_shown_with_the_command_that_draws_it(make_run) -> None:
+    run = make_run(layers=1, heads=1, groups={"train": 4, "validation": 2, "test": 2})
     samples = sample_set(generated(), 1, "matched", "multimodal", 60).samples[: len(run.items)]
     text = write_report(run.folder, reopen=lambda opened: samples).read_text(encoding="utf-8")
     assert re.search(r"sally-anne story --index \d+ --order 1 --first (TB|FB)<", text)
@@ -256,7 +257,7 @@ def test_other_runs_show_every_number_with_its_interval(tmp_path: Path) -> None:
 
 
 def test_an_index_compares_runs_and_links_their_pages(make_run, tmp_path: Path) -> None:
-    folders = [make_run(name=name).folder for name in ("one", "two")]
+    folders = [make_run(1, 2, name=name).folder for name in ("one", "two")]
     path = write_index([*folders, evaluation(tmp_path / "three")])
     assert path == tmp_path / "report.html"
     text = path.read_text(encoding="utf-8")
