@@ -335,7 +335,7 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
             while count > 1 and (np.diff(order) == 1).all():
                 order = draw.permutation(count)
             shuffled = ChangedFilm(sample, lambda frames, order=order: frames[order])  # type: ignore[misc]
-            own = other and ChangedFilm(other, lambda frames: frames)
+            own = None if other is None else ChangedFilm(other, lambda frames: frames)
             made[key] = blank, shuffled if count > 1 else None, own
     changed = {"text alone": [replace(s, video=None, images=()) for s in samples]}
     for name, every in zip(FILMS[1:], zip(*made.values(), strict=True), strict=True):

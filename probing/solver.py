@@ -101,8 +101,8 @@ def _fit(
     done = keep = slope <= zero_tolerance * mass.sum(-1)
     if start.numel() > 1 and not bool(done.all()):
         dtype = z.dtype if tolerance < REFIT else torch.float32
-        parts = (part.to(dtype) for part in (z, targets, mass, rows))
-        steps, near = _majorised(*parts, tolerance, max_iter)
+        own = z.to(dtype), targets.to(dtype), mass.to(dtype), rows.to(dtype)
+        steps, near = _majorised(*own, tolerance, max_iter)
         rows, done = torch.where(keep[:, None], rows, steps.double()), near | keep
     for p in (~done).nonzero()[:, 0].tolist():  # one binary label vector, or weak penalties
         rows[:, p], done[p] = _newton(z, targets[:, p], mass[p], max_iter)
