@@ -163,10 +163,6 @@ def test_a_localiser_of_ones_own(planted: LoadedModel, contrast_pairs: list[Cont
         scores_by(lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns)
 
 
-def zeros(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
-    return np.zeros(8)
-
-
 def best(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
     """A localiser that knows."""
     scores = np.zeros((8, 8))

@@ -137,18 +137,6 @@ def test_directions_are_those_that_were_planted() -> None:
     assert len({tuple(one.theta.flatten().tolist()) for one in turned}) == 3
 
 
-def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
-    contrast_pairs = held_out_pairs("test", 1)
-    kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
-    try:
-        before = collect(planted, contrast_pairs, 1).effects.effect[0]
-        attenuate(planted.model, (CARRIER,), 0.0)
-        after = collect(planted, contrast_pairs, 1).effects.effect[0]
-    finally:
-        planted.model.load_state_dict(kept)
-    assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
-
-
 def test_ranks_are_among_draws(
     planted: LoadedModel, seen: PairStats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
