@@ -106,12 +106,9 @@ def exchanges(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What is exchanged in each of R rows: none, all or some of each part.
 
-    The parts are the planted heads (``planted``, bool ``[L', H]``), the other heads, and the
-    coordinates of the stream that enters, as if any of the lower heads were exchanged.
-
-    Returns:
-        Heads, bool ``[R, L', H]``, the share of the planted ones among them, ``[R]``, and
-        coordinates, bool ``[R, width]``.
+    The parts are the planted heads (bool ``[L', H]``), the other heads, and the coordinates of the
+    stream that enters, as if lower heads were exchanged. Returns heads, bool ``[R, L', H]``, the
+    share of the planted ones among them, ``[R]``, and coordinates, bool ``[R, width]``.
     """
 
     def drawn(*shape: int) -> Tensor:
@@ -270,21 +267,16 @@ def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
 
 @dataclass(frozen=True)
 class Streams:
-    """N pairs as the residual stream enters a layer; side questions last.
+    """N pairs as the residual stream, padded on the left, enters a layer; side questions last.
 
-    Attributes:
-        stream: ``[N, 2, T, hidden]``, padded on the left.
-        mask: of tokens, ``[N, 2, T]``.
-        words: for each pair the first token of its answer, and of the other one, ``[N, 2, 2]``.
-        beliefs: how many are belief questions.
-        signs: 0 or 1 for each pair, ``[N]``, by which planted heads turn what they say of the
-            belief; none turn it.
+    ``words`` are the first tokens of the answer and of the other one; ``signs [N]``, 0 or 1, turn
+    what planted heads say of the belief.
     """
 
-    stream: Tensor
-    mask: Tensor
-    words: Tensor
-    beliefs: int
+    stream: Tensor  # [N, 2, T, hidden]
+    mask: Tensor  # [N, 2, T]
+    words: Tensor  # [N, 2, 2]
+    beliefs: int  # how many are belief questions
     signs: Tensor | None = None
 
 
@@ -324,21 +316,13 @@ def streams(
 
 
 class Read(NamedTuple):
-    """R rows that went through the upper layers.
+    """R rows that went through the L' upper layers."""
 
-    Attributes:
-        logits: after the last token, ``[R, V]``.
-        heads: head outputs there, ``[R, L', H, D]`` of the L' upper layers.
-        cache: keys and values of all tokens.
-        mask: of tokens, ``[R, T]``.
-        places: rotary positions, ``[R, T]``.
-    """
-
-    logits: Tensor
-    heads: Tensor
-    cache: Any
-    mask: Tensor
-    places: Tensor
+    logits: Tensor  # after the last token, [R, V]
+    heads: Tensor  # head outputs there, [R, L', H, D]
+    cache: Any  # keys and values of all tokens
+    mask: Tensor  # of tokens, [R, T]
+    places: Tensor  # rotary positions, [R, T]
 
 
 class UpperLayers:

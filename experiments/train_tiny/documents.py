@@ -61,9 +61,8 @@ def verdict(truth: bool) -> Piece:
 def facts(rng: random.Random, level: int) -> Document:
     """Who is where, then a statement about it: its room to complete, or a verdict on it.
 
-    Args:
-        level: 0 two bare facts and one statement; 1 words in between; 2 several phrasings;
-            3 up to three facts; 4 up to three statements; 5 sentences as long as in stories.
+    Levels: 0 two bare facts and one statement; 1 words in between; 2 several phrasings; 3 up to
+    three facts; 4 up to three statements; 5 sentences as long as in stories.
     """
     n = rng.randint(2, 3) if level >= 3 else 2
     agents, rooms = rng.sample(COLOURS, n), rng.sample(COLOURS, n)
@@ -342,12 +341,10 @@ EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Right-padded documents; causal attention never looks at what follows, so no mask is needed.
+    """Right-padded documents, ``[B, T]`` each; causal attention needs no mask.
 
-    Attributes:
-        ids: ``[B, T]`` token ids.
-        weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
-        truths: ``[B, T]`` id of the verdict that is to be known where a token is predicted, or -1.
+    ``weights`` are those of predicting each token in the loss, ``truths`` the verdict's id that is
+    to be known where a token is predicted, or -1.
     """
 
     ids: Tensor
@@ -384,17 +381,10 @@ def encode(
 def score_text(
     batch: TextBatch, unembed: Callable[[Tensor], Tensor] | None = None
 ) -> Callable[[Any], tuple[Tensor, float]]:
-    """Scoring of a model's output on ``batch``.
+    """From an output on ``batch`` to the loss, and its mean over targets (weight 1), in nats.
 
-    Args:
-        batch: what the model was given.
-        unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it, truth
-            is also read, as the word of its verdict, after the layers :data:`EARLY_EXITS`: so it
-            is in the stream before the last layers, which can then read it.
-
-    Returns:
-        From an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss, and the mean
-        over targets (weight 1) alone, in nats.
+    With ``unembed``, from the residual stream to logits, truth is also read, as the word of its
+    verdict, after the layers :data:`EARLY_EXITS`: so the last layers can read it there.
     """
     entropy_of = torch.nn.functional.cross_entropy
 
