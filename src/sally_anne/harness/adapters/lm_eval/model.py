@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
+from lm_eval.models.utils import Collator
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from PIL import Image
 from tqdm import tqdm
@@ -30,7 +31,6 @@ from sally_anne.harness.adapters.common import (
 )
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
-from sally_anne.hooks.batch_size import in_batches
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
@@ -39,17 +39,9 @@ from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.videos import context_of
 
 LOGGER = logging.getLogger(__name__)
-
-
 BATCH_SIZE = 16
-
-
 MAX_GEN_TOKS = 256
-
-
 _CACHE_KEY = "sally-anne"
-
-
 # lm-eval's names for one thing, in its order of precedence.
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
@@ -62,7 +54,7 @@ class SallyAnneLM(LM):
     context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
     of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
     one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
-    one clip, see :mod:`sally_anne.harness.adapters.lm_eval.model`.
+    one clip.
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
@@ -118,32 +110,26 @@ class SallyAnneLM(LM):
         return f"{Path(self.loaded.source).name}-{self.loaded.processor_hash[:16]}"
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The model's template; None for none. There is none by name."""
-        if not chat_template:
-            return None
-        if isinstance(chat_template, str):
-            raise HarnessError(
-                f"{self.loaded.name} has one chat template; give --apply_chat_template without "
-                f"the name {chat_template!r}"
-            )
-        return str(self.loaded.processor.chat_template or self.tokenizer.chat_template)
+        """The model's only template; None for none."""
+        own = self.loaded.processor.chat_template or self.tokenizer.chat_template
+        return str(own) if chat_template else None
 
     def apply_chat_template(
         self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
     ) -> str:
         """A conversation in the model's chat layout; ``<image>`` marks stay in its texts."""
+
+        def said(text: str) -> str:
+            return MARK.join(plain(self.loaded, part) for part in text.split(MARK))
+
         # Templates of the hub take lists of parts, not all of them bare texts.
         turns = [
-            {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
+            {**turn, "content": [{"type": "text", "text": said(turn["content"])}]}
             if isinstance(turn["content"], str)
             else turn
             for turn in chat_history
         ]
         return laid_out(self.loaded, turns, add_generation_prompt)
-
-    def _said(self, text: str) -> str:
-        """What somebody says, as plain text, but for the marks of its pictures."""
-        return MARK.join(plain(self.loaded, part) for part in text.split(MARK))
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         """Token ids; the model's first token is put before a text that does not begin with it."""
@@ -159,8 +145,7 @@ class SallyAnneLM(LM):
         jobs = []
         for request in requests:
             text, found = self._placed(request)
-            first, continuation = self.prefix_token_id, request.args[1]
-            text, ids, ending = split(self.tok_encode, first, text, continuation)
+            text, ids, ending = split(self.tok_encode, self.prefix_token_id, text, request.args[1])
             jobs.append((self._fitting(Context(text, tuple(ids), found), len(ending) - 1), ending))
         return self._kept("loglikelihood", requests, self._scores(jobs), disable_tqdm)
 
@@ -170,45 +155,66 @@ class SallyAnneLM(LM):
         """Log-probability of whole texts in nats, in windows of ``max_length`` tokens."""
         jobs, owners = [], []
         for number, request in enumerate(requests):
-            if pictures_of(request):
-                raise HarnessError("loglikelihood_rolling scores texts, not pictures")
-            windows = get_rolling_token_windows(
-                token_list=self.tok_encode(request.args[0]),
-                prefix_token=self.prefix_token_id,
-                max_seq_len=self.max_length,
-                context_len=1,
-            )
-            for window in windows:
+            (text,) = request.args
+            tokens, first = self.tok_encode(text), self.prefix_token_id
+            for window in get_rolling_token_windows(tokens, first, self.max_length, 1):
                 ids, ending = make_disjoint_window(window)
                 jobs.append((Context("", tuple(ids)), ending))
                 owners.append(number)
         totals = [0.0] * len(requests)
-        for number, (log_prob, _) in tqdm(
-            self._scores(jobs), total=len(jobs), disable=disable_tqdm
-        ):
+        scores = tqdm(self._scores(jobs), total=len(jobs), disable=disable_tqdm)
+        for number, (log_prob, _) in scores:
             totals[owners[number]] += log_prob
         return self._kept("loglikelihood_rolling", requests, enumerate(totals), disable=True)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy replies, cut before the first stop string."""
-        groups: dict[Decoding, list[tuple[int, Context]]] = {}
-        for number, request in enumerate(requests):
-            how = self._decoding(request.args[1])
+        jobs = []
+        for request in requests:
+            settings = request.args[1]
+            given = {name for name, value in settings.items() if value is not None}
+            if unknown := sorted(given - {"until", *SAMPLING, *_LENGTHS}):
+                raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
+            how = decoding(settings, self.max_gen_toks, _LENGTHS)
             text, found = self._placed(request)
             ids = self.tok_encode(text) or [self.prefix_token_id]
-            begun = self._fitting(Context(text, tuple(ids), found), how.max_new_tokens)
-            groups.setdefault(how, []).append((number, begun))
-        return self._kept("generate_until", requests, self._replies(groups), disable_tqdm)
+            jobs.append((self._fitting(Context(text, tuple(ids), found), how.max_new_tokens), how))
+        return self._kept("generate_until", requests, self._replies(jobs), disable_tqdm)
 
-    def _replies(
-        self, groups: Mapping[Decoding, Sequence[tuple[int, Context]]]
-    ) -> Iterator[tuple[int, str]]:
-        for how, members in groups.items():
-            contexts = [context for _, context in members]
-            for batch in batches(contexts, self.batch_size):
-                inputs = self._inputs([contexts[i] for i in batch], how.max_new_tokens)
-                said = complete(self.model, inputs, how.max_new_tokens, how.until)
-                yield from zip((members[i][0] for i in batch), said, strict=True)
+    def _replies(self, jobs: Sequence[tuple[Context, Decoding]]) -> Iterator[tuple[int, str]]:
+        """Numbers and results of jobs as they are done."""
+        for batch in self._batches(jobs):
+            how = jobs[batch[0]][1]
+            inputs = self._inputs([jobs[i][0] for i in batch])
+            said = complete(self.model, inputs, how.max_new_tokens, how.until)
+            yield from zip(batch, said, strict=True)
+
+    def _scores(
+        self, jobs: Sequence[tuple[Context, list[int]]]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Numbers and results of jobs as they are done; equal contexts are read once."""
+        members: dict[Any, list[int]] = defaultdict(list)
+        for number, (context, _) in enumerate(jobs):
+            members[context.key].append(number)
+        groups = list(members.values())
+        contexts = [jobs[group[0]][0] for group in groups]
+        for batch in self._batches([(context, None) for context in contexts]):
+            numbers = [number for i in batch for number in groups[i]]
+            rows = [row for row, i in enumerate(batch) for _ in groups[i]]
+            endings = [jobs[number][1] for number in numbers]
+            inputs = self._inputs([contexts[i] for i in batch])
+            found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
+            yield from zip(numbers, found, strict=True)
+
+    def _batches(self, jobs: Sequence[tuple[Context, Decoding | None]]) -> Iterator[list[int]]:
+        """Numbers of jobs that go through the model together, the longest of each kind first."""
+        order = Collator(
+            range(len(jobs)),
+            lambda i: -len(jobs[i][0].ids),
+            lambda i: (jobs[i][1], jobs[i][0].shape),
+            group_by="gen_kwargs",
+        )
+        return order.get_batched(self.batch_size)
 
     def _kept(
         self,
@@ -234,10 +240,9 @@ class SallyAnneLM(LM):
         kept = cache_hook.dbdict
         if kept is not None:
             mine = json.dumps(self._identity(), sort_keys=True, default=str)
-            there = kept.get(_CACHE_KEY)
-            if there is None and len(kept) == 0:
+            if len(kept) == 0:
                 kept[_CACHE_KEY] = mine
-            elif there != mine:
+            if (there := kept.get(_CACHE_KEY)) != mine:
                 raise HarnessError(
                     "the --use_cache file holds answers of another model or vector: "
                     f"{there or 'not of sally-anne'}; this one is {mine}. Choose another file"
@@ -249,19 +254,12 @@ class SallyAnneLM(LM):
         return {
             "model_num_parameters": sum(p.numel() for p in self.loaded.skeleton.parameters()),
             "model_dtype": self.loaded.dtype,
-            "model_revision": self.loaded.revision,
             "model_sha": self.loaded.revision,
             "sally_anne": self._identity(),
         }
 
     def _identity(self) -> dict[str, Any]:
         return self.model.about | {"max_length": self.max_length}
-
-    def _decoding(self, settings: dict[str, Any]) -> Decoding:
-        given = {name for name, value in settings.items() if value is not None}
-        if unknown := sorted(given - {"until", *SAMPLING, *_LENGTHS}):
-            raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
-        return decoding(settings, self.max_gen_toks, _LENGTHS)
 
     def _placed(self, request: Instance) -> tuple[str, tuple[Any, ...]]:
         """A request's text, with the mark of a clip where its pictures stand, and these."""
@@ -271,50 +269,21 @@ class SallyAnneLM(LM):
         return place_clip(text, clip_mark(self.loaded), len(found)), found
 
     def _fitting(self, context: Context, fed: int) -> Context:
-        """A context that leaves room for ``fed`` tokens; one with pictures is checked later."""
-        room, said = self._room(fed), len(context.ids)
+        """A context that leaves room for ``fed`` tokens; one with pictures is never cut."""
+        room, said = self.max_length - fed, len(context.ids)
+        if room <= 0:
+            raise HarnessError(f"max_length {self.max_length} leaves no room before {fed} tokens")
         if context.pictures or said <= room:
             return context
         cut = "a context of %d tokens is cut to its last %d (max_length %d)"
         LOGGER.warning(cut, said, room, self.max_length)
         return Context(context.text, context.ids[-room:])
 
-    def _room(self, fed: int) -> int:
-        if fed >= self.max_length:
-            raise HarnessError(
-                f"{fed} tokens after a context are too many for max_length {self.max_length}"
-            )
-        return self.max_length - fed
-
-    def _inputs(self, contexts: Sequence[Context], fed: int) -> dict[str, Any]:
+    def _inputs(self, contexts: Sequence[Context]) -> dict[str, Any]:
         if not contexts[0].pictures:
             return token_inputs(self.loaded, [context.ids for context in contexts])
         clips = [context.clip for context in contexts]
-        inputs = encode(self.loaded, [context.text for context in contexts], clips)
-        longest = int(inputs["attention_mask"].sum(1).max())
-        if longest > self._room(fed):
-            raise HarnessError(
-                f"a prompt with {len(clips[0])} pictures takes {longest} tokens; max_length "
-                f"{self.max_length} leaves room for {self._room(fed)}"
-            )
-        return inputs
-
-    def _scores(
-        self, jobs: Sequence[tuple[Context, list[int]]]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Numbers and results of jobs as they are done; equal contexts are read once."""
-        members: dict[Any, list[int]] = {}
-        for number, (context, _) in enumerate(jobs):
-            members.setdefault(context.key, []).append(number)
-        groups = list(members.values())
-        contexts = [jobs[group[0]][0] for group in groups]
-        for batch in batches(contexts, self.batch_size):
-            numbers = [number for i in batch for number in groups[i]]
-            rows = [row for row, i in enumerate(batch) for _ in groups[i]]
-            endings = [jobs[number][1] for number in numbers]
-            inputs = self._inputs([contexts[i] for i in batch], max(map(len, endings)) - 1)
-            found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
-            yield from zip(numbers, found, strict=True)
+        return encode(self.loaded, [context.text for context in contexts], clips)
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,13 +342,6 @@ def split(
     return text, begun, ending
 
 
-def batches(contexts: Sequence[Context], size: int) -> Iterator[Sequence[int]]:
-    """Numbers of contexts that go through the model together: one shape, the longest first."""
-    order = sorted(range(len(contexts)), key=lambda i: (contexts[i].shape, -len(contexts[i].ids)))
-    for _, alike in groupby(order, key=lambda i: contexts[i].shape):
-        yield from in_batches(list(alike), size)
-
-
 def clip_mark(loaded: LoadedModel) -> str:
     """What the model's chat template writes for a clip, e.g. ``<video>`` and a line break."""
     probe = "x"
@@ -406,13 +368,8 @@ def place_clip(text: str, mark: str, pictures: int) -> str:
 def pictures_of(request: Instance) -> tuple[Image.Image, ...]:
     """The pictures of a request, from what lm-eval sends with its text."""
     extra = request.args[2] if len(request.args) > 2 else {}
-    if "audio" in extra:
-        raise HarnessError("the models of this toolkit see and read; they do not hear")
     visuals = extra.get("visual") or ()
     found = tuple(visuals) if isinstance(visuals, list | tuple) else (visuals,)
-    for picture in found:
-        if not isinstance(picture, Image.Image):
-            raise HarnessError(
-                f"a task's doc_to_image must give PIL pictures, not {type(picture).__name__}"
-            )
+    if "audio" in extra or not all(isinstance(picture, Image.Image) for picture in found):
+        raise HarnessError("of what a task shows only PIL pictures can be taken, and no sounds")
     return tuple(map(checked, found))
