@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # The entry of a vector's facts: it may steer another model than it was fitted on.
 ALLOW_MISMATCH = "allow_mismatch"
+# The attribute of a loaded model that an adapter is merged into: the hash of both.
+FINGERPRINT = "_sally_anne_fingerprint"
 # The entry of a run's config and of a vector's facts that says what was seen in fitting.
 SEEN = "seen"
 _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
@@ -60,7 +62,7 @@ class ModelIdentity:
             revision,
             model_type=getattr(config, "model_type", None) or "",
             dtype="" if no_dtype else str(getattr(model, "dtype", "")).removeprefix("torch."),
-            fingerprint=weights_hash(source, revision),
+            fingerprint=_fingerprint(model, source, revision),
         )
 
     def facts(self) -> dict[str, str]:
@@ -116,22 +118,50 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
     """Hash of a model's weights in a folder, or in the hub's cache; empty if a file is not here."""
+    try:
+        files = weight_files(source, commit)
+        return file_hash(files) if files else ""
+    except OSError:
+        return ""
+
+
+def weight_files(source: str | Path, commit: str | None = None) -> list[Path]:
+    """The safetensors files of a model, in a folder or in the hub's cache; none if not known."""
     folder = Path(source).expanduser()
     if not (str(source) and folder.is_dir()):
         if not commit or str(source).count("/") != 1:
-            return ""
+            return []
         from huggingface_hub import try_to_load_from_cache
 
         paths = (try_to_load_from_cache(str(source), n, revision=commit) for n in (SINGLE, INDEX))
         folder = next((Path(path).parent for path in paths if isinstance(path, str)), folder)
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
     try:
-        names = {SINGLE}
-        if not (folder / SINGLE).is_file():
-            index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-            names = set(index["weight_map"].values())
-        return file_hash(folder / str(name) for name in names) if names else ""
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        return [folder / str(name) for name in sorted(set(index["weight_map"].values()))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""
+        return []
+
+
+def added_hash(weights: str, added: str) -> str:
+    """Hash of weights with an adapter, of the hash of each; empty if that of the weights is."""
+    return weights and hashlib.sha256(f"{weights} {added}".encode()).hexdigest()[:16]
+
+
+def _fingerprint(model: nn.Module, source: str, revision: str) -> str:
+    """Of a loaded model's weights; an adapter of peft that is not merged counts by its numbers."""
+    if known := getattr(model, FINGERPRINT, ""):
+        return str(known)
+    weights = weights_hash(source, revision)
+    if hasattr(model, "peft_config"):
+        adapter = hashlib.sha256()
+        for name, parameter in model.named_parameters():
+            if "lora_" in name or "modules_to_save" in name:
+                adapter.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())
+        return added_hash(weights, adapter.hexdigest())
+    setattr(model, FINGERPRINT, weights)
+    return weights
 
 
 def folder_hash(folder: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -218,6 +219,7 @@ class SteeringVector(Shared):
         model: nn.Module | HoldsModel,
         alpha: float | Tensor | None = None,
         gate: Gate | None = None,
+        allow_mismatch: bool = False,
     ) -> Edit:
         """Steer ``model`` while a ``with`` block is open.
 
@@ -225,13 +227,25 @@ class SteeringVector(Shared):
             model: the Hugging Face model whose forward will be called, or what holds it.
             alpha: as of :meth:`delta`. Rows with 0 keep their bits.
             gate: steer only where this probe says so, on the same pass; its own by default.
+            allow_mismatch: also a model with other weights than it was fitted on.
 
         Raises:
+            ModelError: it was fitted on other weights or in another dtype; both are named.
             SteeringError, HookError: vector or gate do not fit, or alpha is not finite.
         """
         module = _module(model)
-        self.check(module)
-        return Edit(module, self.delta(alpha), self.site, self.positions, gate or self.gate)
+        if not allow_mismatch:
+            require_fitted(self, ModelIdentity.of_module(module))
+        applied = _Applied(module, *self.edit(module, alpha, gate))
+        applied.opened = False
+        return applied
+
+    def edit(
+        self, model: nn.Module, alpha: float | Tensor | None = None, gate: Gate | None = None
+    ) -> tuple[Tensor, str, str, Gate | None]:
+        """The arguments of the :class:`Edit` that steers ``model``, whatever its weights are."""
+        self.check(model)
+        return self.delta(alpha), self.site, self.positions, gate or self.gate
 
     def describe(self) -> dict[str, Any]:
         """Its facts but for ``fitted``, and a hash of its numbers."""
@@ -309,6 +323,21 @@ class SteeringVector(Shared):
         if self.gate is not None:
             facts["gate"] = {n: fact for n, fact in vars(self.gate).items() if n != "weight"}
         return facts
+
+
+class _Applied(Edit):
+    """The edit of a vector, which warns if it goes without having been opened."""
+
+    opened = True
+
+    def __enter__(self) -> Self:
+        self.opened = True
+        return super().__enter__()
+
+    def __del__(self) -> None:
+        if not self.opened:
+            message = "nothing was steered: write `with vector.apply(model):` around what runs"
+            warnings.warn(message, stacklevel=2)
 
 
 def _module(model: nn.Module | HoldsModel) -> nn.Module:

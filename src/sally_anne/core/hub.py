@@ -7,6 +7,7 @@ is a pickle, nothing in them is run, and their checksums are those of local ones
 from __future__ import annotations
 
 import abc
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +80,33 @@ def at_hand(place: Path | str, names: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     with _naming(f"there is no {place} here, and from the hub it cannot be had"):
-        return Path(snapshot_download(found[1], revision=found[2], allow_patterns=list(names)))
+        return Path(
+            snapshot_download(
+                found[1],
+                revision=found[2],
+                allow_patterns=list(names),
+                local_files_only=not answers(),
+            )
+        )
+
+
+@functools.cache
+def answers() -> bool:
+    """Whether the hub can be reached, within two seconds; where not, its cache alone is read.
+
+    Asked once, as the hub's own library tries each file six times, for half a minute.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=2)
+    # Of its HTTP library, which another version may exchange.
+    except Exception:
+        return False
+    return True
 
 
 def push(

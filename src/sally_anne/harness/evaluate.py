@@ -38,6 +38,7 @@ from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task, short_name
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
+from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models import estimate
@@ -357,7 +358,7 @@ def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | Non
     ModelError where it was not; SteeringError for another shape or an unusable alpha.
     """
     difference = require_fitted(vector, loaded.identity)
-    vector.apply(loaded.skeleton, alpha)
+    Edit(loaded.skeleton, *vector.edit(loaded.skeleton, alpha))
     return difference
 
 

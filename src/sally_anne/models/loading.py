@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
 import torch
 import transformers
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from transformers.utils import find_adapter_config_file
 
+from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
+from sally_anne.core.files import read_object
 from sally_anne.core.processes import SPREAD
 from sally_anne.hooks.batch_size import within_memory
-from sally_anne.hooks.identity import ModelIdentity, folder_hash, weights_hash
+from sally_anne.hooks.identity import (
+    FINGERPRINT,
+    ModelIdentity,
+    added_hash,
+    file_hash,
+    folder_hash,
+    weight_files,
+    weights_hash,
+)
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import (
     Family,
@@ -38,6 +51,10 @@ from sally_anne.models.processor import hash_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt
 from sally_anne.models.videos import frames_of
 
+_FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+# The files of an adapter, as peft writes them.
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+
 
 @dataclass
 class LoadedModel:
@@ -52,8 +69,9 @@ class LoadedModel:
         location: where its files are, a folder or hub id.
         hub_revision: commit, branch or tag of its files there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
-        changes: options that may change its numbers: ``attn_implementation``,
-            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
+        adapter: the folder of a LoRA adapter that is merged into the weights, if any.
+        changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
+            ``max_pixels`` and ``adapter``, each only if it was given; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
     """
 
@@ -67,6 +85,7 @@ class LoadedModel:
     location: str = field(repr=False)
     hub_revision: str | None = field(repr=False, default=None)
     device_map: str | None = field(repr=False, default=None)
+    adapter: Path | None = field(repr=False, default=None)
     changes: dict[str, str] = field(default_factory=dict)
     video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
     _hash: str = field(repr=False, default="", init=False)
@@ -106,27 +125,47 @@ class LoadedModel:
                 bnb_4bit_compute_dtype=dtype,
             )
         try:
-            model, report = getattr(transformers, self.family.class_name).from_pretrained(
-                self.location,
-                revision=self.hub_revision,
-                dtype=dtype,
-                device_map=self.device_map or first_gpu(),
-                # The other format is a pickle, which runs code when it is opened.
-                use_safetensors=True,
-                output_loading_info=True,
-                # Reported below, with the model's name.
-                ignore_mismatched_sizes=True,
-                **more,
-            )
+            with _without_adapter(self.location) as place:
+                model, report = getattr(transformers, self.family.class_name).from_pretrained(
+                    place,
+                    revision=self.hub_revision,
+                    dtype=dtype,
+                    device_map=self.device_map or first_gpu(),
+                    # The other format is a pickle, which runs code when it is opened.
+                    use_safetensors=True,
+                    output_loading_info=True,
+                    # Reported below, with the model's name.
+                    ignore_mismatched_sizes=True,
+                    local_files_only=not (Path(place).is_dir() or hub.answers()),
+                    **more,
+                )
         except ImportError as error:
             raise ModelError(
-                f"model {self.name!r} cannot be opened with {more}: {_first_line(error)}"
+                f"model {self.name!r} needs a library that is missing here: {_first_line(error)}"
             ) from error
         # The last three: JSON of another shape than transformers expects.
         except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
             raise _unavailable(self.name, self.location, e) from e
         _check_filled(self.name, self.location, report)
+        model.config._name_or_path = self.location
+        if self.adapter is not None:
+            model = self._merged(model)
         return model.eval()
+
+    def _merged(self, model: Any) -> Any:
+        """The model with its adapter in the weights."""
+        import peft
+
+        try:
+            model = peft.PeftModel.from_pretrained(model, str(self.adapter)).merge_and_unload()
+        # Whatever peft raises of an adapter that fits another model, or of a kind with no weights.
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name!r}: the adapter in {self.adapter} cannot be merged into "
+                f"{self.location}: {_first_line(error)}"
+            ) from error
+        setattr(model, FINGERPRINT, self.identity.fingerprint)
+        return model
 
     def generate(
         self,
@@ -164,6 +203,9 @@ class LoadedModel:
         """What tells it from other models; the weights' hash once their files are here."""
         if not self._hash:
             self._hash = weights_hash(self.location, self.hub_revision)
+            if self.adapter is not None:
+                added = file_hash(self.adapter / name for name in ADAPTER)
+                self._hash = added_hash(self._hash, added)
         return ModelIdentity(
             source=self.source,
             revision=self.revision,
@@ -196,6 +238,8 @@ def load_model(
     device_map: str | None = None,
     revision: str | None = None,
     *,
+    adapter: str | None = None,
+    processor: str | None = None,
     attn_implementation: str | None = None,
     quantization: Quantization = "none",
     max_pixels: int | None = None,
@@ -226,11 +270,15 @@ def load_model(
     entry = CATALOGUE.get(name)
     if videos and entry and not entry.videos:
         raise takes_no_videos(name)
-    location = _located(name, entry, revision)
+    source = location = _located(name, entry, revision)
+    location, adapter_folder = _with_adapter(name, location, adapter)
     folder = Path(location)
     is_folder = folder.is_dir()
+    if is_folder:
+        _check_files(name, folder)
     # Left open, it may ask on the terminal whether to run code that comes with the model.
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    options["local_files_only"] = not (is_folder or hub.answers())
     try:
         config = transformers.AutoConfig.from_pretrained(location, **options)
         commit = getattr(config, "_commit_hash", None)
@@ -247,7 +295,14 @@ def load_model(
                 f"model {name!r} attends to later words as well (use_bidirectional_attention); "
                 "only decoders that look back are supported"
             )
-        processor = open_processor(name, family, location, config, options)
+        place, how = location, options
+        if processor is not None:
+            place, how = _located(processor, CATALOGUE.get(processor), None), {**options}
+            how |= {
+                "revision": None,
+                "local_files_only": not (Path(place).is_dir() or hub.answers()),
+            }
+        opened = open_processor(name, family, place, config, how)
         version = folder_hash(folder) if is_folder else str(commit)
     except ModelError:
         raise
@@ -258,19 +313,21 @@ def load_model(
         "quantization": None if quantization == "none" else quantization,
         "attn_implementation": attn_implementation,
         "max_pixels": max_pixels,
+        "adapter": adapter or (source if adapter_folder else None),
+        "processor": processor,
     }
-    stored = str(config.dtype or "float32").removeprefix("torch.")
     return LoadedModel(
-        name=name,
+        name=f"{name} + {adapter}" if adapter else name,
         source=name if entry and is_folder else location,
         revision=version,
         family=family,
-        dtype=stored if dtype == "auto" else dtype,
+        dtype=_stored_dtype(config, location, commit) if dtype == "auto" else dtype,
         config=config,
-        processor=processor,
+        processor=opened,
         location=location,
         hub_revision=options["revision"],
         device_map=device_map,
+        adapter=adapter_folder,
         changes={option: str(value) for option, value in asked.items() if value is not None},
     )
 
@@ -279,7 +336,7 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
     location = entry.source if entry else name
     folder = Path(location).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").exists():
+        if not any((folder / file).exists() for file in ("config.json", ADAPTER[0])):
             raise ModelError(
                 f"folder {folder} has no config.json, so it holds no model; give a folder written "
                 "by save_pretrained"
@@ -301,6 +358,75 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             "install the package again"
         )
     return location
+
+
+def _with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Path | None]:
+    """Where the model is, and the adapter that belongs to it: given, with it, or in its place."""
+    is_folder = Path(location).is_dir()
+    local = not (is_folder or hub.answers())
+    found = find_adapter_config_file(location, local_files_only=local)
+    if adapter is not None and found is not None:
+        raise ModelError(f"{location} holds an adapter itself: give --adapter or that, not both")
+    if adapter is None and found is None:
+        return location, None
+    if importlib.util.find_spec("peft") is None:
+        raise ModelError(
+            f"model {name!r} has a LoRA adapter ({adapter or found}), and peft, which reads it, is "
+            "not installed: pip install peft, or merge it into the weights (merge_and_unload)"
+        )
+    folder = hub.at_hand(adapter or location, ADAPTER)
+    for file in ADAPTER:
+        if not (folder / file).is_file():
+            raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")
+    if adapter is not None:
+        return location, folder
+    if is_folder and not (Path(location) / "config.json").exists():
+        about = read_object(folder / ADAPTER[0], ModelError, "peft")
+        base = str(about.get("base_model_name_or_path") or "")
+        if not Path(base).is_dir() and base.count("/") != 1:
+            raise ModelError(
+                f"the adapter {location} is of the model {base!r}, which is not here: give "
+                f"--model FOLDER --adapter {location}"
+            )
+        return base, folder
+    return location, folder
+
+
+@contextmanager
+def _without_adapter(location: str) -> Iterator[str]:
+    """A model's folder without an adapter, which transformers would load by itself, or not."""
+    if not (Path(location) / ADAPTER[0]).is_file():
+        yield location
+        return
+    with TemporaryDirectory() as made:
+        for path in Path(location).resolve().iterdir():
+            if not path.name.startswith("adapter_"):
+                (Path(made) / path.name).symlink_to(path)
+        yield made
+
+
+def _check_files(name: str, folder: Path) -> None:
+    """Refuse pointers of Git LFS in the place of weights."""
+    for path in filter(Path.is_file, folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            if file.read(20).startswith(b"version https://git"):
+                raise ModelError(
+                    f"model {name!r}: {path} is a pointer of Git LFS, not the weights; fetch them "
+                    "with `git lfs pull`"
+                )
+
+
+def _stored_dtype(config: Any, location: str, commit: str | None) -> str:
+    """The dtype of the config, of its text part, or of the weights themselves."""
+    for part in (config, config.get_text_config()):
+        if part.dtype is not None:
+            return str(part.dtype).removeprefix("torch.")
+    for path in weight_files(location, commit):
+        with safe_open(path, "pt") as file:
+            for key in file.keys():  # noqa: SIM118
+                if (stored := _FLOATS.get(file.get_slice(key).get_dtype())) is not None:
+                    return stored
+    return "float32"
 
 
 def first_gpu() -> str | None:
@@ -371,10 +497,16 @@ def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
 
 
 def _unavailable(name: str, location: str, error: Exception) -> ModelError:
+    what = f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}"
+    if not Path(location).is_dir() and not hub.answers():
+        return ModelError(
+            f"model {name!r} is not in the hub's cache, and the hub cannot be reached from here. "
+            f"Fetch it where there is a network (`hf download {location}`; HF_HOME says where it "
+            "is kept), then run with HF_HUB_OFFLINE=1; or give a folder (--model /path/to/folder)"
+        )
     return ModelError(
-        f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}\n"
-        "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
-        f"shipped with this package (--model {DEFAULT_MODEL})."
+        f"{what}\nGive a folder that holds the model (--model /path/to/folder), or use a model "
+        f"that is shipped with this package (--model {DEFAULT_MODEL})."
     )
 
 

@@ -54,7 +54,10 @@ class ModelOptions:
 
     Attributes:
         model: catalogue name, hub id or folder.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
+        adapter: a LoRA adapter, folder or hub id, that is merged into the weights; needs peft.
+            Where --model is an adapter itself, it is merged into the model that it names.
+        processor: where tokenizer and processor are, if not with the model: name, hub id or folder.
+        dtype: of the weights: float32, bfloat16, float16, or auto: as they are stored.
         device: where the whole model is put: cpu, cuda, cuda:1 or mps; by default cuda, then mps
             (Apple's), then cpu, the first that is there.
         device_map: as in accelerate, e.g. auto, which spreads a model over GPUs and memory; in the
@@ -69,6 +72,8 @@ class ModelOptions:
     """
 
     model: str = DEFAULT_MODEL
+    adapter: str | None = None
+    processor: str | None = None
     dtype: Dtype = "auto"
     device: str | None = None
     device_map: str | None = None

@@ -16,6 +16,9 @@ from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limi
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
 _SHORTEST = 1600
 
+# Stands for a message's text while its place in the layout is looked for: a noncharacter.
+_PLACE = "\ufdd1"
+
 # Who says it (role: system, user, assistant) and what (content).
 Message = Mapping[str, str]
 
@@ -39,15 +42,20 @@ def open_prompt(
     (section 4.2). Marks of the model in it are plain text; a film comes with the first user's turn.
     """
     turns = _turns(loaded, content)
-    rendered = _render(loaded, turns, video, reply=False, sounds=sounds)
-    last = turns[-1]["content"]
-    end = rendered.rfind(last)
-    if end < 0:
+    text = turns[-1]["content"]
+    marked = [*turns[:-1], {**turns[-1], "content": _PLACE}]
+    rendered, around = (
+        _render(loaded, chat, video, reply=False, sounds=sounds) for chat in (turns, marked)
+    )
+    # The text itself may occur in the layout, as "end" does in <|im_end|>.
+    before, _, after = around.partition(_PLACE)
+    read = rendered[len(before) : len(rendered) - len(after)]
+    if rendered != before + read + after or read.strip() != text.strip() or _PLACE in after:
         raise ModelError(
             f"the chat template of {loaded.name} rewrites the user's text, so the end of the "
-            "statement cannot be found in the prompt"
+            f"statement {text[:60]!r} cannot be found in the prompt"
         )
-    return rendered[: end + len(last)]
+    return before + read
 
 
 def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str, str]]:
