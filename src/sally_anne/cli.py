@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.metadata import version
 from typing import Any
 
 
@@ -237,6 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for known, command in COMMANDS.items():
             print(f"  {known:16}{command.about}")
         print("\n`sally-anne COMMAND --help` shows the options of one.")
+    elif name == "--version":
+        print(f"sally-anne {version('sally-anne')}")
     elif name in COMMANDS:
         run(name, words)
     else:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import glob
 import hashlib
@@ -41,6 +42,13 @@ def kind_of(folder: Path) -> str | None:
     """The kind of run that a folder says it holds, such as ``a sweep``."""
     path = folder / KIND
     return read_object(path, FolderError, "sally-anne").get("kind") if path.is_file() else None
+
+
+def begun(folder: Path) -> str:
+    """The day on which a folder's run began, as ``2026-01-31``; today where there is none yet."""
+    path = folder / KIND
+    saved = read_object(path, FolderError, "sally-anne") if path.is_file() else {}
+    return str(saved.get("begun") or datetime.date.today())
 
 
 def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
@@ -104,7 +112,8 @@ def claimed(
         # Before the lock another run may have come.
         require_own(folder, kind, sign)
         if mark and not (folder / KIND).exists():
-            write_json(folder / KIND, {"kind": kind, "versions": versions()})
+            begun = datetime.date.today().isoformat()
+            write_json(folder / KIND, {"kind": kind, "begun": begun, "versions": versions()})
         yield
     finally:
         empty = {path.name for path in folder.iterdir()} <= {LOCK, KIND}

@@ -107,7 +107,11 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
         if not isinstance(given, dict):
             raise TypeError(f"it holds a {type(given).__name__}, not options by their names")
     # A run's own file holds more than its options.
+    model = given.get("model")
     given = given["config"] if isinstance(given.get("config"), dict) else given
+    if isinstance(model, dict) and model.get("date"):
+        # Its chat template told the model this day.
+        given["date"] = model["date"]
     given = {str(name).replace("-", "_"): value for name, value in given.items()}
     known = get_type_hints(config_type)
     names = [option.name for option in fields(config_type)]  # type: ignore[arg-type]

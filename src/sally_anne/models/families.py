@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -47,6 +48,7 @@ class OpenModel(Protocol):
     family: Family
     config: Any
     processor: Any
+    date: datetime.date
     changes: dict[str, str]
     video_sizes: dict[tuple[int, ...], tuple[int, int]]
 

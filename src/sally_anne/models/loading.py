@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
@@ -46,9 +47,10 @@ from sally_anne.models.options import (
     Dtype,
     Entry,
     Quantization,
+    place_of,
 )
 from sally_anne.models.processor import hash_of, marks_of, open_processor
-from sally_anne.models.prompts import encode, pieces_of, reply_prompt
+from sally_anne.models.prompts import encode, pieces_of, reply_prompt, tells_date
 from sally_anne.models.videos import frames_of
 
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -70,8 +72,10 @@ class LoadedModel:
         hub_revision: commit, branch or tag of its files there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         adapter: the folder of a LoRA adapter that is merged into the weights, if any.
+        date: today, as its chat template may say it.
         changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
-            ``max_pixels`` and ``adapter``, each only if it was given; part of a run's identity.
+            ``max_pixels``, ``adapter``, ``processor``, each only if it was given, and ``date`` if
+            its chat template tells it; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
     """
 
@@ -86,6 +90,7 @@ class LoadedModel:
     hub_revision: str | None = field(repr=False, default=None)
     device_map: str | None = field(repr=False, default=None)
     adapter: Path | None = field(repr=False, default=None)
+    date: datetime.date = field(repr=False, default_factory=datetime.date.today)
     changes: dict[str, str] = field(default_factory=dict)
     video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
     _hash: str = field(repr=False, default="", init=False)
@@ -238,8 +243,10 @@ def load_model(
     device_map: str | None = None,
     revision: str | None = None,
     *,
+    device: str | None = None,
     adapter: str | None = None,
     processor: str | None = None,
+    date: str | None = None,
     attn_implementation: str | None = None,
     quantization: Quantization = "none",
     max_pixels: int | None = None,
@@ -265,6 +272,11 @@ def load_model(
         if value not in known:
             choices = ", ".join(filter(None, known))
             raise ModelError(f"unknown {option} {value!r}; choose from {choices}")
+    try:
+        today = datetime.date.fromisoformat(date) if date else datetime.date.today()
+    except ValueError as error:
+        raise ModelError(f"--date must be a day such as 2026-01-31, got {date!r}") from error
+    device_map = place_of(device, device_map)
     check_place(device_map)
     _check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
@@ -288,6 +300,12 @@ def load_model(
         check_senses(family, name, videos, sounds)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
+        strategy = getattr(config, "vision_feature_select_strategy", None)
+        if family.name == "llava-next-video" and strategy not in (None, "default"):
+            raise ModelError(
+                f"model {name!r}: its config.json asks for vision features {strategy!r}, of which "
+                "transformers cannot pool a video; set vision_feature_select_strategy to default"
+            )
         # A branch may move before the weights are read.
         options["revision"] = commit or revision
         if getattr(config.get_text_config(), "use_bidirectional_attention", False):
@@ -315,6 +333,7 @@ def load_model(
         "max_pixels": max_pixels,
         "adapter": adapter or (source if adapter_folder else None),
         "processor": processor,
+        "date": today.isoformat() if tells_date(opened) else None,
     }
     return LoadedModel(
         name=f"{name} + {adapter}" if adapter else name,
@@ -328,6 +347,7 @@ def load_model(
         hub_revision=options["revision"],
         device_map=device_map,
         adapter=adapter_folder,
+        date=today,
         changes={option: str(value) for option, value in asked.items() if value is not None},
     )
 

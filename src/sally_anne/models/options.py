@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sally_anne.core.errors import ModelError
+from sally_anne.core.folder import begun
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
@@ -48,6 +49,16 @@ CATALOGUE: dict[str, Entry] = {
 DEFAULT_MODEL = "tiny-qwen2-vl"
 
 
+def place_of(device: str | None, device_map: str | None) -> str | None:
+    """Where a model is put, as a device map; a ModelError if it is said twice."""
+    if device is not None and device_map is not None:
+        raise ModelError(
+            f"--device {device} and --device-map {device_map} both say where the model is put: "
+            "give one of them"
+        )
+    return device or device_map
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model, and how it is opened.
@@ -57,6 +68,8 @@ class ModelOptions:
         adapter: a LoRA adapter, folder or hub id, that is merged into the weights; needs peft.
             Where --model is an adapter itself, it is merged into the model that it names.
         processor: where tokenizer and processor are, if not with the model: name, hub id or folder.
+        date: the day that a chat template with today's date is told, as 2026-01-31; by default the
+            day on which the run began.
         dtype: of the weights: float32, bfloat16, float16, or auto: as they are stored.
         device: where the whole model is put: cpu, cuda, cuda:1 or mps; by default cuda, then mps
             (Apple's), then cpu, the first that is there.
@@ -74,6 +87,7 @@ class ModelOptions:
     model: str = DEFAULT_MODEL
     adapter: str | None = None
     processor: str | None = None
+    date: str | None = None
     dtype: Dtype = "auto"
     device: str | None = None
     device_map: str | None = None
@@ -85,17 +99,14 @@ class ModelOptions:
     @property
     def place(self) -> str | None:
         """Where the model is put, as a device map; a ModelError if it is said twice."""
-        if self.device is not None and self.device_map is not None:
-            raise ModelError(
-                f"--device {self.device} and --device-map {self.device_map} both say where the "
-                "model is put: give one of them"
-            )
-        return self.device or self.device_map
+        return place_of(self.device, self.device_map)
 
     def opening(self) -> dict[str, Any]:
         """The arguments of :func:`sally_anne.models.loading.load_model`."""
         options = self.model_options()
         del options["device"]
+        if self.date is None and (folder := getattr(self, "folder", None)):
+            options["date"] = begun(folder)
         return {"name": options.pop("model")} | options | {"device_map": self.place}
 
     def model_options(self, *more: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limi
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
 _SHORTEST = 1600
 
+# Where a chat template asks which day it is, and in which form.
+_NOW = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
 # Stands for a message's text while its place in the layout is looked for: a noncharacter.
 _PLACE = "\ufdd1"
 
@@ -60,6 +63,12 @@ def open_prompt(
 
 def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str, str]]:
     turns = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    for turn in turns:
+        if not (isinstance(turn, Mapping) and isinstance(turn.get("content"), str)):
+            raise ModelError(
+                "a model is asked a text, or a chat of turns with a role and a text as content; "
+                f"this holds {turn!r:.60}"
+            )
     return [{**turn, "content": plain(loaded, turn["content"])} for turn in turns]
 
 
@@ -96,16 +105,24 @@ def _render(
             parts = [{"type": "video"}] * video + [{"type": "audio"}] * sounds
             video, sounds = False, 0
         chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
+    how: dict[str, Any] = {"add_generation_prompt": reply, "tokenize": False}
+    if tells_date(loaded.processor):
+        # A run that goes on tomorrow tells the day on which it began.
+        layout = loaded.processor.chat_template or loaded.processor.tokenizer.chat_template
+        how["chat_template"] = _NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
     try:
-        return loaded.processor.apply_chat_template(
-            chat, add_generation_prompt=reply, tokenize=False
-        )
+        return loaded.processor.apply_chat_template(chat, **how)
     # What a template does is up to who wrote it.
     except Exception as error:
         raise ModelError(
             f"model {loaded.name!r}: its chat template cannot be used ({type(error).__name__}: "
             f"{error})"
         ) from error
+
+
+def tells_date(processor: Any) -> bool:
+    """Whether a chat template says which day it is."""
+    return bool(_NOW.search(str(processor.chat_template or processor.tokenizer.chat_template)))
 
 
 def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:

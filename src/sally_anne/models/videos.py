@@ -158,7 +158,12 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
         options["size"] = limits
     empty = torch.empty(frames, 3, *_canvas(eye, height, width), dtype=torch.uint8, device="meta")
     times = times_of(frames, loaded.family.frame_rate or 1.0)
-    found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
+    try:
+        found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
+    except ValueError as error:
+        raise MediaError(
+            f"frames of {width} x {height} pixels cannot be shown to {loaded.name}: {error}"
+        ) from error
     # Processors ask it for its shape alone.
     pixels = found["pixel_values_videos"] = np.broadcast_to(0.0, found["pixel_values_videos"].shape)
     # The last is asked for by Qwen2.5-Omni, which may put a film's sound among its frames.
@@ -205,9 +210,10 @@ def check_room(
     words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
         shown = " and ".join(["frames"] * (shape is not None) + ["sound"] * bool(sound_tokens))
+        counted = f"{words + video:,} tokens" + (f" ({video:,} of them {shown})" if shown else "")
+        counted += f" and a reply of {reply}" if reply else ""
         raise ContextError(
-            f"{what}: {words + video:,} tokens ({video:,} of them {shown}) and a reply of {reply} "
-            f"are more than the {context:,} that {loaded.name} can read; {remedy}"
+            f"{what}: {counted} are more than the {context:,} that {loaded.name} can read; {remedy}"
         )
 
 

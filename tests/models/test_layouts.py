@@ -1,0 +1,183 @@
+"""The place where a statement ends, in the layouts of published models, whatever its words are."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sally_anne as sa
+from sally_anne.core import hub
+from sally_anne.core.errors import ModelError
+from sally_anne.core.folder import KIND, begun
+from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.options import ModelOptions
+from sally_anne.models.prompts import open_prompt, reply_prompt
+
+pytestmark = pytest.mark.integration
+
+# How a turn of each role is written, as the models of the catalogue have it: before and after.
+LAYOUTS = {
+    "chatml": ("<|im_start|>{role}\n", "<|im_end|>\n"),
+    "llama3": ("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"),
+    "gemma": ("<start_of_turn>{role}\n", "<end_of_turn>\n"),
+    "mistral": ("[INST] ", "[/INST]"),
+    "llava": ("{role}: ", " "),
+}
+# Words that stand in the marks, and letters of options.
+HARD = ["end", "d", "e", "i", "n", "_", "|", "<", ">", "im", "im_end", "turn", "of", "eot", "id"]
+HARD += ["INST", "I", "/", "user", "assistant", "a", "b", "C", " ", "\n", ".", "é", "猫", "{{ x }}"]
+texts = st.lists(st.sampled_from(HARD), min_size=1, max_size=6).map("".join)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> Callable[..., LoadedModel]:
+    """Opens a random Llama of the shipped vocabulary with a chat template of one's own."""
+    folder = tmp_path_factory.mktemp("llama")
+    tokenizer = load_model("tiny-qwen2-vl").processor.tokenizer
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": len(tokenizer)}
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+    def make(template: str) -> LoadedModel:
+        (folder / "chat_template.jinja").write_text(template)
+        return load_model(str(folder))
+
+    return make
+
+
+def template(name: str, content: str = "m['content']") -> str:
+    before, after = (part.replace("{role}", "{{ m['role'] }}") for part in LAYOUTS[name])
+    opened = "{% if add_generation_prompt %}OPEN{% endif %}"
+    return f"{{% for m in messages %}}{before}{{{{ {content} }}}}{after}{{% endfor %}}{opened}"
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_prompt_ends_with_the_statement_in_every_layout(reader, name: str) -> None:
+    loaded = reader(template(name))
+    before = LAYOUTS[name][0]
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(texts, min_size=1, max_size=3))
+    def holds(said: list[str]) -> None:
+        roles = ("user", "assistant", "user")
+        chat = [{"role": r, "content": t} for r, t in zip(roles, said, strict=False)]
+        expected = "".join(
+            before.format(role=turn["role"]) + turn["content"] + LAYOUTS[name][1] for turn in chat
+        )
+        assert open_prompt(loaded, chat, False) == expected.removesuffix(LAYOUTS[name][1])
+
+    holds()
+
+
+def test_a_template_that_trims_is_read_and_one_that_rewrites_is_refused(reader) -> None:
+    trims = reader(template("chatml", "m['content'] | trim"))
+    assert open_prompt(trims, " end ", False).endswith("user\nend")
+    rewrites = reader(template("chatml", "m['content'] | upper"))
+    with pytest.raises(ModelError, match="'Belief: end'"):
+        open_prompt(rewrites, "Belief: end", False)
+
+
+def test_a_run_that_goes_on_tomorrow_tells_the_day_on_which_it_began(reader, tmp_path) -> None:
+    loaded = reader("{{ strftime_now('%d %b %Y') }} " + template("chatml"))
+    day = datetime.date.today()
+    assert loaded.changes["date"] == day.isoformat()
+    assert reply_prompt(loaded, "red", False).startswith(f"{day:%d %b %Y} ")
+
+    class Options(ModelOptions):
+        folder = tmp_path
+
+    assert begun(tmp_path) == day.isoformat()
+    (tmp_path / KIND).write_text(json.dumps({"kind": "a run", "begun": "2026-01-05"}))
+    later = load_model(**Options(model=loaded.location).opening())
+    assert reply_prompt(later, "red", False).startswith("05 Jan 2026 ")
+    assert later.changes["date"] == "2026-01-05"
+    assert "date" not in reader(template("chatml")).changes
+
+
+@pytest.fixture
+def adapted(reader, tmp_path) -> tuple[Path, Path, LoadedModel]:
+    """A model's folder, that of a LoRA adapter for it, and the model."""
+    base = reader(template("chatml"))
+    torch.manual_seed(1)
+    config = peft.LoraConfig(
+        r=4, lora_alpha=64, target_modules=["v_proj", "o_proj"], init_lora_weights=False
+    )
+    model = transformers.LlamaForCausalLM.from_pretrained(base.location)
+    peft.get_peft_model(model, config).save_pretrained(tmp_path / "adapter")
+    return Path(base.location), tmp_path / "adapter", base
+
+
+def states(loaded: LoadedModel) -> torch.Tensor:
+    """Activations of one prompt."""
+    words = ["the red agent", "the blue agent", "the green agent"]
+    samples = sa.samples(words, {"fits": [True, False, True]}, list("abc"))
+    return torch.as_tensor(sa.extract(loaded, samples).x)
+
+
+def test_an_adapter_is_merged_wherever_it_lies(adapted, tmp_path) -> None:
+    folder, adapter, base = adapted
+    both = tmp_path / "both"
+    both.mkdir()
+    for path in (*folder.iterdir(), *adapter.glob("adapter_*")):
+        (both / path.name).write_bytes(path.read_bytes())
+    given = load_model(str(folder), adapter=str(adapter))
+    opened = [given, load_model(str(both)), load_model(str(adapter))]
+    plain = transformers.LlamaForCausalLM.from_pretrained(folder)
+    merged = peft.PeftModel.from_pretrained(plain, adapter).merge_and_unload().state_dict()
+    for loaded in opened:
+        for name, weight in loaded.model.state_dict().items():
+            assert torch.equal(weight, merged[name]), name
+        assert loaded.identity.fingerprint == given.identity.fingerprint
+        assert loaded.identity.fingerprint != base.identity.fingerprint
+        assert loaded.changes["adapter"]
+    assert not torch.allclose(states(given), states(base))
+    # A model to which peft's own wrapper was given is another one, too.
+    wrapped = peft.PeftModel.from_pretrained(plain, adapter)
+    assert ModelIdentity.of_module(wrapped).fingerprint != base.identity.fingerprint
+
+
+def test_without_peft_an_adapter_is_refused_by_name(adapted, monkeypatch) -> None:
+    folder, adapter, _ = adapted
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for options in ({"name": str(adapter)}, {"name": str(folder), "adapter": str(adapter)}):
+        with pytest.raises(ModelError, match="peft"):
+            load_model(**options)
+
+
+def test_a_vector_of_other_weights_is_refused_in_python(adapted) -> None:
+    folder, adapter, base = adapted
+    samples = sa.samples(
+        ["the red agent", "the blue agent"] * 6, {"fits": [True, False] * 6}, list("abcdef") * 2
+    )
+    x = sa.extract(base, samples)
+    probes = sa.HeadProbes(c=1).fit(x.train, label="fits")
+    probes.rank(x.validation)
+    vector = probes.to_vector(k=2)
+    other = load_model(str(folder), adapter=str(adapter))
+    with vector.apply(base):
+        pass
+    with pytest.raises(ModelError, match="another model"):
+        vector.apply(other)
+    with vector.apply(other, allow_mismatch=True):
+        pass
+    with pytest.warns(UserWarning, match="nothing was steered"):
+        vector.apply(base)
+
+
+def test_a_hub_that_does_not_answer_is_named_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(hub, "answers", lambda: False)
+    with pytest.raises(ModelError, match="hf download Qwen/Qwen2-VL-7B-Instruct"):
+        load_model("qwen2-vl")
