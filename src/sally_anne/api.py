@@ -13,11 +13,12 @@ from sally_anne.core import run as saved_run
 from sally_anne.core.errors import ProbingError, RecordError
 from sally_anne.core.head import Head
 from sally_anne.core.hub import at_hand, push
+from sally_anne.core.options import Seed, checked
 from sally_anne.core.run import HEADS, SHARED, copy_run
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
-from sally_anne.data.samples import Frames, Label, Sample, Split
+from sally_anne.data.samples import Frames, Label, Sample, Split, with_splits
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 __version__ = version("sally-anne")
 
 
+@checked
 def gridtom(
     stories: int | None = None,
     order: Order = 1,
     contrast: Contrast = "matched",
     setting: Setting = "multimodal",
     data: str | Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> list[Sample]:
     """Labelled statements about what agents believe, each in its split (GridToM, appendix B).
 
@@ -54,6 +56,7 @@ def gridtom(
         Four samples a story in first order, eight in second, with the labels ``y_p`` and ``y_o``.
 
     Raises:
+        OptionError: a word or number that there is not.
         BenchmarkError: too many stories, too few for three splits, or a damaged folder.
     """
     records = open_stories(None if data is None else Path(data), plots=plots_of(contrast))
@@ -63,39 +66,51 @@ def gridtom(
 def samples(
     texts: Sequence[str],
     labels: Mapping[str, Sequence[Label]],
-    groups: Sequence[str] | None = None,
-    videos: Sequence[Path | Frames | None] | None = None,
+    groups: Sequence[object] | None = None,
+    videos: Sequence[Path | str | Frames | None] | None = None,
     splits: Sequence[Split] | None = None,
 ) -> list[Sample]:
     """Labelled inputs of your own; files of them are read by ``read_samples``.
 
+    Columns are lists, arrays or pandas columns; the N-th values of all belong together, whatever
+    their index says.
+
     Args:
         texts: N texts; activations are read at their last tokens.
-        labels: name to N values, each true or false, a whole number or a text.
+        labels: name to N values, each true or false, a whole number or a text; or a table.
         groups: N names; samples of one group are never split. Each is its own by default.
         videos: N videos, as files or frames ``uint8 [F, height, width, 3]``.
         splits: N of train, validation and test; drawn by group at extraction by default.
 
     Raises:
-        RecordError: sizes that do not agree; names the argument.
+        RecordError: sizes that do not agree, a value of another kind, or a group in two splits;
+            names the argument or the sample.
     """
+    if isinstance(texts, str) or not hasattr(labels, "items"):
+        raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
+    columns = {"texts": list(texts)}
+    columns |= {f"labels[{name!r}]": list(values) for name, values in labels.items()}
     given = {"groups": groups, "videos": videos, "splits": splits}
-    columns: dict[str, Sequence[object]] = {f"labels[{n!r}]": labels[n] for n in labels}
-    columns |= {name: column for name, column in given.items() if column is not None}
+    columns |= {name: list(column) for name, column in given.items() if column is not None}
     for name, values in columns.items():
-        if len(values) != len(texts):
-            raise RecordError(f"{name} has {len(values)} values for {len(texts)} texts")
-    return [
+        if len(values) != len(columns["texts"]):
+            count = len(columns["texts"])
+            raise RecordError(f"{name} has {len(values)} values for {count} texts")
+    none = [None] * len(columns["texts"])
+    made = [
         Sample(
             item_id=f"sample-{i:05d}",
             text=text,
-            video=None if videos is None else videos[i],
-            labels={name: values[i] for name, values in labels.items()},
-            group="" if groups is None else groups[i],
-            split=None if splits is None else splits[i],
+            video=columns.get("videos", none)[i],
+            labels={name: columns[f"labels[{name!r}]"][i] for name in labels},
+            group="" if groups is None else str(columns["groups"][i]),
+            split=columns.get("splits", none)[i],
         )
-        for i, text in enumerate(texts)
+        for i, text in enumerate(columns["texts"])
     ]
+    if made and all(sample.split for sample in made):
+        with_splits(made)
+    return made
 
 
 class plot:  # noqa: N801

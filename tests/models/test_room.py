@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.core.errors import ContextError, ModelError, OptionError
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
@@ -127,7 +127,7 @@ def test_frames_shrink_until_they_fit(opened) -> None:
 def test_families_of_one_frame_size_take_no_limit(opened, name: str) -> None:
     with pytest.raises(ModelError, match="--max-pixels has no effect .*--frames"):
         opened(name, max_pixels=1000)
-    with pytest.raises(ModelError, match="--max-pixels must be at least 1, got 0"):
+    with pytest.raises(OptionError, match="max_pixels must be at least 1, got 0"):
         opened(name, max_pixels=0)
 
 

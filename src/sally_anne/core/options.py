@@ -7,6 +7,7 @@ finite; a :data:`Positive` one is more than that.
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
 import json
 import math
@@ -14,7 +15,16 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 import yaml
@@ -23,6 +33,8 @@ from sally_anne.core.errors import OptionError
 from sally_anne.core.files import reading
 
 Config = TypeVar("Config")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 CONFIG = "config.json"
 
 
@@ -44,19 +56,41 @@ _FINITE = Range("finite", math.isfinite)
 
 
 def check_options(config: Any) -> None:
-    """OptionError, by its name, for a number among options, or in a tuple, out of its range."""
+    """OptionError, by its name, for an option out of its range or not among its words."""
     hints = get_type_hints(type(config), include_extras=True)
-    for field in fields(config):
-        value, parts = getattr(config, field.name), list(_parts(hints[field.name]))
-        ranges = [_FINITE, *(part for part in parts if isinstance(part, Range))]
-        if len(ranges) == 1 and int in parts and float not in parts:
-            ranges.append(_COUNT)
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                continue
-            wrong = next((range for range in ranges if not range.holds(number)), None)
+    for option in fields(config):
+        _check(flag_name(option.name), getattr(config, option.name), hints[option.name])
+
+
+def checked(function: Callable[P, Result]) -> Callable[P, Result]:
+    """A function that checks what it is called with as :func:`check_options` does a command's."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Result:
+        hints = get_type_hints(function, include_extras=True)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            _check(name, value, hints.get(name, Any))
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    parts = list(_parts(hint))
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    ranges = [_FINITE, *(part for part in parts if isinstance(part, Range))]
+    if len(ranges) == 1 and int in parts and float not in parts:
+        ranges.append(_COUNT)
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(one, int | float) and not isinstance(one, bool) and one not in words:
+            wrong = next((range for range in ranges if not range.holds(one)), None)
             if wrong is not None:
-                raise OptionError(f"{flag_name(field.name)} must be {wrong.words}, got {number}")
+                raise OptionError(f"{name} must be {wrong.words}, got {one}")
+        # Of a type that may be given in the place of a word, such as a number or a file.
+        free = type(None), *(part for part in parts if isinstance(part, type))
+        if words and one not in words and not isinstance(one, free):
+            raise OptionError(f"{name} must be one of {', '.join(map(str, words))}, got {one!r}")
 
 
 def flag_name(name: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import FRAME_PIXELS, read_clip, read_picture, shape_of
 from sally_anne.data.read import Field, named_lines
 from sally_anne.hooks.identity import SEEN
+from sally_anne.models.videos import frames_of, pixels_of
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -82,20 +83,52 @@ class Sample:
     answer: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
+        """Raise RecordError or MediaError, with the sample's name, for what cannot be read."""
+        if not isinstance(self.text, str):
+            self._fail(f"its text is {self.text!r:.60}, not a text")
         if bool(self.text) == bool(self.messages):
-            raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
+            self._fail("give text or messages, and not both" if self.text else "it has no text")
         if self.images and self.video is not None:
-            raise RecordError(f"sample {self.item_id}: give images or a video, not both")
+            self._fail("give images or a video, not both")
+        if self.split not in (None, *SPLITS):
+            self._fail(f"its split is {self.split!r}, not one of {', '.join(SPLITS)}")
+        labels = {n: v.item() if isinstance(v, np.generic) else v for n, v in self.labels.items()}
+        for name, value in labels.items():
+            if not isinstance(value, bool | int | str):
+                self._fail(
+                    f"its label {name!r} is {value!r}: give true or false, a whole number or a text"
+                )
+        shown = self.video
+        if isinstance(shown, str):
+            shown = Path(shown)
+        elif not isinstance(shown, Path | Media | Drawn | None):
+            shown = self._pixels(frames_of, None, shown)
+        images = tuple(
+            Path(i) if isinstance(i, str | Path) else self._pixels(pixels_of, i)
+            for i in self.images
+        )
+        group = self.item_id if self.group in ("", None) else str(self.group)
+        for name, value in {
+            "labels": labels, "video": shown, "images": images, "group": group
+        }.items():  # fmt: skip
+            object.__setattr__(self, name, value)
         for name in (*self.labels, *self.tags):
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
-                raise RecordError(
-                    f"sample {self.item_id}: {name!r} cannot name a label or tag: take letters, "
-                    f"digits, _ and -, and none of {', '.join(RESERVED)}"
+                self._fail(
+                    f"{name!r} cannot name a label or tag: take letters, digits, _ and -, and none "
+                    f"of {', '.join(RESERVED)}"
                 )
         for name in self.labels.keys() & self.tags.keys():
-            raise RecordError(f"sample {self.item_id}: {name!r} names a label and a tag")
-        if not self.group:
-            object.__setattr__(self, "group", self.item_id)
+            self._fail(f"{name!r} names a label and a tag")
+
+    def _fail(self, what: str) -> NoReturn:
+        raise RecordError(f"sample {self.item_id}: {what}")
+
+    def _pixels(self, read: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return read(*given)
+        except MediaError as error:
+            raise MediaError(f"sample {self.item_id}: {error}") from error
 
     @property
     def turns(self) -> tuple[Mapping[str, str], ...]:
@@ -229,8 +262,20 @@ def read_samples(path: Path | str) -> list[Sample]:
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
     """The samples, each in a split; those without one are drawn by group, six in ten to train.
 
-    A group's split follows from its name, the seed and the other groups alone.
+    A group's split follows from its name, the seed and the other groups alone. RecordError for a
+    group in two splits, labels that are not alike, or too few groups.
     """
+    kinds: dict[str, str] = {}
+    splits: dict[str, Split | None] = {}
+    for sample in samples:
+        here = {name: type(value).__name__ for name, value in sample.labels.items()}
+        if here != (kinds := kinds or here):
+            sample._fail(f"its labels are {here}, those of the first sample {kinds}")
+        if (other := splits.setdefault(sample.group, sample.split)) != sample.split:
+            sample._fail(
+                f"it is in {sample.split}, another of its group {sample.group!r} in {other}, and a "
+                "group is never split"
+            )
     loose = sorted({sample.group for sample in samples if sample.split is None})
     if not loose:
         return list(samples)
@@ -246,6 +291,25 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
         group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
     }
     return [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
+
+
+def copies(samples: Sequence[Sample]) -> str:
+    """What is to be said of test samples that were trained on as well; empty if there are none."""
+
+    def shown(sample: Sample) -> str:
+        media = *sample.images, sample.video
+        pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
+        return hashlib.sha256(repr(sample.turns).encode() + b"".join(pixels)).hexdigest()
+
+    trained = {shown(sample) for sample in samples if sample.split == "train"}
+    tested = [sample for sample in samples if sample.split == "test"]
+    count = sum(shown(sample) in trained for sample in tested)
+    if not count:
+        return ""
+    return (
+        f"{count} of {len(tested)} test samples are copies of training samples, so accuracy may be "
+        "memory alone: give copies one group"
+    )
 
 
 def fingerprint(samples: Sequence[Sample]) -> str:

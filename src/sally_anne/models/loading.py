@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from transformers.utils import find_adapter_config_file
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
+from sally_anne.core.options import checked
 from sally_anne.core.processes import SPREAD
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.identity import (
@@ -237,9 +238,10 @@ class LoadedModel:
         return hash_of(self.processor)
 
 
+@checked
 def load_model(
     name: str = DEFAULT_MODEL,
-    dtype: str = "auto",
+    dtype: Dtype = "auto",
     device_map: str | None = None,
     revision: str | None = None,
     *,
@@ -247,7 +249,7 @@ def load_model(
     adapter: str | None = None,
     processor: str | None = None,
     date: str | None = None,
-    attn_implementation: str | None = None,
+    attn_implementation: Attention | None = None,
     quantization: Quantization = "none",
     max_pixels: int | None = None,
     videos: bool = False,
@@ -260,18 +262,11 @@ def load_model(
     and played any.
 
     Raises:
+        OptionError: an option with a value that there is not.
         ModelError: nothing of that name, or its files cannot be had from here; another class of
-            model; an option with a value that there is not, or that the model or this machine
-            cannot serve; a processor without its parts.
+            model; an option that the model or this machine cannot serve; a processor without its
+            parts.
     """
-    for option, value, known in (
-        ("dtype", dtype, get_args(Dtype)),
-        ("quantization", quantization, get_args(Quantization)),
-        ("attn_implementation", attn_implementation, (None, *get_args(Attention))),
-    ):
-        if value not in known:
-            choices = ", ".join(filter(None, known))
-            raise ModelError(f"unknown {option} {value!r}; choose from {choices}")
     try:
         today = datetime.date.fromisoformat(date) if date else datetime.date.today()
     except ValueError as error:
@@ -481,9 +476,7 @@ def check_place(device_map: str | None) -> None:
 
 
 def check_pixels(family: Family, name: str, max_pixels: int) -> None:
-    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing."""
-    if max_pixels < 1:
-        raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
+    """Refuse a limit for a model to which the size of frames is nothing."""
     if family.frame_limit is None:
         raise ModelError(
             f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
