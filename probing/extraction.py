@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import (
@@ -29,7 +30,7 @@ import torch
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes, exit_with_parent
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
-from sally_anne.data.samples import Sample, fingerprint, with_splits
+from sally_anne.data.samples import Sample, copies, fingerprint, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
 from sally_anne.hooks.backends import backend as backend_named
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
@@ -38,6 +39,7 @@ from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_BATCH
 from sally_anne.probing.probes import Activations, items_table
@@ -169,9 +171,14 @@ def extract(
         ProbingError: there are no samples, or a worker was killed.
         HookError: the backend is not installed, or does not know the model.
     """
-    if not samples:
-        raise ProbingError("there are no samples")
+    if not isinstance(loaded, LoadedModel):
+        raise ProbingError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
+    if not samples or not all(isinstance(sample, Sample) for sample in samples):
+        raise ProbingError("give samples, as sa.samples, sa.read_samples or sa.gridtom make them")
     samples = with_splits(samples, seed)
+    unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))
+    for note in filter(None, (copies(samples), unknown.warning(loaded.name))):
+        warnings.warn(note.removeprefix("warning: "), stacklevel=3)
     with TemporaryDirectory() as passing:
         about = {} if folder is None else {"samples": fingerprint(samples)}
         where = Path(passing, "store") if folder is None else Path(folder)

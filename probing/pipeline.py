@@ -32,7 +32,7 @@ from sally_anne.core.run import (
     Run,
 )
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
-from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.data.samples import Sample, SampleSet, copies
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.figures.config import ReportConfig
 from sally_anne.hooks.backends import NATIVE
@@ -346,13 +346,15 @@ def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unk
         console.print(escape(line))
     geometry = find_geometry(loaded.skeleton)
     console.print(
-        f"[bold]{escape(loaded.name)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
+        f"[bold]{escape(loaded.described)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
         f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples"
     )
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
     unknown = unknown_words(loaded, texts)
     if warning := unknown.warning(loaded.name):
         console.print(escape(warning), soft_wrap=True)
+    if note := copies(data.samples):
+        console.print(f"warning: {escape(note)}", soft_wrap=True)
     return unknown
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MambaConfig
 
-from sally_anne.core.errors import ModelError
+from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import CATALOGUE, Entry

@@ -222,6 +222,13 @@ class LoadedModel:
         )
 
     @property
+    def described(self) -> str:
+        """Its name, dtype and place, and what was merged into it, for a run's first line."""
+        place = self.device_map or first_gpu() or "cpu"
+        merged = f", with {self.changes['adapter']}" if self.adapter is not None else ""
+        return f"{self.name} ({self.dtype} on {place}{merged})"
+
+    @property
     def about(self) -> dict[str, Any]:
         """What answers depend on, for a run's record."""
         known = {"model": self.source, "revision": self.revision, "dtype": self.dtype}
@@ -331,7 +338,7 @@ def load_model(
         "date": today.isoformat() if tells_date(opened) else None,
     }
     return LoadedModel(
-        name=f"{name} + {adapter}" if adapter else name,
+        name=name,
         source=name if entry and is_folder else location,
         revision=version,
         family=family,
