@@ -53,7 +53,7 @@ def test_a_store_of_another_resolution_is_not_taken(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
     loaded = load_model(str(model_folder))
-    chosen = [0, 1]
+    chosen = dict.fromkeys((0, 1), "test")
     stories = open_stories(None, 2025)
     samples = build((stories.story(i) for i in chosen), chosen, 1, "matched", "multimodal")
 
