@@ -1,0 +1,159 @@
+"""Samples made in Python: columns go by place, and what is wrong is named before it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import sally_anne as sa
+from sally_anne.core.errors import MediaError, OptionError, RecordError
+from sally_anne.data.samples import copies, with_splits
+
+SPLITS = ("train", "validation", "test")
+tables = st.lists(st.integers(0, 10**6), min_size=3, max_size=30, unique=True).map(
+    lambda keys: pd.DataFrame(
+        {
+            "text": [f"number {key}" for key in keys],
+            "even": [key % 2 == 0 for key in keys],
+            "digits": [len(str(key)) for key in keys],
+            "group": [f"group {key}" for key in keys],
+            "split": [SPLITS[key % 3] for key in keys],
+        },
+        index=keys,
+    )
+)
+CHANGES = {
+    "shuffled": lambda table: table.sample(frac=1, random_state=0),
+    "sorted": lambda table: table.sort_values("digits", ascending=False),
+    "filtered": lambda table: table[table.even],
+    "joined": lambda table: pd.concat([table, table.query("not even")]),
+    "dropped": lambda table: table.where(table.even).dropna(),
+    "reindexed": lambda table: table.set_index("group", drop=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", [lambda column: column, np.asarray, list, tuple])
+def test_columns_go_by_place(change: str, kind) -> None:
+    @settings(max_examples=50, deadline=None)
+    @given(tables)
+    def holds(table: pd.DataFrame) -> None:
+        table = CHANGES[change](table)
+        labels = {"even": kind(table.even), "digits": kind(table.digits.astype(int))}
+        made = sa.samples(kind(table.text), labels, kind(table.group), None, kind(table.split))
+        for sample in made:
+            key = int(sample.text.removeprefix("number "))
+            assert sample.labels == {"even": key % 2 == 0, "digits": len(str(key))}
+            assert (sample.group, sample.split) == (f"group {key}", SPLITS[key % 3])
+
+    holds()
+
+
+def test_a_table_of_labels_is_a_mapping_and_groups_are_names() -> None:
+    table = pd.DataFrame({"a": [True, False, True], "b": [1, 2, 3]})
+    made = sa.samples(["x", "y", "z"], table, groups=[0, 0, 1])
+    assert [s.labels for s in made] == [
+        {"a": bool(a), "b": b} for a, b in zip(table.a, table.b, strict=True)
+    ]
+    assert [s.group for s in made] == ["0", "0", "1"]
+
+
+WRONG: list[dict[str, Any]] = [
+    {"splits": ["Train", "Val", "Test"]},
+    {"splits": ["train", "dev", "test"]},
+    {"splits": list(SPLITS), "groups": ["g"] * 3},
+    {"labels": {"fits": [0.5, 1.0, 0.0]}},
+    {"labels": {"fits": [True, None, False]}},
+    {"labels": {"fits": [True, False]}},
+    {"labels": [True, False, True]},
+    {"texts": ["a", "", "c"]},
+    {"texts": ["a", None, "c"]},
+    {"texts": "abc"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:40])
+def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
+    given = {"texts": ["a", "b", "c"], "labels": {"fits": [True, False, True]}} | wrong
+    with pytest.raises(RecordError):
+        sa.samples(**given)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"contrast": "Crossed"}, {"contrast": "published"}, {"setting": "Video"}, {"order": 3}]
+    + [{"setting": "txt"}, {"stories": 0}, {"seed": -1}],
+)
+def test_words_that_there_are_not_are_refused_in_python(words: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(words))):
+        sa.gridtom(**words)
+
+
+def test_labels_of_two_kinds_are_refused_when_samples_are_read() -> None:
+    made = sa.samples(["a", "b", "c"], {"fits": [True, 1, "yes"]})
+    with pytest.raises(RecordError, match="fits"):
+        with_splits(made)
+
+
+def test_copies_across_splits_are_counted() -> None:
+    texts = ["a", "b", "a", "c", "b", "d"]
+    splits = ["train", "train", "test", "test", "test", "validation"]
+    made = sa.samples(texts, {"fits": [True, False] * 3}, splits=splits)
+    assert copies(made).startswith("2 of 3 test samples")
+    assert copies(made[:2] + made[3:4]) == ""
+
+
+FRAMES = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), dtype=np.uint8)
+
+
+def ways(folder: Path) -> dict[str, Any]:
+    """The same three pictures, given in every way that a user has them."""
+    files = []
+    for i, frame in enumerate(FRAMES):
+        files.append(folder / f"{i}.png")
+        Image.fromarray(frame).save(files[-1])
+    return {
+        "array": FRAMES,
+        "floats": FRAMES / 255,
+        "tensor": torch.from_numpy(FRAMES),
+        "channels first": torch.from_numpy(FRAMES).permute(0, 3, 1, 2),
+        "float tensor": torch.from_numpy(FRAMES).permute(0, 3, 1, 2).float() / 255,
+        "list": list(FRAMES),
+        "PIL": [Image.fromarray(frame) for frame in FRAMES],
+        "paths": files,
+        "names": [str(path) for path in files],
+    }
+
+
+def test_pictures_are_the_same_however_they_are_given(tmp_path) -> None:
+    for way, pictures in ways(tmp_path).items():
+        by_video = sa.samples(["a"], {"fits": [True]}, videos=[pictures])[0]
+        by_images = sa.Sample("a", "a", images=tuple(pictures), labels={"fits": True})
+        for sample in (by_video, by_images):
+            assert np.array_equal(sample.frames(), FRAMES), way
+            assert sample.shape() == (3, 8, 6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        FRAMES.astype(np.uint16),
+        FRAMES[..., :1],
+        FRAMES.astype(float),
+        FRAMES[:0],
+        2.0 - FRAMES / 255,
+    ]
+    + [2 - FRAMES / 255, [], [FRAMES[0], FRAMES[1, :4]], "none.mp4", 7, [7]],
+    ids=str,
+)
+def test_what_is_no_picture_is_refused_with_the_samples_name(wrong) -> None:
+    with pytest.raises(MediaError):
+        sa.Sample("mine", "a", video=wrong, labels={"fits": True}).frames()
