@@ -15,18 +15,10 @@ from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image
 
 from sally_anne.core.errors import MediaError
+from sally_anne.core.media import Timeline, even_times, fitted, read_frames, timeline_of
 from sally_anne.data.gridtom.release import FolderVideo
 from sally_anne.data.items import Media, Sampling
-from sally_anne.data.media import (
-    Timeline,
-    choose,
-    even_times,
-    fitted,
-    read_clip,
-    read_frames,
-    timeline_of,
-    window_of,
-)
+from sally_anne.data.media import choose, read_clip, window_of
 
 pytestmark = pytest.mark.integration
 

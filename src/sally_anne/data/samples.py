@@ -13,11 +13,11 @@ import numpy as np
 
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.core.files import file_sha256
+from sally_anne.core.media import FRAME_PIXELS, frames_of, pixels_of, read_picture
 from sally_anne.data.items import Media, Sampling
-from sally_anne.data.media import FRAME_PIXELS, read_clip, read_picture, shape_of
+from sally_anne.data.media import read_clip, shape_of
 from sally_anne.data.read import Field, named_lines
 from sally_anne.hooks.identity import SEEN
-from sally_anne.models.videos import frames_of, pixels_of
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -28,8 +28,8 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
+from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.data.items import VIDEOS
-from sally_anne.data.media import SAFE, UNREADABLE
 from sally_anne.data.read import read_json
 from sally_anne.data.transcripts import (
     SUFFIXES,
@@ -48,7 +48,6 @@ RATE = 16_000
 # Seconds of sound that the model of speakers takes; windows overlap by half.
 WINDOW = 30
 SOUNDS = (".wav", ".mp3", ".flac", ".m4a", ".ogg", ".opus")
-_SAFE = SAFE | {"format_whitelist": SAFE["format_whitelist"] + ",wav,mp3,flac,aac"}
 
 
 class Transcriber:
@@ -351,7 +350,7 @@ def _opened_sound(path: Path) -> Iterator[Any]:
     if path.exists() and not path.is_file():
         raise MediaError(f"{path}: is no file with sound")
     try:
-        with av.open(str(path), metadata_errors="replace", container_options=_SAFE) as found:
+        with open_container(path, ",wav,mp3,flac,aac") as found:
             yield found
     except UNREADABLE as error:
         raise MediaError(f"{path}: its sound cannot be decoded ({error})") from error

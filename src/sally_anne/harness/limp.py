@@ -21,8 +21,9 @@ import pandas as pd
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import claims, fingerprint
+from sally_anne.core.media import MOST_PIXELS
 from sally_anne.data.items import Question
-from sally_anne.data.media import MOST_PIXELS, read_clip
+from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
 from sally_anne.data.read import read_json
 from sally_anne.harness import limp_prompts as ask

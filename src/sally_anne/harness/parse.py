@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -20,27 +21,43 @@ PARSERS: tuple[Parser, ...] = ("official", "robust")
 # What a reply chooses, None if nothing, and whether that is right.
 Parsed = tuple[str | None, bool]
 
-# "answer is", "Answer:", and the same in broken JSON: 'answer': ...
+# A letter of a script whose words stand apart. Chinese, Japanese and Korean words do not, so
+# nothing tells where one begins.
+_LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
+# "answer is", "Answer:", the same in broken JSON ('answer': ...) and in other languages.
 _CUE = re.compile(
-    r"\banswer\b[\"'’*\s]*(?::|=|[-–—](?!\w)|(?:is|was|(?:would|should|must)\s+be)\b)", re.I
+    r"\banswer\b[\"'*\s]*(?::|=|-(?!\w)|(?:is|was|(?:would|should|must)\s+be)\b)"
+    r"|(?:答案|回答|正解|答え)(?:应该|應該)?\s*(?:[是为為选選は:=]|$)|정?답[은는]?\s*[:=]?"
+    r"|\b(?:réponse|respuesta|risposta|resposta|antwort|ответ)\b\W{0,3}"
+    r"(?:(?:est|es|è|é|ist|lautet)\b|[:=-])",
+    re.I,
 )
 # Other words that announce a label.
 _LEAD = (
-    r"\b(?:option|choice|response|choose|pick|select|go(?:ing)?\s+with|(?:option|choice)\s+is"
-    r"|it['’]s)\b[\s:=\"'’*(]{1,9}"
+    r"(?:\b(?:option|choice|response|choose|pick|select(?:ed)?|go(?:ing)?\s+with|it's|so|thus"
+    r"|(?:option|choice)\s+is|therefore|hence)\b[\s:=,\"'*(]{1,9}"
+    r"|[选選][择擇]?(?:项|項)?[\s:=\"'*(是]{0,9})"
 )
 _ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
 _LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
 # What a mention must not be preceded by, within so many characters: "not in the", "rather than".
 _NEGATED = re.compile(
     r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
-    r"|(?:any|every)thing\s+but)|n['’]t)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'’*(\s]*$",
+    r"|(?:any|every)thing\s+but)|n't)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'*(\s]*$"
+    r"|(?:[不没沒]|不是|没有|并非|ではな)[\"'*(\s]*$",
     re.I,
 )
 _NEAR = 60
 # After a label: no other word on the line ("Answer: a red room" does not choose A), no second label
 # and no question mark.
-_ENDS = r"(?!\w|['’-]\w|\W{0,3}\?|[^\S\n]*[/&]|[^\S\n]+(?!(?:because|since|as|so)\b)\w)"
+_ENDS = (
+    rf"(?!{_LETTER}|['-]{_LETTER}|\W{{0,3}}\?|[^\S\n]*[/&]"
+    rf"|[^\S\n]+(?!(?:because|since|as|so)\b){_LETTER})"
+)
+# A second label: "A or B", "A/B", "A和B".
+_ANOTHER = r"(?:\W{0,3}(?:or|and)?\W{1,3}|\W{0,3}(?:或者?|和|还是|還是)\W{0,3})"
+# Quotes and dashes as keyboards have them.
+_MARKS = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—−", "''''\"\"\"\"'\"------")
 
 
 def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust") -> str | None:
@@ -51,10 +68,11 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     or text after the last "answer is" or "answer:"; a label that begins a line ("b. purple", "(B)")
     or follows a word such as "option" or "choose"; the one option whose text the reply holds as
     whole words, not inside a longer one's and not negated. What names two options at one of these
-    steps is invalid. Text within ``<think>`` is not read.
+    steps is invalid. Text within ``<think>`` is not read. Typographic marks are read as plain ones,
+    and "answer is" also in Chinese, Japanese, Korean and a few European languages.
     """
     by_label = {_plain(option.label): option.label for option in options}
-    reply = _after_thinking(reply)
+    reply = _plain_marks(_after_thinking(reply))
     if answers := json_answers(reply):
         chosen = {_option_named(answer, options) for answer in answers}
         if len(chosen) == 1 and None not in chosen:
@@ -63,8 +81,10 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
             return None
     if parser == "official":
         return None
-    labels = "|".join(sorted((_spaced(o.label) for o in options), key=len, reverse=True))
-    another = re.compile(rf"\W{{0,3}}(?:or|and)?\W{{1,3}}({labels})(?!\w)(?!\.\s)", re.I)
+    labels = "|".join(
+        sorted((_spaced(_plain_marks(o.label)) for o in options), key=len, reverse=True)
+    )
+    another = re.compile(rf"{_ANOTHER}({labels})(?!{_LETTER})(?!\.\s)", re.I)
 
     def named(match: re.Match[str]) -> str:
         return by_label[_plain(" ".join(match[1].split()))]
@@ -72,7 +92,7 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     if cues := list(_CUE.finditer(reply)):
         end = cues[-1].end()
         rest = re.split(r"[.!?;]\s|\n", reply[end:].lstrip(" "), maxsplit=1)[0]
-        form = rf"\W*(?:(?:option|choice)\W+)?({labels}){_ENDS}"
+        form = rf"\W*(?:(?:option|choice)\W+|[选選][项項]\W*)?({labels}){_ENDS}"
         label = re.compile(form, re.I).match(reply, end)
         if label and rest.strip(" *") and not another.match(reply, label.end()):
             return named(label)
@@ -81,6 +101,8 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     forms = (
         rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|[^\S\n]+(?:because|since|as)\b|,\s*because)",
         rf"{_LEAD}({labels}){_ENDS}",
+        rf"(?<!\w)({labels})\s+(?:is|seems|appears)(?:\s+to\s+be)?\s+(?:the\s+)?"
+        r"(?:most|best|correct|right|likeliest|only)\b",
         rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
     matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
@@ -99,7 +121,7 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
     "answer is" or "answer:", else those in the whole reply, as whole words.
     """
     options = [Option(choice, choice) for choice in choices]
-    reply = _after_thinking(reply)
+    reply = _plain_marks(_after_thinking(reply))
     answers: list[Any] = [a if isinstance(a, list) else [a] for a in json_answers(reply)]
     named = {
         frozenset(choice for text in texts for choice in _texts(text, options))
@@ -187,7 +209,10 @@ def _texts(reply: str, options: Sequence[Option]) -> set[str]:
     found = set()
     texts = [_plain(option.text) for option in options]
     for option in sorted(options, key=lambda o: len(o.text), reverse=True):
-        form = re.compile(rf"(?<!\w){_spaced(option.text)}(?!\w)", re.I)
+        text = _plain_marks(option.text)
+        # Where a text begins or ends in a script without spaces, there is no edge to find.
+        before, after = (rf"{side}{_LETTER})" for side in ("(?<!", "(?!"))
+        form = re.compile(f"{before}{_spaced(text)}{after}", re.I)
         mentioned = any(not _negated(reply, match.start()) for match in form.finditer(reply))
         if mentioned and texts.count(_plain(option.text)) == 1:
             found.add(option.label)
@@ -205,7 +230,12 @@ def _spaced(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return text.strip().casefold()
+    return _plain_marks(text).strip().casefold()
+
+
+def _plain_marks(text: str) -> str:
+    """A text with composed letters of usual width, plain quotes and dashes."""
+    return unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
 class Official(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
+from sally_anne.core.media import MOST_PIXELS
 from sally_anne.data.items import (
     Benchmark,
     Context,
@@ -21,7 +22,7 @@ from sally_anne.data.items import (
     View,
     Window,
 )
-from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
+from sally_anne.data.media import cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig

@@ -22,6 +22,7 @@ from transformers.utils import find_adapter_config_file
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
+from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
 from sally_anne.core.processes import SPREAD
 from sally_anne.hooks.batch_size import within_memory
@@ -52,7 +53,6 @@ from sally_anne.models.options import (
 )
 from sally_anne.models.processor import hash_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt, tells_date
-from sally_anne.models.videos import frames_of
 
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 # The files of an adapter, as peft writes them.
@@ -188,7 +188,7 @@ class LoadedModel:
         Args:
             text: what the user says; marks of the chat layout in it are plain text.
             images: pictures that the user shows, as the frames of one clip.
-            video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
+            video: a clip in their place; see :func:`sally_anne.core.media.frames_of`.
             sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
                 :func:`sally_anne.data.speech.read_sound` reads them.
 

@@ -3,93 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
-from transformers.video_utils import load_video
 
 from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
 
 # Of the context that a video may fill by default; words and reply have the rest.
 VIDEO_SHARE = 0.75
-# Of a video of which nobody has chosen frames.
-FRAMES = 8
 REMEDY = (
     "show smaller frames (--max-pixels), fewer, or less text (in an evaluation by --frames, "
     "--window and --view)"
 )
-
-
-def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndarray | None:
-    """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
-
-    Pictures are of one size: paths, of PIL, or arrays or tensors ``[H, W, 3]`` (or ``[3, H, W]``),
-    ``uint8``, or floats from 0 to 1. A video is frames ``[T, H, W, 3]``, a list of such pictures,
-    or a path, of which :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
-    """
-    if images is not None and video is not None:
-        raise MediaError("images and a video: give one of them")
-    given = images if video is None else video
-    if given is None:
-        return None
-    name = given if isinstance(given, (str, Path)) else "pictures"
-    try:
-        if name is given:
-            if not Path(given).is_file():
-                raise MediaError(f"{given}: there is no such video")
-            path: Any = str(given)
-            clip = np.asarray(load_video(path, sample_indices_fn=_spread)[0])
-        else:
-            clip = np.stack([pixels_of(one) for one in given])
-    # Each decoder reports damage by types of its own.
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise MediaError(f"{name}: cannot be read as a clip: {error}") from error
-    return clip
-
-
-def _spread(metadata: Any, **_: Any) -> np.ndarray:
-    frames = metadata.total_num_frames
-    return np.linspace(0, frames - 1, min(frames, FRAMES)).round().astype(int)
-
-
-def pixels_of(one: Any) -> np.ndarray:
-    """One picture as ``uint8 [H, W, 3]``, of what :func:`frames_of` takes; else a MediaError."""
-    if isinstance(one, (str, Path)):
-        with Image.open(one) as picture:
-            return as_shown(picture)
-    if isinstance(one, Image.Image):
-        return as_shown(one)
-    pixels = np.asarray(one.detach().cpu() if isinstance(one, torch.Tensor) else one)
-    if pixels.ndim == 3 and pixels.shape[-1] != 3 and pixels.shape[0] == 3:
-        pixels = np.moveaxis(pixels, 0, -1)
-    if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
-        pixels = np.rint(255 * pixels).astype(np.uint8)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[-1] != 3 or not pixels.size:
-        raise MediaError(
-            "a picture is uint8 [H, W, 3], or floats from 0 to 1; this is "
-            f"{pixels.dtype} {list(pixels.shape)}"
-        )
-    return pixels
-
-
-def as_shown(picture: Image.Image) -> np.ndarray:
-    """A picture as every viewer shows it, ``uint8 [H, W, 3]``.
-
-    Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8.
-    """
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I"):
-        deep = np.asarray(picture).astype(np.float64)
-        picture = Image.fromarray(np.rint(deep / 257).clip(0, 255).astype(np.uint8))
-    if picture.has_transparency_data:
-        ground = Image.new("RGBA", picture.size, "white")
-        picture = Image.alpha_composite(ground, picture.convert("RGBA"))
-    return np.asarray(picture.convert("RGB"))
 
 
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:

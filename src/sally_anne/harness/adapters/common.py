@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.data.media import check_opened
+from sally_anne.core.media import check_opened
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector

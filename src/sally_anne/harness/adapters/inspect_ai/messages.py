@@ -20,7 +20,7 @@ from inspect_ai import model
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.data.media import (
+from sally_anne.core.media import (
     FRAME_PIXELS,
     Frames,
     check_file,

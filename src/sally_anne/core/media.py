@@ -1,0 +1,408 @@
+"""Pictures and films in files, and given in Python, as every viewer shows them (PyAV, Pillow)."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.stream import Disposition
+from av.video.reformatter import VideoReformatter
+from PIL import ExifTags, Image, ImageFile, ImageOps
+
+from sally_anne.core.errors import MediaError
+
+# FFmpeg's numbers of what a film's colours mean; where one does not say, from so many rows on
+# viewers take it for BT.709.
+_BT709, _UNSAID, _BT601, _HIGH = 1, 2, 5, 720
+_REFORMATTER = VideoReformatter()
+# Of a video of which nobody has chosen frames.
+FRAMES = 8
+# Of a frame as it is given to a model (qwen-vl-utils, VIDEO_MAX_PIXELS): 768 tokens.
+FRAME_PIXELS = 768 * 28 * 28
+# Times are sums of fractions such as 1/30 s; two closer than this are one.
+SAME = 1e-6
+# Containers whose header states the length; others guess it from the rate of bytes.
+_SURE = {"mov", "mp4", "matroska", "webm", "avi"}
+# Playlists lead to other files and addresses, so they are not among the formats.
+SAFE = {
+    "protocol_whitelist": "file",
+    "format_whitelist": "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,hevc,ivf",
+}
+# PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
+UNREADABLE = (av.FFmpegError, OSError, ValueError)
+# Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
+FORMATS = ("PNG", "JPEG", "WEBP")
+# Of one picture or frame as stored: a video in 8K has 33 million.
+MOST_PIXELS = 64_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The frames of a film, or pictures, in the order of presentation.
+
+    Attributes:
+        path: the file or folder.
+        times: when each comes on screen ``[N]``, in seconds from the beginning; rising.
+        end: when the last one goes, in seconds.
+        damage: how the file is damaged, to append to a message; empty if it is whole.
+        stamps: presentation stamps in units of the stream ``[N]``, of a film alone.
+        keys: stamps of its key frames, rising.
+    """
+
+    path: Path
+    times: np.ndarray
+    end: float
+    damage: str = ""
+    stamps: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    keys: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+def on_screen(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Places of the frames on screen at some moments; before the first frame it is that one."""
+    return np.maximum(np.searchsorted(times, moments + SAME, "right") - 1, 0)
+
+
+def even_times(start: float, end: float, count: int) -> np.ndarray:
+    """``count`` equally spaced times ``[count]``, ends included; the middle if it is one."""
+    return np.array([(start + end) / 2]) if count == 1 else np.linspace(start, end, count)
+
+
+def timeline_of(path: Path) -> Timeline:
+    """The frames of a film, by the stamps of its packets; nothing is decoded."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise MediaError(f"{path}: this video cannot be read ({error.strerror})") from error
+    return _timeline(path, state.st_mtime_ns, state.st_size)
+
+
+# Questions on one film follow each other.
+@lru_cache(maxsize=32)
+def _timeline(path: Path, changed: int, size: int) -> Timeline:
+    packets: list[tuple[int, int]] = []
+    keys: set[int] = set()
+    reach, broken, bare = 0.0, "", False
+    with opened_video(path) as (container, stream):
+        origin = (container.start_time or 0) / 1_000_000
+        declared = (container.duration or 0) / 1_000_000
+        sure = bool(_SURE & set(container.format.name.split(",")))
+        try:
+            for packet in container.demux(stream, *container.streams.audio):
+                stamp, lasting = packet.pts, packet.duration or 0
+                if not packet.size or packet.is_corrupt:
+                    continue
+                if stamp is None:
+                    bare |= packet.stream is stream
+                    continue
+                reach = max(reach, float((stamp + lasting) * packet.time_base) - origin)
+                if packet.stream is stream and packet.is_keyframe:
+                    keys.add(stamp)
+                if packet.stream is stream and not packet.is_discard:
+                    packets.append((stamp, lasting))
+        except UNREADABLE as error:
+            broken = f"; it is damaged there ({error})"
+        base, rate = stream.time_base, stream.average_rate or stream.guessed_rate
+        if container.format.name == "avi" and rate:
+            # Its length is guessed from what is left of the file; its number of frames is not.
+            declared = max(declared, stream.frames / float(rate))
+    if sure and not broken and declared - reach > 1 + 0.01 * declared:
+        broken = f"; it is cut short: its header says {declared:.2f} s. Download it again"
+    # Without a key frame before them the first ones cannot be decoded.
+    known = sorted(packet for packet in packets if keys and packet[0] >= min(keys))
+    if bare or not known or len({stamp for stamp, _ in known}) < len(known):
+        raise MediaError(f"{path}: this video has no frames with a time of their own{broken}")
+    stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
+    times = stamps * float(base) - origin
+    end = float(times[-1]) + (float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0))
+    return Timeline(path, times, end, broken, stamps, np.array(sorted(keys)))
+
+
+class Frames:
+    """Frames at ``places``; each is scaled and put in its row as it is decoded."""
+
+    def __init__(self, places: Sequence[int], most: int | None) -> None:
+        self.rows = {place: row for row, place in enumerate(places)}
+        self.most = most
+        self.there: set[int] = set()
+        self.pixels: np.ndarray | None = None
+
+    def add(self, place: int, frame: av.VideoFrame, ratio: Any) -> None:
+        """Take a frame whose pixels are ``ratio`` times as wide as high."""
+        if self.pixels is None:
+            width, height = fitted(*_shown_size(frame, ratio), self.most)
+            self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
+        height, width = self.pixels.shape[1:3]
+        if frame.colorspace == _BT709 or frame.colorspace == _UNSAID and frame.height >= _HIGH:
+            # FFmpeg takes all for BT.601, unless it is told both sides.
+            frame = _REFORMATTER.reformat(
+                frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
+            )
+        whole = np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame))
+        if whole.shape[:2] != (height, width):
+            # FFmpeg's own scaling darkens by one or two of 255.
+            picture = Image.fromarray(whole).resize((width, height), Image.Resampling.BICUBIC)
+            whole = np.asarray(picture)
+        self.pixels[self.rows[place]] = whole
+        self.there.add(place)
+
+
+def _turns(frame: av.VideoFrame) -> int:
+    """How often a frame is turned by 90 degrees, against the clock, before it is shown."""
+    return round(getattr(frame, "rotation", 0) / 90) % 4
+
+
+def _shown_size(frame: av.VideoFrame, ratio: Any) -> tuple[int, int]:
+    """Width and height with square pixels, as turned."""
+    size = max(1, round(frame.width * (ratio or 1))), frame.height
+    return size[::-1] if _turns(frame) % 2 else size
+
+
+def size_of_film(path: Path) -> tuple[int, int]:
+    """Width and height of a film as it is shown; its first frame is decoded."""
+    with opened_video(path) as (container, stream):
+        try:
+            frame = next(container.decode(stream))
+        except (StopIteration, *UNREADABLE):
+            return stream.codec_context.width, stream.codec_context.height
+        return _shown_size(frame, stream.sample_aspect_ratio)
+
+
+def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
+    """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
+
+    All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
+    time of one that cannot be decoded.
+    """
+    frames, why = Frames(places, most), "it is damaged there"
+    try:
+        with opened_video(timeline.path) as (container, stream):
+            stream.thread_type = "AUTO"
+            _decode(container, stream, timeline, frames)
+    except UNREADABLE as error:
+        why = str(error)
+    if missing := [place for place in places if place not in frames.there]:
+        raise MediaError(
+            f"{timeline.path}: the frame at {timeline.times[missing[0]]:.2f} s cannot be decoded "
+            f"({why}); download the video again"
+        )
+    assert frames.pixels is not None
+    return frames.pixels
+
+
+def _decode(container: Any, stream: Any, timeline: Timeline, frames: Frames) -> None:
+    """Decodes from the key frame before each group of frames that share it."""
+    places = {int(timeline.stamps[place]): place for place in frames.rows}
+    starts = np.searchsorted(timeline.keys, list(places), "right") - 1
+    for start in dict.fromkeys(starts):
+        group = {s: p for (s, p), key in zip(places.items(), starts, strict=True) if key == start}
+        container.seek(int(timeline.keys[start]), stream=stream, backward=True)
+        _decode_from_here(container, stream, group, frames)
+    # Some containers land behind the key frame, and frames after some key frames need what was
+    # before them.
+    if missing := {stamp: p for stamp, p in places.items() if p not in frames.there}:
+        with opened_video(timeline.path) as (again, beginning):
+            _decode_from_here(again, beginning, missing, frames)
+
+
+def _decode_from_here(container: Any, stream: Any, group: dict[int, int], frames: Frames) -> None:
+    last = max(group)
+    try:
+        for frame in container.decode(stream):
+            if frame.pts in group and not frame.is_corrupt:
+                frames.add(group[frame.pts], frame, stream.sample_aspect_ratio)
+            if frame.pts is not None and frame.pts >= last:
+                return
+    except av.EOFError:
+        return
+
+
+@contextmanager
+def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
+    """The container and its moving pictures, not a cover; ``data`` replaces the file's content.
+
+    MediaError if it cannot be opened as a film, or has sound alone; frames of more than
+    :data:`MOST_PIXELS` are not decoded.
+    """
+    try:
+        if data is None:
+            check_file(path)
+        container = open_container(path if data is None else io.BytesIO(data))
+    except (MediaError, *UNREADABLE) as error:
+        raise MediaError(
+            f"{path}: this file cannot be opened as a video ({error}); formats that are read: "
+            f"{SAFE['format_whitelist'].replace(',', ', ')}"
+        ) from error
+    with container:
+        streams = container.streams.video
+        moving = [s for s in streams if not s.disposition & Disposition.attached_pic]
+        if not moving:
+            raise MediaError(f"{path}: has no video stream, only sound or a cover")
+        # A stream of an unknown kind has no codec, and fails when it is decoded.
+        if codec := moving[0].codec_context:
+            codec.options = {"max_pixels": str(MOST_PIXELS)}
+        yield container, moving[0]
+
+
+def open_container(file: Path | io.BytesIO, more: str = "") -> Any:
+    """A file's streams, of :data:`SAFE` formats and ``more``.
+
+    A path is made absolute, as FFmpeg takes ``clip:1.mp4`` for a protocol.
+    """
+    safe = SAFE | {"format_whitelist": SAFE["format_whitelist"] + more}
+    name = file if isinstance(file, io.BytesIO) else os.path.abspath(file)
+    # Newer versions have no such argument, and replace what they cannot read by themselves.
+    old = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+    return av.open(name, container_options=safe, **old)
+
+
+def read_picture(path: Path, most: int | None = None) -> np.ndarray:
+    """One picture, ``uint8 [height, width, 3]``, scaled down as it is read to ``most`` pixels."""
+    with _opened_file(path) as image:
+        size = fitted(*_turned(image), most)
+        if size != _turned(image):
+            # A JPEG is decoded at half its size or less where that is enough.
+            image.draft("RGB", size if _turned(image) == image.size else size[::-1])
+        picture = as_shown(image)
+        if picture.shape[1::-1] != size:
+            scaled = Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC)
+            picture = np.array(scaled)
+        return picture
+
+
+def size_of_picture(path: Path) -> tuple[int, int]:
+    """Width and height of a picture as it is shown; only its header is read."""
+    with _opened_file(path) as image:
+        return _turned(image)
+
+
+def _turned(image: Image.Image) -> tuple[int, int]:
+    """Width and height once a picture is turned as its EXIF says."""
+    sideways = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+    return image.size[::-1] if sideways else image.size
+
+
+@contextmanager
+def _opened_file(path: Path) -> Iterator[Image.Image]:
+    try:
+        check_file(path)
+        with opened_picture(path.read_bytes()) as image:
+            yield image
+    except (MediaError, OSError) as error:
+        raise MediaError(f"{path}: this picture {error}") from error
+
+
+@contextmanager
+def opened_picture(data: bytes) -> Iterator[Image.Image]:
+    """A picture by its file's bytes; the header is read at once, pixels on demand.
+
+    MediaError, to be put after a name, for another format, too large a one, or damage.
+    """
+    # Other libraries tell Pillow, for the whole process, to fill what is missing with grey.
+    before = ImageFile.LOAD_TRUNCATED_IMAGES
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            yield image
+    # Pillow reports damage by many types: truncation is an OSError, broken chunks are
+    # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise MediaError(f"cannot be decoded as {' or '.join(FORMATS)} ({error})") from error
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = before
+
+
+def check_opened(image: Image.Image) -> None:
+    """As :func:`opened_picture`, of a picture that somebody else opened."""
+    # "MPO" is a JPEG of several pictures; made ones have no format.
+    if image.format not in (*FORMATS, "MPO", None):
+        raise MediaError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
+
+
+def check_file(path: Path) -> None:
+    """Refuse pipes and devices, which may never end; to be put after a name."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise MediaError("cannot be read: it is no regular file")
+
+
+def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
+    """Width and height scaled down to at most ``most`` pixels; as they are if they have no more."""
+    if most is None or width * height <= most:
+        return width, height
+    scale = math.sqrt(most / (width * height))
+    return max(1, int(width * scale)), max(1, int(height * scale))
+
+
+def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndarray | None:
+    """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
+
+    Pictures are of one size: paths, of PIL, or arrays or tensors ``[H, W, 3]`` (or ``[3, H, W]``),
+    ``uint8``, or floats from 0 to 1. A video is frames ``[T, H, W, 3]``, a list of such pictures,
+    or a path, of which :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
+    """
+    if images is not None and video is not None:
+        raise MediaError("images and a video: give one of them")
+    given = images if video is None else video
+    if given is None:
+        return None
+    name = given if isinstance(given, (str, Path)) else "pictures"
+    try:
+        if name is given:
+            if not Path(given).is_file():
+                raise MediaError(f"{given}: there is no such video")
+            timeline = timeline_of(Path(given))
+            moments = even_times(0, timeline.end, FRAMES)
+            places = np.arange(len(timeline.times))
+            if len(places) > FRAMES:
+                places = np.unique(on_screen(timeline.times, moments))
+            clip = read_frames(timeline, places.tolist(), FRAME_PIXELS)
+        else:
+            clip = np.stack([pixels_of(one) for one in given])
+    # Each decoder reports damage by types of its own.
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise MediaError(f"{name}: cannot be read as a clip: {error}") from error
+    return clip
+
+
+def pixels_of(one: Any) -> np.ndarray:
+    """One picture as ``uint8 [H, W, 3]``, of what :func:`frames_of` takes; else a MediaError."""
+    if isinstance(one, (str, Path)):
+        with Image.open(one) as picture:
+            return as_shown(picture)
+    if isinstance(one, Image.Image):
+        return as_shown(one)
+    pixels = np.asarray(one.detach().cpu() if hasattr(one, "detach") else one)
+    if pixels.ndim == 3 and pixels.shape[-1] != 3 and pixels.shape[0] == 3:
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
+        pixels = np.rint(255 * pixels).astype(np.uint8)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[-1] != 3 or not pixels.size:
+        raise MediaError(
+            "a picture is uint8 [H, W, 3], or floats from 0 to 1; this is "
+            f"{pixels.dtype} {list(pixels.shape)}"
+        )
+    return pixels
+
+
+def as_shown(picture: Image.Image) -> np.ndarray:
+    """A picture as every viewer shows it, ``uint8 [H, W, 3]``.
+
+    Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8.
+    """
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode.startswith("I"):
+        deep = np.asarray(picture).astype(np.float64)
+        picture = Image.fromarray(np.rint(deep / 257).clip(0, 255).astype(np.uint8))
+    if picture.has_transparency_data:
+        ground = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(ground, picture.convert("RGBA"))
+    return np.asarray(picture.convert("RGB"))
