@@ -41,10 +41,11 @@ class Plane:
     v: np.ndarray
 
     def table(self, z: np.ndarray, samples: pd.DataFrame, *labels: str) -> pd.DataFrame:
-        """Labels, ``x`` and ``y`` of ``samples [N]`` with activations ``z [N, D]``."""
-        kept = [name for name in ("item_id", "split", "condition", *labels) if name in samples]
-        table = samples[kept].reset_index(drop=True)
-        table[["x", "y"]] = (z - self.origin) @ np.stack([self.u, self.v], axis=1)
+        """Labels, ``_x`` and ``_y`` of ``samples [N]`` with activations ``z [N, D]``."""
+        # No label's name begins with a line.
+        names = dict.fromkeys(("item_id", "split", "condition", *labels))
+        table = samples[[name for name in names if name in samples]].reset_index(drop=True)
+        table[["_x", "_y"]] = (z - self.origin) @ np.stack([self.u, self.v], axis=1)
         return table
 
     def line(self, coef: np.ndarray, intercept: float) -> tuple[float, float, float]:
@@ -171,19 +172,19 @@ def kde_figure(
         value: f"{style.symbol(label)} {class_name(value)} (n = {(table[label] == value).sum()})"
         for value in classes[: len(style.COLOURS)]
     }
-    table = table.assign(label=table[label].map(names)).dropna(subset="label")
-    look: dict[str, Any] = {"hue": "label", "hue_order": [*names.values()], "legend": False}
+    table = table.assign(_label=table[label].map(names)).dropna(subset="_label")
+    look: dict[str, Any] = {"hue": "_label", "hue_order": [*names.values()], "legend": False}
     look["palette"] = style.COLOURS[: len(names)]
     marks = dict(zip(names.values(), style.MARKERS, strict=False))
     dots: dict[str, Any] = {"s": 14, "alpha": 0.4, "linewidth": 0, "zorder": 2}
-    dots |= look | {"style": "label", "markers": marks, "legend": "full"}
-    sns.scatterplot(table, x="x", y="y", ax=joint, **dots)
+    dots |= look | {"style": "_label", "markers": marks, "legend": "full"}
+    sns.scatterplot(table, x="_x", y="_y", ax=joint, **dots)
     look |= {"bw_adjust": 0.8, "common_norm": False, "warn_singular": False}
     shape = look | {"levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
-    sns.kdeplot(table, x="x", y="y", fill=True, alpha=0.35, **shape)
-    sns.kdeplot(table, x="x", y="y", linewidths=1.0, **shape)
-    sns.kdeplot(table, x="x", ax=top, fill=True, alpha=0.3, linewidth=1.2, **look)
-    sns.kdeplot(table, y="y", ax=right, fill=True, alpha=0.3, linewidth=1.2, **look)
+    sns.kdeplot(table, x="_x", y="_y", fill=True, alpha=0.35, **shape)
+    sns.kdeplot(table, x="_x", y="_y", linewidths=1.0, **shape)
+    sns.kdeplot(table, x="_x", ax=top, fill=True, alpha=0.3, linewidth=1.2, **look)
+    sns.kdeplot(table, y="_y", ax=right, fill=True, alpha=0.3, linewidth=1.2, **look)
     handles, _ = joint.get_legend_handles_labels()
     joint.get_legend().remove()
     across, upwards = AXIS_TEXT["pca" if boundary is None else "probe"]
@@ -215,14 +216,14 @@ def cluster_table(
     """Where samples ``[N]`` with activations ``z [N, D]`` lie in the plane of two probes.
 
     ``probes`` holds weight ``[D]`` and intercept by label, ``train [M, D]`` sets the origin. Of
-    each label that has a weight, ``a x + b y + c = 0`` is the boundary: ``LABEL_a`` and so on.
+    each label that has a weight, ``a x + b y + c = 0`` is the boundary: ``_LABEL_a`` and so on.
     """
     (first, _), (second, _) = probes.values()
     plane = two_probe_plane(first, second, train)
     table = plane.table(z, samples, *probes).assign(layer=head.layer, head=head.head)
     for label, (coef, intercept) in probes.items():
         if coef.any():
-            table[[f"{label}_{n}" for n in "abc"]] = plane.line(coef, intercept)
+            table[[f"_{label}_{n}" for n in "abc"]] = plane.line(coef, intercept)
     return table
 
 
@@ -239,10 +240,10 @@ def clusters_figure(
             name = f"{first} {class_name(values[0])}, {second} {class_name(values[1])}"
             dots: dict[str, Any] = {"color": colour, "marker": marker, "s": 20, "alpha": 0.85}
             dots |= {"edgecolor": "white", "linewidth": 0.4, "zorder": 2}
-            axis.scatter(points["x"], points["y"], label=f"{name} (n = {len(points)})", **dots)
+            axis.scatter(points["_x"], points["_y"], label=f"{name} (n = {len(points)})", **dots)
         for label, dash in zip(labels, ("-", "--"), strict=True):
-            if f"{label}_a" in table:
-                a, b, c = table[[f"{label}_{n}" for n in "abc"]].iloc[0]
+            if f"_{label}_a" in table:
+                a, b, c = table[[f"_{label}_{n}" for n in "abc"]].iloc[0]
                 x, y = (-c * part / (a * a + b * b) for part in (a, b))  # its point nearest to 0
                 look: dict[str, Any] = {"color": "0.15", "linewidth": 1.6, "linestyle": dash}
                 look["label"] = f"{style.symbol(label)} probe at 0.5"

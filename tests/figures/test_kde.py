@@ -87,10 +87,10 @@ def test_densities_stand_where_they_were_planted(
         # The other axis is the third coordinate, either way up; it tells nothing.
         turned = np.sign(points[colour][0, 1] / z[rows, 2][0])
         np.testing.assert_allclose(points[colour][:, 1], turned * z[rows, 2], atol=1e-4)
-        saved_rows = table.loc[table[label] == value, ["x", "y"]]
+        saved_rows = table.loc[table[label] == value, ["_x", "_y"]]
         np.testing.assert_allclose(points[colour], saved_rows, atol=1e-9)
         assert middle(top, colour, 0) == pytest.approx(expected, abs=1.0)
-        assert middle(right, colour, 1) == pytest.approx(saved_rows["y"].mean(), abs=3.0)
+        assert middle(right, colour, 1) == pytest.approx(saved_rows["_y"].mean(), abs=3.0)
     for panel in (joint, top):
         dashed = [line for line in panel.lines if line.get_linestyle() == "--"]
         assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(boundary)]
@@ -126,7 +126,7 @@ def test_clusters_stand_where_they_were_planted(planted, saved) -> None:
     assert "L0H1" in right.get_title() and "0.54" in right.get_title()
     table = pd.read_parquet(paths[2])
     sensitive = table[table["head"] == 0]
-    logit = sensitive["y_p_a"] * sensitive["x"] + sensitive["y_p_c"]
+    logit = sensitive["_y_p_a"] * sensitive["_x"] + sensitive["_y_p_c"]
     np.testing.assert_array_equal(logit > 0, sensitive["y_p"])
 
 
@@ -137,7 +137,7 @@ def test_directions_never_see_the_samples_shown(run, saved, make_run) -> None:
     other = make_run(name="other", groups={"train": 25, "validation": 2, "test": 3})
     config = FiguresConfig(other.folder, kind=("kde",), label="y_p", split="train", layer=4, head=3)
     second = pd.read_parquet(draw(config)[2])
-    np.testing.assert_allclose(first[["x", "y"]], second[["x", "y"]], atol=1e-9)
+    np.testing.assert_allclose(first[["_x", "_y"]], second[["_x", "_y"]], atol=1e-9)
 
 
 def test_head_label_and_directions_can_be_chosen(run, saved) -> None:
@@ -150,7 +150,7 @@ def test_head_label_and_directions_can_be_chosen(run, saved) -> None:
     center = z[train].mean(axis=0)
     parts = np.linalg.svd(z[train] - center, full_matrices=False)[2][:2]
     np.testing.assert_allclose(
-        np.abs(table[["x", "y"]]), np.abs((z[test] - center) @ parts.T), atol=1e-6
+        np.abs(table[["_x", "_y"]]), np.abs((z[test] - center) @ parts.T), atol=1e-6
     )
     for wrong in ({"layer": 1}, {"layer": 9, "head": 0}, {"label": "other"}):
         with pytest.raises(FigureError):
@@ -168,4 +168,23 @@ def test_boundaries_are_exact_in_the_plane_of_both_probes(seed: int) -> None:
     table = plane.table(z, pd.DataFrame(index=range(40)))
     for coef in (first, second):
         a, b, c = plane.line(coef, 0.3)
-        np.testing.assert_allclose(a * table["x"] + b * table["y"] + c, z @ coef + 0.3, atol=1e-9)
+        np.testing.assert_allclose(a * table["_x"] + b * table["_y"] + c, z @ coef + 0.3, atol=1e-9)
+
+
+@pytest.mark.parametrize("label", ["x", "y", "kind", "condition", "label", "fits"])
+def test_a_label_keeps_its_values_whatever_it_is_called(label: str) -> None:
+    random = np.random.default_rng(0)
+    z, values = random.normal(size=(40, 3)), np.arange(40) % 2 == 0
+    samples = pd.DataFrame({"item_id": range(40), "split": "test", "condition": "TB"})
+    samples[label] = values
+    plane, boundary = kde.density_plane(z, values, np.array([1.0, 0.0, 0.0]), 0.0)
+    table = plane.table(z, samples, label)
+    assert (table[label] == values).all()
+    np.testing.assert_allclose(table["_x"], z[:, 0] - z[:, 0].mean())
+    figure = kde.kde_figure(table, label, "L0H0", [], boundary)
+    (joint,) = (axis for axis in figure.axes if axis.get_label() == "joint")
+    assert sum(map(len, dots(joint).values())) == 40
+    assert [words.split(" ", 1)[1] for words in legend(figure)][:2] == [
+        "true (n = 20)",
+        "false (n = 20)",
+    ]
