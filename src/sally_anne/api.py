@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def samples(
     """
     if isinstance(texts, str) or not hasattr(labels, "items"):
         raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
-    columns = {"texts": list(texts)}
+    columns: dict[str, list[Any]] = {"texts": list(texts)}
     columns |= {f"labels[{name!r}]": list(values) for name, values in labels.items()}
     given = {"groups": groups, "videos": videos, "splits": splits}
     columns |= {name: list(column) for name, column in given.items() if column is not None}
@@ -96,7 +96,7 @@ def samples(
         if len(values) != len(columns["texts"]):
             count = len(columns["texts"])
             raise RecordError(f"{name} has {len(values)} values for {count} texts")
-    none = [None] * len(columns["texts"])
+    none: list[Any] = [None] * len(columns["texts"])
     made = [
         Sample(
             item_id=f"sample-{i:05d}",

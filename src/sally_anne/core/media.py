@@ -142,7 +142,9 @@ class Frames:
             width, height = fitted(*_shown_size(frame, ratio), self.most)
             self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
         height, width = self.pixels.shape[1:3]
-        if frame.colorspace == _BT709 or frame.colorspace == _UNSAID and frame.height >= _HIGH:
+        modern = frame.colorspace == _BT709
+        modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
+        if modern and not frame.format.is_rgb:
             # FFmpeg takes all for BT.601, unless it is told both sides.
             frame = _REFORMATTER.reformat(
                 frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
@@ -261,8 +263,9 @@ def open_container(file: Path | io.BytesIO, more: str = "") -> Any:
     safe = SAFE | {"format_whitelist": SAFE["format_whitelist"] + more}
     name = file if isinstance(file, io.BytesIO) else os.path.abspath(file)
     # Newer versions have no such argument, and replace what they cannot read by themselves.
-    old = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
-    return av.open(name, container_options=safe, **old)
+    older = int(av.__version__.split(".")[0]) < 19
+    how: dict[str, Any] = {"metadata_errors": "replace"} if older else {}
+    return av.open(name, container_options=safe, **how)
 
 
 def read_picture(path: Path, most: int | None = None) -> np.ndarray:

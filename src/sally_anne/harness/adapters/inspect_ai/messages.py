@@ -121,7 +121,7 @@ def video(reference: str, frames: int | None = None) -> np.ndarray:
         with opened_video(name, data) as (container, stream):
             for number, frame in enumerate(container.decode(stream)):
                 if number in kept.rows:
-                    kept.add(number, frame)
+                    kept.add(number, frame, stream.sample_aspect_ratio)
         assert kept.pixels is not None
         return kept.pixels
 
