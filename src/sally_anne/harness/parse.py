@@ -44,14 +44,14 @@ _LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
 _NEGATED = re.compile(
     r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
     r"|(?:any|every)thing\s+but)|n't)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'*(\s]*$"
-    r"|(?:[不没沒]|不是|没有|并非|ではな)[\"'*(\s]*$",
+    r"|(?:[不没沒]|不是|没有|并非|ではな)(?:[选選][择擇]?)?[\"'*(\s]*$",
     re.I,
 )
 _NEAR = 60
 # After a label: no other word on the line ("Answer: a red room" does not choose A), no second label
 # and no question mark.
 _ENDS = (
-    rf"(?!{_LETTER}|['-]{_LETTER}|\W{{0,3}}\?|[^\S\n]*[/&]"
+    rf"(?!{_LETTER}|['-]{_LETTER}|[吗嗎呢か]?\W{{0,3}}\?|[^\S\n]*[/&]"
     rf"|[^\S\n]+(?!(?:because|since|as|so)\b){_LETTER})"
 )
 # A second label: "A or B", "A/B", "A和B".
@@ -99,9 +99,9 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
         if found := _texts(rest, options):
             return found.pop() if len(found) == 1 else None
     forms = (
-        rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|[^\S\n]+(?:because|since|as)\b|,\s*because)",
+        rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|、|[^\S\n]+(?:because|since|as)\b|,\s*because)",
         rf"{_LEAD}({labels}){_ENDS}",
-        rf"(?<!\w)({labels})\s+(?:is|seems|appears)(?:\s+to\s+be)?\s+(?:the\s+)?"
+        rf"(?<!\w)(?<!or\s)(?<!and\s)({labels})\s+(?:is|seems|appears)(?:\s+to\s+be)?\s+(?:the\s+)?"
         r"(?:most|best|correct|right|likeliest|only)\b",
         rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
