@@ -206,9 +206,13 @@ def _end(measured: Mapping[str, Any], which: str) -> float:
 
 
 def _content(
-    loaded: LoadedModel, run: ProbeRun, questions: PairSet, counts: Mapping[str, int], label: str,
+    loaded: LoadedModel,
+    run: ProbeRun,
+    questions: PairSet,
+    counts: Mapping[str, int],
+    label: str,
     head: str,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Rows of the believed room's colour: one of two rooms is named, so chance is a half."""
     about = {"label": label, "condition": ALL, "kind": "content", "chance": 0.5}
     try:

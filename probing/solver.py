@@ -91,9 +91,14 @@ def fit_heads(
 
 
 def _fit(
-    z: Tensor, targets: Tensor, mass: Tensor, start: Tensor, tolerance: float, max_iter: int,
+    z: Tensor,
+    targets: Tensor,
+    mass: Tensor,
+    start: Tensor,
+    tolerance: float,
+    max_iter: int,
     zero_tolerance: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Rows ``[K, P, E]`` for centred ``z [N, E]`` with a last column of ones; which converged."""
     rows = z.new_zeros(*start.shape, z.shape[1])
     rows[..., -1] = start
@@ -161,9 +166,13 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
 
 
 def refit(
-    train: Activations, held: Activations, codes: np.ndarray, c: float,
-    max_iter: int = DEFAULT_MAX_ITER, weights: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
+    train: Activations,
+    held: Activations,
+    codes: np.ndarray,
+    c: float,
+    max_iter: int = DEFAULT_MAX_ITER,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
     n, other = len(train), torch.from_numpy(held.x).float().flatten(1, 2)
     x, labels = torch.from_numpy(train.x), torch.from_numpy(np.ascontiguousarray(codes))
@@ -207,9 +216,14 @@ class PermutationTest:
 
 
 def permutation_test(
-    train: Activations, held: Activations, label: str, count: int = 1000, c: float = DEFAULT_C,
-    seed: int = 0, max_iter: int = DEFAULT_MAX_ITER,
-) -> PermutationTest:  # fmt: skip
+    train: Activations,
+    held: Activations,
+    label: str,
+    count: int = 1000,
+    c: float = DEFAULT_C,
+    seed: int = 0,
+    max_iter: int = DEFAULT_MAX_ITER,
+) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
     Labels are permuted ``count`` times within groups, in the same way for all heads, so that the

@@ -52,8 +52,8 @@ def samples(lengths: dict[bool, tuple[int, ...]], text: str = "") -> list[Sample
                     name = f"{split}{group}{label}{place}"
                     words = text or " ".join(f"{name}x{i}" for i in range(length))
                     labels = {"y": label}
-                    found.append(Sample(name, words, labels=labels, group=f"{split}{group}",
-                                        split=split))  # fmt: skip
+                    whole = f"{split}{group}"
+                    found.append(Sample(name, words, labels=labels, group=whole, split=split))
     return found
 
 
