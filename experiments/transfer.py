@@ -371,12 +371,11 @@ def cosine(source: Part, target: Part, config: TransferConfig) -> Cell:
 
 
 def _shuffled(x: Activations, label: str, count: int, seed: int) -> np.ndarray:
-    """Labels ``[count, N]`` shuffled within groups, or over all where each group has one label."""
-    y, groups = x.values(label), x.items["group"].to_numpy()
-    mixed = x.items.groupby("group")[label].nunique().max() > 1
+    """Labels ``[count, N]`` shuffled within groups, or among them where each has one label."""
+    y = x.values(label)
     if len(np.unique(y)) < 2:
         return np.broadcast_to(y, (count, len(y)))
-    return shuffled(y, groups if mixed else np.zeros(len(y)), count, seed)
+    return shuffled(y, x.items["group"].to_numpy(), count, seed)
 
 
 def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -389,7 +389,7 @@ def add_patching(
     ranked = {label: saved.ranked(label) for label in saved.labels}
     first = saved.labels[0]
     p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
-    # None where labels do not vary within groups, so that there is nothing to permute.
+    # None where nothing was permuted.
     readable = None if p.isna().any() else (p <= LEVEL).tolist()
     for kind, pairs in left.items():
         with Bars(console) as bar:

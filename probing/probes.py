@@ -176,7 +176,8 @@ class HeadProbes(Shared, BaseEstimator):
     ) -> HeadProbes:
         """Fit every head's probe on activations and the name of a label, or on arrays.
 
-        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``.
+        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations that have a split only the
+        training samples are taken, with a warning if there are others.
 
         Raises:
             ProbingError: no such label, fewer than two classes, wrong sizes or parameters, or NaN
@@ -187,6 +188,10 @@ class HeadProbes(Shared, BaseEstimator):
         if isinstance(x, Activations):
             if label is None:
                 raise ProbingError(f"say which label to fit: one of {', '.join(x.labels)}")
+            if 0 < len(x.train) < len(x):
+                words = f"fitted on the {len(x.train)} training samples of {len(x)}"
+                warnings.warn(f"{words}; give x.train to say so", stacklevel=2)
+                x = x.train
             self._train, self.label_ = x, label
             self.site_, self.model_ = x.site, dict(x.model)
             y, x = x.values(label), x.x
@@ -244,8 +249,15 @@ class HeadProbes(Shared, BaseEstimator):
         most = self.classes_[np.unique(y, return_counts=True)[1].argmax()]
         own: dict[str, Any] = {"train_accuracy": self.score(train.x, y)}
         chance = {"train_chance": np.mean(y == most)}
+        if not isinstance(x, Activations):
+            raise ProbingError("give activations, such as x.validation, not their array")
         if not len(x.validation):
             raise ProbingError("no validation samples: give more samples, or other splits")
+        if unseen := set(x.values(self.label_)) - set(self.classes_):
+            raise ProbingError(
+                f"no training sample has the label {self.label_} = {', '.join(map(str, unseen))}; "
+                "leave these samples out, or train on some of them"
+            )
         for split in MEASURED:
             part = x.part(split)
             y, there = part.values(self.label_), len(part) > 0

@@ -41,6 +41,8 @@ SHOWN = {
 }
 # So many of the best heads are followed through other splits; so many splits, and control tasks.
 STABLE, AGAIN = 8, 10
+# How often draws of groups that lack a class are drawn again.
+DRAWS = 1000
 LENGTH = "length of the text in words"
 CHANGES = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
 
@@ -286,6 +288,13 @@ def bootstrap(
     groups, codes = groups_and_codes(train, held, label)
     draw, n = np.random.default_rng(seed), len(train)
     weights = np.hstack([group_weights(part, count, draw) for part in (groups[:n], groups[n:])])
+    classes = np.eye(codes.max() + 1)[codes[:n]]
+    for _ in range(DRAWS):
+        # Draws in which a class does not train are drawn again.
+        again = ((weights[:, :n] @ classes) == 0).any(axis=1)
+        if not again.any():
+            break
+        weights[again, :n] = group_weights(groups[:n], int(again.sum()), draw)
     return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights)
 
 
@@ -303,7 +312,7 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         ``_p_fwer`` and ``_threshold`` as of :func:`null_columns`, with bootstraps ``_low, _high``.
 
     Raises:
-        ProbingError: no such samples, or a label that permuting within groups does not change.
+        ProbingError: no such samples, or all have one label.
     """
     console = console or Console()
     saved = Run.open(config.run)
@@ -351,7 +360,7 @@ def above(heads: pd.DataFrame, label: str, split: str = "validation") -> str:
     """How many heads score more than the best of all heads does by chance."""
     p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
     if not math.isfinite(threshold):
-        return "no null: labels do not vary within groups, or there are too few permutations"
+        return "no null: there are too few permutations, or nothing to permute"
     return (
         f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} ({split}), which "
         f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"

@@ -226,14 +226,16 @@ def permutation_test(
 ) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
-    Labels are permuted ``count`` times within groups, in the same way for all heads, so that the
-    largest accuracy over heads has its null distribution, too.
+    Labels are permuted ``count`` times within groups, or among the groups of each part where every
+    group has one label; in the same way for all heads, so that the largest accuracy over heads has
+    its null distribution, too.
 
     Raises:
         ProbingError: a group is in both parts, or nothing to permute; or as :func:`fit_heads`.
     """
     groups, codes = groups_and_codes(train, held, label)
-    vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed)])
+    held_out = np.arange(len(codes)) >= len(train)
+    vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed, held_out)])
     accuracy = refit(train, held, vectors, c, max_iter)
     return PermutationTest(accuracy[0], accuracy[1:])
 
@@ -251,11 +253,24 @@ def groups_and_codes(
     return np.concatenate(parts), np.unique(values, return_inverse=True)[1]
 
 
-def shuffled(labels: np.ndarray, groups: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """Labels permuted within each group: ``[count, N]``; a ProbingError if that changes nothing."""
-    group = np.unique(groups, return_inverse=True)[1]
+def shuffled(
+    labels: np.ndarray,
+    groups: np.ndarray,
+    count: int,
+    seed: int = 0,
+    part: np.ndarray | None = None,
+) -> np.ndarray:
+    """Labels permuted within each group: ``[count, N]``.
+
+    Where each group has one label, these are permuted among the groups of a ``part [N]``. A
+    ProbingError if all labels are the same.
+    """
+    names, first, group = np.unique(groups, return_index=True, return_inverse=True)
     if pd.Series(labels).groupby(group).nunique().max() == 1:
-        raise ProbingError("permuting within groups changes nothing: labels vary between them")
+        if len(names) < 2 or part is None and len(np.unique(labels)) < 2:
+            raise ProbingError("permuting changes nothing: all labels are the same")
+        within = np.zeros(len(labels)) if part is None else part
+        return shuffled(labels[first], within[first], count, seed)[:, group]
     # Samples sorted by group; random keys sort them anew within it.
     places = np.argsort(group, kind="stable")
     keys = group + np.random.default_rng(seed).random((count, len(group)))

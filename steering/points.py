@@ -253,6 +253,10 @@ def point_metrics(
     }
 
 
+# Share of invalid replies above which figures say nothing of beliefs.
+MOSTLY = 0.9
+
+
 def rank_points(
     table: pd.DataFrame, candidates: Iterable[SweepPoint], parser: str = "robust"
 ) -> list[SweepPoint]:
@@ -263,6 +267,24 @@ def rank_points(
     if not steered:
         raise SteeringError("there is no steered point to choose from")
     return sorted(steered, key=lambda p: (-metrics[p.name].Both.value, abs(p.alpha), p.k, p.name))
+
+
+def nothing_to_choose(table: pd.DataFrame, ranked: Sequence[SweepPoint], parser: str) -> str:
+    """Why no point of a validation table is worth choosing; empty if the best one gains.
+
+    Either hardly a reply names an answer, at the baseline or steered, or none is better.
+    """
+    metrics = point_metrics(table, parser)
+    before, best = metrics[BASELINE.name], metrics[ranked[0].name]
+    if min(one.invalid.value for one in metrics.values()) > MOSTLY:
+        replies = "; ".join(repr(reply[:60]) for reply in table["reply"].drop_duplicates()[:3])
+        return f"nearly no reply names an answer, such as {replies}"
+    if best.Both.value <= before.Both.value:
+        return (
+            f"no point does better than the baseline: Both is {100 * before.Both.value:.1f} %, "
+            f"{100 * best.Both.value:.1f} % at the best ({ranked[0].name})"
+        )
+    return ""
 
 
 def choose(

@@ -130,6 +130,26 @@ def _metrics_table(
     return pd.DataFrame(rows)
 
 
+def save_tables(
+    folder: Path,
+    parts: Mapping[str, pd.DataFrame],
+    parser: str,
+    tasks: Mapping[ControlTask, Mapping[str, pd.DataFrame]] | None = None,
+) -> pd.DataFrame:
+    """Write the answers by split, and the metrics of every point, which are returned."""
+    tables = [_metrics_table(answers, split, parser) for split, answers in parts.items()]
+    tables += [
+        _metrics_table(answers, split, parser, task)
+        for task, splits in (tasks or {}).items()
+        for split, answers in splits.items()
+    ]
+    metrics = pd.concat(tables, ignore_index=True)
+    answers = pd.concat(parts.values(), ignore_index=True)
+    for name, table in ((METRICS, metrics), (ANSWERS, answers)):
+        write_atomic(folder / name, table.to_parquet(None, index=False))
+    return metrics
+
+
 def save(
     config: SweepConfig, about: dict[str, Any], sweep: Sweep, probed: Path
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -155,16 +175,7 @@ def save(
     saved["guessed"] = sweep.guessed(parser)
     for task, gains in sweep.gains(parser).items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
-    tables = [_metrics_table(answers, split, parser) for split, answers in parts.items()]
-    tables += [
-        _metrics_table(answers, split, parser, task)
-        for task, splits in sweep.control_tasks.items()
-        for split, answers in splits.items()
-    ]
-    metrics = pd.concat(tables, ignore_index=True)
-    answers = pd.concat(parts.values(), ignore_index=True)
-    for name, table in ((METRICS, metrics), (ANSWERS, answers)):
-        write_atomic(config.folder / name, table.to_parquet(None, index=False))
+    metrics = save_tables(config.folder, parts, parser, sweep.control_tasks)
     write_json(config.folder / RESULTS, saved)
     return metrics, saved
 

@@ -49,6 +49,7 @@ from sally_anne.steering.points import (
     grid_of,
     left_out,
     made_worse,
+    nothing_to_choose,
     paired_scores,
     random_controls,
     rank_points,
@@ -56,7 +57,14 @@ from sally_anne.steering.points import (
     vectors_of,
     without_a_head,
 )
-from sally_anne.steering.reporting import TASK_LABELS, Sweep, print_sweep, save, vector_name
+from sally_anne.steering.reporting import (
+    TASK_LABELS,
+    Sweep,
+    print_sweep,
+    save,
+    save_tables,
+    vector_name,
+)
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20
@@ -159,6 +167,14 @@ def run(
     validation = answer("validation", grid)
     steered = [point for point in grid if point.direction == config.direction]
     ranked = rank_points(validation, steered, config.parser)
+    if why := nothing_to_choose(validation, ranked, config.parser):
+        if processes.first:
+            save_tables(config.folder, {"validation": validation}, config.parser)
+        processes.wait()
+        raise SteeringError(
+            f"there is nothing to choose, and no vector is saved: {why}. The answers are in "
+            f"{config.folder}; other values of --K and --alpha go on from there"
+        )
     chances = {task: chance(questions.items("validation", task)) for task in config.control_tasks}
     chosen = choose(
         ranked,

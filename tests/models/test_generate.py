@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from torch import nn
 
+from sally_anne.core.media import FRAMES, frames_of
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES
-from sally_anne.models.videos import FRAMES, frames_of
 
 TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
 

@@ -90,19 +90,20 @@ def at_hand(place: Path | str, names: Sequence[str]) -> Path:
         )
 
 
-@functools.cache
 def answers() -> bool:
-    """Whether the hub can be reached, within two seconds; where not, its cache alone is read.
-
-    Asked once, as the hub's own library tries each file six times, for half a minute.
-    """
+    """Whether the hub can be reached, within two seconds; where not, its cache alone is read."""
     from huggingface_hub import constants
+
+    return not constants.HF_HUB_OFFLINE and _answers(constants.ENDPOINT)
+
+
+# Asked once, as the hub's own library tries each file six times, for half a minute.
+@functools.cache
+def _answers(address: str) -> bool:
     from huggingface_hub.utils import get_session
 
-    if constants.HF_HUB_OFFLINE:
-        return False
     try:
-        get_session().head(constants.ENDPOINT, timeout=2)
+        get_session().head(address, timeout=2)
     # Of its HTTP library, which another version may exchange.
     except Exception:
         return False

@@ -32,6 +32,8 @@ RESERVED = ("item_id", "group", "split", "layer", "head", "op")
 FRAMES = 8
 # Of the groups that are split here, this many in ten train and validate; the others test.
 TRAIN, VALIDATION = 6, 2
+# How often they are drawn again if some class would not train.
+DRAWS = 100
 Label = bool | int | str
 Frames = np.ndarray
 
@@ -284,13 +286,39 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
             f"the samples are of {len(loose)} groups, which are never split: train, validation "
             "and test need at least one each. Give more groups, or each sample a split"
         )
-    loose.sort(key=lambda group: hashlib.sha256(f"{seed}/{group}".encode()).digest())
     validation = max(1, len(loose) * VALIDATION // 10)
     train = min(max(1, len(loose) * TRAIN // 10), len(loose) - validation - 1)
-    drawn: dict[str, Split] = {
-        group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
-    }
-    return [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
+    for draw in (str(seed), *(f"{seed}/again-{i}" for i in range(DRAWS))):
+        # A draw in which a class does not train is drawn again.
+        loose.sort(key=lambda group: hashlib.sha256(f"{draw}/{group}".encode()).digest())
+        drawn: dict[str, Split] = {
+            group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
+        }
+        found = [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
+        if not untrained(found):
+            break
+    return found
+
+
+def untrained(samples: Sequence[Sample]) -> str:
+    """Which labels' classes no training sample has, in words; empty if there are none."""
+    trained = {(n, v) for s in samples if s.split == "train" for n, v in s.labels.items()}
+    lacking = [
+        f"{n} = {v} (sample {s.item_id})"
+        for s in samples
+        for n, v in s.labels.items()
+        if (n, v) not in trained
+    ]
+    return ", ".join(lacking[:3])
+
+
+def require_trained(samples: Sequence[Sample]) -> None:
+    """RecordError if there are training samples, and they lack a class that others have."""
+    if any(sample.split == "train" for sample in samples) and (lacking := untrained(samples)):
+        raise RecordError(
+            f"no training sample has the label {lacking}: leave such samples out, or give some of "
+            "their groups to training"
+        )
 
 
 def copies(samples: Sequence[Sample]) -> str:

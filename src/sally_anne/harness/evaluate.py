@@ -167,7 +167,7 @@ def evaluate(
         "mismatch": mismatch,
     }
     save(console, config.folder / TABLE, table, saved, loaded, texts)
-    print_evaluation(console, config, work, saved)
+    print_evaluation(console, config, work, saved, table)
     processes.wait()
     return table
 

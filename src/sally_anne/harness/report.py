@@ -96,12 +96,16 @@ def save(
 
 
 def print_evaluation(
-    console: Console, config: EvalConfig, work: TaskItems, saved: Mapping[str, Any]
+    console: Console,
+    config: EvalConfig,
+    work: TaskItems,
+    saved: Mapping[str, Any],
+    table: pd.DataFrame,
 ) -> None:
     """What a run of ``results.json`` found, with what a reader should know before and after."""
     counts, results = saved["counts"], expected_parsers(saved["results"], work.items)
     asked, hidden = counts["asked"], counts["hidden"]
-    lines = list(warnings_for(results, counts, config.reply_tokens))
+    lines = list(warnings_for(results, counts, config.reply_tokens, table))
     if work.departs:
         lines.append(f"not as in the authors' protocol: {work.departs}")
     for line in lines:
@@ -138,9 +142,9 @@ def expected_parsers(results: Mapping[str, Any], items: Iterable[Question]) -> d
 
 
 def warnings_for(
-    results: Mapping[str, Any], counts: Mapping[str, int], reply_tokens: int
+    results: Mapping[str, Any], counts: Mapping[str, int], reply_tokens: int, table: pd.DataFrame
 ) -> Iterator[str]:
-    """What a reader should know before the figures: cut replies, and that none was understood."""
+    """What a reader should know before the figures: cut replies, and most not understood."""
     first_step = counts.get("perspectives_cut", 0)
     if cut := counts["cut"] + first_step:
         what = "replies or perspectives" if first_step else "replies"
@@ -148,11 +152,15 @@ def warnings_for(
             f"warning: {cut} of {counts['asked']} {what} were cut after {reply_tokens} tokens; "
             "--max-new-tokens gives them more"
         )
-    if results and all(found["invalid"]["value"] == 1 for found in results.values()):
+    shares = {parser: found["invalid"]["value"] for parser, found in results.items()}
+    if shares and (least := min(shares.values())) > 0.5:
+        parser = min(shares, key=lambda name: shares[name])
+        wrong = table.loc[table[f"{parser}_invalid"].astype(bool), "reply"].drop_duplicates()
+        some = "; ".join(repr(str(reply)[:80]) for reply in wrong[:3])
         yield (
-            "warning: no reply names one of the answers, so the figures say nothing of what the "
-            "model knows: read column reply of answers.parquet, and try another --template or "
-            "--style, or --options, which needs no reply"
+            f"warning: {100 * least:.0f} % of the replies name none of the answers, so the figures "
+            f"say little of what the model knows. Replies such as {some}. Try another --template "
+            "or --style, or --options, which needs no reply"
         )
 
 

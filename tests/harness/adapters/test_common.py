@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sally_anne.core.errors import HarnessError, ModelError
+from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.harness.adapters.common import Decoding, decoding, open_steered, whole
 from sally_anne.harness.adapters.questions import prepared
@@ -35,7 +35,7 @@ def test_all_model_options_are_taken() -> None:
     assert loaded.changes == {"attn_implementation": "eager", "max_pixels": "4096"}
     assert loaded.device_map == "cpu"
     bad: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"quantization": "3bit"}, ModelError, "unknown quantization '3bit'"),
+        ({"quantization": "3bit"}, OptionError, "quantization must be one of none, 8bit"),
         ({"max_pixels": "few"}, HarnessError, "max_pixels must be a whole number"),
         ({"colour": "red"}, HarnessError, "no model option 'colour'; there are steer, alpha"),
     ]
