@@ -176,8 +176,8 @@ class HeadProbes(Shared, BaseEstimator):
     ) -> HeadProbes:
         """Fit every head's probe on activations and the name of a label, or on arrays.
 
-        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations that have a split only the
-        training samples are taken, with a warning if there are others.
+        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations that have a split only
+        the training samples are taken, with a warning if there are others.
 
         Raises:
             ProbingError: no such label, fewer than two classes, wrong sizes or parameters, or NaN

@@ -15,7 +15,7 @@ from PIL import Image
 
 import sally_anne as sa
 from sally_anne.core.errors import MediaError, OptionError, RecordError
-from sally_anne.data.samples import copies, with_splits
+from sally_anne.data.samples import copies, require_trained, untrained, with_splits
 
 SPLITS = ("train", "validation", "test")
 tables = st.lists(st.integers(0, 10**6), min_size=3, max_size=30, unique=True).map(
@@ -101,6 +101,21 @@ def test_labels_of_two_kinds_are_refused_when_samples_are_read() -> None:
     made = sa.samples(["a", "b", "c"], {"fits": [True, 1, "yes"]})
     with pytest.raises(RecordError, match="fits"):
         with_splits(made)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=6, max_size=40))
+def test_every_class_trains_where_it_can(classes: list[str]) -> None:
+    made = with_splits(sa.samples([str(i) for i in range(len(classes))], {"kind": classes}))
+    assert {s.split for s in made} == set(SPLITS)
+    rare = [c for c in set(classes) if classes.count(c) == 1]
+    assert not untrained(made) or rare
+
+
+def test_a_class_that_does_not_train_is_named() -> None:
+    made = sa.samples(list("abcd"), {"kind": list("xxyz")}, splits=["train", *SPLITS])
+    with pytest.raises(RecordError, match="kind = y .sample sample-00002.*kind = z"):
+        require_trained(made)
 
 
 def test_copies_across_splits_are_counted() -> None:

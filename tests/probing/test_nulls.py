@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from sklearn.linear_model import LogisticRegression
@@ -62,9 +62,25 @@ def test_every_group_keeps_its_labels(sizes: list[int], seed: int, count: int) -
     np.testing.assert_array_equal(found, shuffled(labels, groups, count, seed))
 
 
-def test_labels_that_groups_decide_are_refused() -> None:
-    with pytest.raises(ProbingError, match="permuting within groups changes nothing"):
-        shuffled(np.array([0, 0, 1]), np.array(["a", "a", "b"]), 3)
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.booleans()), min_size=4), st.data())
+def test_labels_of_whole_groups_are_permuted_among_them(groups: list, data: st.DataObject) -> None:
+    sizes, held, values = map(np.array, zip(*groups, strict=True))
+    assume(all(len(set(values[held == part])) == 2 for part in (False, True)))
+    group, part, labels = (np.repeat(a, sizes) for a in (np.arange(len(sizes)), held, values))
+    order = np.array(data.draw(st.permutations(range(len(group)))))
+    found = shuffled(labels[order], group[order], 60, 0, part[order])
+    first = [list(group[order]).index(g) for g in range(len(sizes))]
+    for row in found:
+        assert (row == row[first][group[order]]).all()
+        for side in (False, True):
+            assert sorted(row[first][held == side]) == sorted(values[held == side])
+    assert (found != labels[order]).any()
+
+
+def test_one_label_has_nothing_to_permute() -> None:
+    with pytest.raises(ProbingError):
+        shuffled(np.zeros(3), np.array(["a", "a", "b"]), 3)
 
 
 def test_accuracies_are_those_of_the_probes(made) -> None:

@@ -210,3 +210,18 @@ def test_extreme_logits_do_not_overflow_and_one_class_has_no_auc() -> None:
     assert np.isnan(probes.auc(x, np.ones(N))).all()
     with pytest.raises(ProbingError):
         probes.score(x[..., :4], y)
+
+
+def test_only_training_samples_are_fitted_and_unseen_classes_are_named() -> None:
+    x, y = labelled(3, seed=0)
+    split = np.array(["train", "train", "validation", "test"])[np.arange(N) // 12]
+    items = pd.DataFrame({"item_id": range(N), "group": range(N), "split": split, "kind": y})
+    given = Activations(x, items, ("kind",))
+    with pytest.warns(UserWarning, match="24 training samples of 48"):
+        whole = HeadProbes(c=C).fit(given, label="kind")
+    np.testing.assert_array_equal(whole.coef_, HeadProbes(c=C).fit(given.train, label="kind").coef_)
+    twice = HeadProbes(c=C).fit(given.train.at(given.train.values("kind") < 2), label="kind")
+    with pytest.raises(ProbingError, match="kind = 2"):
+        twice.rank(given)
+    with pytest.raises(ProbingError, match="x.validation"):
+        whole.rank(given.validation.x)  # type: ignore[arg-type]

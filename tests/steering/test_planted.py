@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
+from sally_anne.core.errors import SteeringError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
@@ -114,8 +116,17 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
 
 
 def test_a_vector_elsewhere_is_not_specific(
-    harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
+    harmed: LoadedModel,
+    planted: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with pytest.raises(SteeringError, match="nothing to choose"):
+        swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep", 4)
+    assert not list((tmp_path / "sweep").glob("*/vector.safetensors"))
+    table = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    assert (table.loc[table["measure"] == "Both", "value"] == 0).all()
+    monkeypatch.setattr("sally_anne.steering.sweep.nothing_to_choose", lambda *_: "")
     found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep", 4)
     assert found.control_rank is not None and not found.control_rank["beats_controls"]
     verdict = "not specific: random controls with steps of the same length do as well"

@@ -68,11 +68,14 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
 
 @pytest.fixture
 def right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question of a sweep has its right answer before it is asked."""
+    """Every question has an answer before it is asked: the right one where a vector steers."""
 
     def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
         journal.add(
-            {"item_id": f"{point.name}|{item.item_id}", "reply": item.key[0]}
+            {
+                "item_id": f"{point.name}|{item.item_id}",
+                "reply": item.key[0] if point.k else "nowhere",
+            }
             for point in vectors
             for item in items
         )
