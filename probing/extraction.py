@@ -30,7 +30,7 @@ import torch
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes, exit_with_parent
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
-from sally_anne.data.samples import Sample, copies, fingerprint, require_trained, with_splits
+from sally_anne.data.samples import Sample, copies, fingerprint, untrained, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
 from sally_anne.hooks.backends import backend as backend_named
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
@@ -176,9 +176,8 @@ def extract(
     if not samples or not all(isinstance(sample, Sample) for sample in samples):
         raise ProbingError("give samples, as sa.samples, sa.read_samples or sa.gridtom make them")
     samples = with_splits(samples, seed)
-    require_trained(samples)
     unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))
-    for note in filter(None, (copies(samples), unknown.warning(loaded.name))):
+    for note in filter(None, (untrained(samples), copies(samples), unknown.warning(loaded.name))):
         warnings.warn(note.removeprefix("warning: "), stacklevel=3)
     with TemporaryDirectory() as passing:
         about = {} if folder is None else {"samples": fingerprint(samples)}

@@ -32,7 +32,7 @@ from sally_anne.core.run import (
     Run,
 )
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
-from sally_anne.data.samples import Sample, SampleSet, copies, require_trained
+from sally_anne.data.samples import Sample, SampleSet, copies, untrained
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.figures.config import ReportConfig
 from sally_anne.hooks.backends import NATIVE
@@ -98,7 +98,8 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     if processes.first:
         require_same_probes(config)
     data = open_task(config)
-    require_trained(data.samples)
+    if why := untrained(data.samples):
+        raise ProbingError(why)
     pair_sets = open_pairs(config, data) if config.patching else {}
     shows = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)

@@ -301,24 +301,19 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
 
 
 def untrained(samples: Sequence[Sample]) -> str:
-    """Which labels' classes no training sample has, in words; empty if there are none."""
+    """What is to be said of classes that no training sample has; empty if there are none."""
     trained = {(n, v) for s in samples if s.split == "train" for n, v in s.labels.items()}
-    lacking = [
-        f"{n} = {v} (sample {s.item_id})"
-        for s in samples
-        for n, v in s.labels.items()
-        if (n, v) not in trained
-    ]
-    return ", ".join(lacking[:3])
-
-
-def require_trained(samples: Sequence[Sample]) -> None:
-    """RecordError if there are training samples, and they lack a class that others have."""
-    if any(sample.split == "train" for sample in samples) and (lacking := untrained(samples)):
-        raise RecordError(
-            f"no training sample has the label {lacking}: leave such samples out, or give some of "
-            "their groups to training"
-        )
+    lacking: dict[tuple[str, Label], str] = {}
+    for sample in samples:
+        for label in sample.labels.items():
+            if label not in trained:
+                lacking.setdefault(label, f"{label[0]} = {label[1]} (sample {sample.item_id})")
+    if not trained or not lacking:
+        return ""
+    return (
+        f"no training sample has the label {', '.join(list(lacking.values())[:3])}: leave such "
+        "samples out, or give some of their groups to training"
+    )
 
 
 def copies(samples: Sequence[Sample]) -> str:
