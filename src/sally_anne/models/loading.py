@@ -5,23 +5,19 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from safetensors import SafetensorError, safe_open
-from transformers.utils import find_adapter_config_file
 
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
-from sally_anne.core.files import read_object
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
 from sally_anne.core.processes import SPREAD
@@ -35,6 +31,7 @@ from sally_anne.hooks.identity import (
     weight_files,
     weights_hash,
 )
+from sally_anne.models.adapter import ADAPTER, merged, with_adapter, without_adapter
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import (
     Family,
@@ -55,8 +52,6 @@ from sally_anne.models.processor import hash_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt, tells_date
 
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-# The files of an adapter, as peft writes them.
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
 @dataclass
@@ -131,7 +126,7 @@ class LoadedModel:
                 bnb_4bit_compute_dtype=dtype,
             )
         try:
-            with _without_adapter(self.location) as place:
+            with without_adapter(self.location) as place:
                 model, report = getattr(transformers, self.family.class_name).from_pretrained(
                     place,
                     revision=self.hub_revision,
@@ -155,23 +150,9 @@ class LoadedModel:
         _check_filled(self.name, self.location, report)
         model.config._name_or_path = self.location
         if self.adapter is not None:
-            model = self._merged(model)
+            model = merged(model, self.name, self.adapter)
+            setattr(model, FINGERPRINT, self.identity.fingerprint)
         return model.eval()
-
-    def _merged(self, model: Any) -> Any:
-        """The model with its adapter in the weights."""
-        import peft
-
-        try:
-            model = peft.PeftModel.from_pretrained(model, str(self.adapter)).merge_and_unload()
-        # Whatever peft raises of an adapter that fits another model, or of a kind with no weights.
-        except Exception as error:
-            raise ModelError(
-                f"model {self.name!r}: the adapter in {self.adapter} cannot be merged into "
-                f"{self.location}: {_first_line(error)}"
-            ) from error
-        setattr(model, FINGERPRINT, self.identity.fingerprint)
-        return model
 
     def generate(
         self,
@@ -285,7 +266,7 @@ def load_model(
     if videos and entry and not entry.videos:
         raise takes_no_videos(name)
     source = location = _located(name, entry, revision)
-    location, adapter_folder = _with_adapter(name, location, adapter)
+    location, adapter_folder = with_adapter(name, location, adapter)
     folder = Path(location)
     is_folder = folder.is_dir()
     if is_folder:
@@ -339,7 +320,7 @@ def load_model(
     }
     return LoadedModel(
         name=name,
-        source=name if entry and is_folder else location,
+        source=name if entry and is_folder else source,
         revision=version,
         family=family,
         dtype=_stored_dtype(config, location, commit) if dtype == "auto" else dtype,
@@ -380,51 +361,6 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             "install the package again"
         )
     return location
-
-
-def _with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Path | None]:
-    """Where the model is, and the adapter that belongs to it: given, with it, or in its place."""
-    is_folder = Path(location).is_dir()
-    local = not (is_folder or hub.answers())
-    found = find_adapter_config_file(location, local_files_only=local)
-    if adapter is not None and found is not None:
-        raise ModelError(f"{location} holds an adapter itself: give --adapter or that, not both")
-    if adapter is None and found is None:
-        return location, None
-    if importlib.util.find_spec("peft") is None:
-        raise ModelError(
-            f"model {name!r} has a LoRA adapter ({adapter or found}), and peft, which reads it, is "
-            "not installed: pip install peft, or merge it into the weights (merge_and_unload)"
-        )
-    folder = hub.at_hand(adapter or location, ADAPTER)
-    for file in ADAPTER:
-        if not (folder / file).is_file():
-            raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")
-    if adapter is not None:
-        return location, folder
-    if is_folder and not (Path(location) / "config.json").exists():
-        about = read_object(folder / ADAPTER[0], ModelError, "peft")
-        base = str(about.get("base_model_name_or_path") or "")
-        if not Path(base).is_dir() and base.count("/") != 1:
-            raise ModelError(
-                f"the adapter {location} is of the model {base!r}, which is not here: give "
-                f"--model FOLDER --adapter {location}"
-            )
-        return base, folder
-    return location, folder
-
-
-@contextmanager
-def _without_adapter(location: str) -> Iterator[str]:
-    """A model's folder without an adapter, which transformers would load by itself, or not."""
-    if not (Path(location) / ADAPTER[0]).is_file():
-        yield location
-        return
-    with TemporaryDirectory() as made:
-        for path in Path(location).resolve().iterdir():
-            if not path.name.startswith("adapter_"):
-                (Path(made) / path.name).symlink_to(path)
-        yield made
 
 
 def _check_files(name: str, folder: Path) -> None:
