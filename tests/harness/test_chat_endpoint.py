@@ -242,11 +242,9 @@ def words_in(body: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"task": "gridtom", "limit": 2},
         {"task": "gridtom", "limit": 1, "order": "initial", "setting": "video"},
         {"task": "gridtom", "limit": 1, "prompting": "simtom"},
         {"task": "muma_tom", "frames": 3, "max_pixels": 32 * 32},
-        {"task": "mimeqa"},
         {"task": "mimeqa", "protocol": "official"},
     ],
     ids=lambda asked: "-".join(map(str, asked.values())),

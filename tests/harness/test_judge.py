@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -40,19 +41,13 @@ class Scripted(Judge):
 @pytest.mark.parametrize(
     "text",
     [
-        "TRUE",
-        "true",
         " True. Both hold an umbrella.",
         "**TRUE** - the same thing",
-        "__TRUE__",
-        '"TRUE", since they agree',
         "`TRUE`\nFALSE would be too strict.",
-        "Verdict: TRUE",
         "**Verdict:** *True*",
         "The final answer is: TRUE",
         "My judgment: TRUE. It is not false.",
         "<think>FALSE? No.</think>\n\nTRUE",
-        "TRUE and to the point",
         "TRUE, false claims are not in it",
         "TRUE\u2014they agree",
     ],
@@ -67,19 +62,15 @@ def test_right(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "   ",
-        "TRUE or FALSE",
         "TRUE/FALSE: hard to say",
         "**FALSE** or **TRUE**",
         "Not true.",
         "untrue",
-        "Truely",
         "true-ish",
         "I think it is TRUE",
         "<think>TRUE",
         "TRUEFALSE",
-        "1",
         "yes",
     ],
 )
@@ -131,7 +122,7 @@ class Scribe:
         ]
 
 
-def sheet(replies: Sequence[str | None], references: Sequence[str | None]) -> pd.DataFrame:
+def sheet(replies: Sequence[str], references: Sequence[object]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "item_id": [f"film/{i}" for i in range(len(replies))],
@@ -150,32 +141,16 @@ def journal(tmp_path: Path):
         yield journal
 
 
-@pytest.mark.parametrize(
-    ("replies", "right"),
-    [
-        (["a"] * 4, [True] * 4),
-        (["b"] * 4, [False] * 4),
-        (["a", "b", "a", "b"], [True, False, True, False]),
-    ],
-    ids=["all right", "all wrong", "half"],
-)
-def test_sheets(journal: Journal, replies: list[str], right: list[bool]) -> None:
-    table = sheet(replies, ["a"] * 4)
-    judged = judge_answers(table, Scribe(), journal, batch_size=3)
-    assert judged["judge_correct"].tolist() == right and judged["judge_correct"].dtype == bool
-    assert judged["judge_probability"].tolist() == [0.75] * 4
-    assert not judged["judge_invalid"].any() and judged["judge_invalid"].dtype == bool
-    pd.testing.assert_frame_equal(judged[list(table.columns)], table)
-
-
-@pytest.mark.parametrize("hidden", [None, "", "  ", float("nan")])
-def test_hidden_references_are_not_asked_about(journal: Journal, hidden: object) -> None:
-    scribe = Scribe()
-    judged = judge_answers(sheet(["a", "a"], ["a", hidden]), scribe, journal, 8)
-    assert scribe.batches == [["a"]]
-    assert judged["judge_correct"].tolist() == [True, False]
-    assert judged["judge_probability"].isna().tolist() == [False, True]
+def test_replies_get_their_own_verdicts(journal: Journal) -> None:
+    """Hidden references are not asked about."""
+    scribe, table = Scribe(), sheet(["a", "b", "a", "b", *"aaa"], [*"aaaa", None, "  ", np.nan])
+    judged = judge_answers(table, scribe, journal, batch_size=3)
+    assert scribe.batches == [["a", "b", "a"], ["b"]]
+    assert judged["judge_correct"].tolist() == [True, False, True, False, *[False] * 3]
+    assert judged["judge_probability"].dropna().tolist() == [0.75] * 4
     assert not judged["judge_invalid"].any()
+    assert judged["judge_correct"].dtype == judged["judge_invalid"].dtype == bool
+    pd.testing.assert_frame_equal(judged[list(table.columns)], table)
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -269,9 +244,7 @@ def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     assert judge.judge(QUESTIONS[3:])[0].invalid is False
 
 
-def test_a_model_by_name_and_verdicts_in_a_journal(tmp_path: Path, judge) -> None:
-    named = LocalJudge(load_model("tiny-qwen2-vl", dtype="float32"))
-    assert named.about == judge.about
+def test_verdicts_of_a_model_in_a_journal(tmp_path: Path, loaded, judge) -> None:
     other = LocalJudge(load_model("tiny-qwen2-vl", attn_implementation="eager"))
     assert other.about == judge.about | {"judge_attn_implementation": "eager"}
     table = pd.DataFrame(
@@ -283,12 +256,12 @@ def test_a_model_by_name_and_verdicts_in_a_journal(tmp_path: Path, judge) -> Non
         }
     )
     path = tmp_path / "verdicts.jsonl"
-    with Journal(path, named.about) as journal:
-        judged = judge_answers(table, named, journal, batch_size=2)
+    with Journal(path, judge.about) as journal:
+        judged = judge_answers(table, judge, journal, batch_size=2)
     assert judged["judge_probability"].isna().tolist() == [False, True, False, False, True]
     assert not judged["judge_invalid"].any()
     assert len(path.read_text().splitlines()) == 1 + 4
-    with Journal(path, named.about) as journal:
+    with Journal(path, judge.about) as journal:
         pd.testing.assert_frame_equal(judge_answers(table, judge, journal, 3), judged)
     with pytest.raises(HarnessError):
-        Journal(path, LocalJudge(named._model.loaded, ("right", "wrong")).about)
+        Journal(path, LocalJudge(loaded, ("right", "wrong")).about)

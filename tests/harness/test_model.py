@@ -164,10 +164,9 @@ def test_a_reply_ends_at_the_end_token(loaded, clips, video: bool, monkeypatch) 
     assert replies[1]
 
 
-@with_clips
 @pytest.mark.parametrize("positions", [None, "last_prompt+generated", "all"])
-def test_batch_equals_single(loaded, vector, clips, video: bool, positions) -> None:
-    prompts = asked(clips if video else None)
+def test_batch_equals_single(loaded, vector, clips, positions) -> None:
+    prompts = asked(clips)
     model = SteeredModel(loaded, positions and replace(vector, positions=positions))
     together = model.generate(prompts, TOKENS)
     assert together == [model.generate([prompt], TOKENS)[0] for prompt in prompts]
@@ -230,30 +229,11 @@ PROMPTS = [
     Prompt("Where is the white agent?"),
     Prompt("The door is closed. Who is in the green room?"),
 ]
-TOKENS_OF_REPLIES = 6
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def model(request, folders) -> SteeredModel:
-    """Each family's model with weights that make replies differ from prompt to prompt."""
-    loaded = load_model(str(folders[request.param]))
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in loaded.model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
-    loaded.model.lm_head.weight = nn.Parameter(torch.randn_like(loaded.model.lm_head.weight))
-    return SteeredModel(loaded)
-
-
-def lengths(loaded: LoadedModel) -> list[int]:
-    tokenizer = loaded.processor.tokenizer
-    texts = [reply_prompt(loaded, prompt.text, False) for prompt in PROMPTS]
-    return [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-
-
-def test_log_probabilities_are_those_along_the_reply(model: SteeredModel) -> None:
-    replies = model.replies(PROMPTS, TOKENS_OF_REPLIES, top=3)
+def test_log_probabilities_are_those_along_the_reply(loaded) -> None:
+    model = SteeredModel(loaded)
+    replies = model.replies(PROMPTS, TOKENS, top=3)
     along = model.log_probs_along(PROMPTS, [reply.tokens for reply in replies])
     for reply, rows in zip(replies, along, strict=True):
         assert reply.log_probs == tuple(
@@ -266,13 +246,14 @@ def test_log_probabilities_are_those_along_the_reply(model: SteeredModel) -> Non
             assert place[0] == (token, log_prob)
 
 
-def test_a_reply_stops_at_the_first_stop_string(model: SteeredModel) -> None:
-    whole = model.replies(PROMPTS, TOKENS_OF_REPLIES)
+def test_a_reply_stops_at_the_first_stop_string(loaded) -> None:
+    model = SteeredModel(loaded)
+    whole = model.replies(PROMPTS, TOKENS)
     stop = whole[0].text[len(whole[0].text) // 2 :][:4]
-    replies = model.replies(PROMPTS, TOKENS_OF_REPLIES, stops=("nowhere at all", stop))
+    replies = model.replies(PROMPTS, TOKENS, stops=("nowhere at all", stop))
     for before, reply in zip(whole, replies, strict=True):
         stopped = stop in before.text
         assert reply.text == (before.text[: before.text.index(stop)] if stopped else before.text)
         assert reply.ended == stopped
         assert before.tokens[: len(reply.tokens)] == reply.tokens
-    assert replies[0].ended and len(replies[0].tokens) < TOKENS_OF_REPLIES
+    assert replies[0].ended and len(replies[0].tokens) < TOKENS

@@ -58,18 +58,12 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """One reply; empty where the endpoint's filter holds the question back.
-
-    Attributes:
-        finish: why it ended: ``stop``, ``length``, ``content_filter``.
-        usage: tokens read and written; None if the endpoint does not say.
-        first: likeliest first tokens with log-probabilities in nats; None if not asked for.
-    """
+    """One reply; empty where the endpoint's filter holds the question back."""
 
     text: str
-    finish: str = ""
-    usage: tuple[int, int] | None = None
-    first: Mapping[str, float] | None = None
+    finish: str = ""  # why it ended: stop, length, content_filter
+    usage: tuple[int, int] | None = None  # tokens read and written
+    first: Mapping[str, float] | None = None  # log-probabilities of the likeliest first tokens
 
     @property
     def ended(self) -> bool:
@@ -134,7 +128,6 @@ class ChatEndpoint:
         rate: requests a minute at most, retries aside.
         prices: of a million tokens read and written, in the unit of the budget.
         budget: of the run, which several endpoints may share.
-        retries: of a request that failed in a way that may pass.
     """
 
     def __init__(
@@ -149,7 +142,6 @@ class ChatEndpoint:
         prices: tuple[float, float] | None = None,
         budget: Budget | None = None,
         at_once: int = 1,
-        retries: int = 5,
     ) -> None:
         whole = urllib.parse.urlsplit(checked_address(url))
         self.url = whole.geturl()
@@ -164,7 +156,7 @@ class ChatEndpoint:
             api_key=key or "none",
             default_query=dict(urllib.parse.parse_qsl(whole.query, keep_blank_values=True)),
             timeout=timeout,
-            max_retries=retries,
+            max_retries=5,
             # A redirect would take the key to another address.
             http_client=openai.DefaultHttpxClient(follow_redirects=False),
         )

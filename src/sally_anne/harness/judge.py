@@ -72,25 +72,17 @@ class JudgeRequest:
 
     @property
     def hash(self) -> str:
-        """Changes with each of its words."""
         parts = json.dumps([self.question, self.reply, self.reference])
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class JudgeResult:
-    """A judge's verdict on one reply.
-
-    Attributes:
-        right: False where the verdict cannot be read.
-        probability: of being right; None where the judge gives none.
-        text: the judge's own words; empty where it was not asked.
-        invalid: whether the verdict cannot be read.
-    """
+    """A judge's verdict on one reply; an ``invalid`` one could not be read, and is not right."""
 
     right: bool
-    probability: float | None = None
-    text: str = ""
+    probability: float | None = None  # of being right; None where the judge gives none
+    text: str = ""  # the judge's own words
     invalid: bool = False
 
 
@@ -119,7 +111,6 @@ class Judge(ABC):
         return [next(given) if r.reply.strip() else JudgeResult(right=False) for r in requests]
 
     def prompt(self, request: JudgeRequest) -> str:
-        """The prompt that puts one reply to the judge."""
         parts = {name: " ".join(text.split()) for name, text in asdict(request).items()}
         return self.template.format(**parts, right=self.words[0], wrong=self.words[1])
 
@@ -154,8 +145,7 @@ def parse_verdict(text: str, words: Words = WORDS) -> bool | None:
 class LocalJudge(Judge):
     """Compares how probable the two words' first tokens are as the beginning of its reply.
 
-    Give it a model of its own: what a steering vector does to the model under evaluation must not
-    reach its judge.
+    Its model must not be the one under evaluation, whose steering would reach it.
     """
 
     def __init__(self, loaded: LoadedModel, words: Words = WORDS, template: str = PROMPT) -> None:
@@ -182,20 +172,18 @@ class LocalJudge(Judge):
         return results
 
     def _first_tokens(self) -> list[str]:
-        """The beginnings of the words that are one token each, or the words where there are none.
+        """The words' first tokens as texts: longer words would be less probable by length alone.
 
-        Only the first token tells the words apart, and words of more tokens would be less probable
-        by their length alone.
+        The whole words where a first token is no text that gives it back.
         """
-        loaded = self._model.loaded
-        tokenizer = loaded.processor.tokenizer
+        tokenizer = self._model.loaded.processor.tokenizer
         prompt = Prompt(self.prompt(JudgeRequest("?", "?", "?")))
         tokens = self._model.continuations(prompt, self.words)
-        unknown = any(not ids or ids[0] == tokenizer.unk_token_id for ids in tokens)
-        if unknown or tokens[0][0] == tokens[1][0]:
+        first = {ids[0] for ids in tokens if ids} - {tokenizer.unk_token_id}
+        if len(first) < 2:
             raise HarnessError(
-                f"the tokenizer of {loaded.name!r} does not know the judge's words {self.words}, "
-                "or they begin with the same token; take another model as judge, or other words"
+                f"the judge does not know both words {self.words}, or they begin with the same "
+                "token; take another model as judge, or other words"
             )
         pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
         if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:
@@ -258,9 +246,8 @@ def judge_answers(
     """Judge what the open journal does not hold yet, or holds for another reply or reference.
 
     The table is :func:`sally_anne.harness.score.score` of open questions; of replies that think
-    aloud the judge is shown the conclusion. It comes back with ``judge_correct`` (bool; never where
-    the reference is hidden), ``judge_probability`` (of being right; NaN where there is none) and
-    ``judge_invalid`` (bool: the verdict could not be read).
+    aloud the judge is shown the conclusion. It comes back with ``judge_correct`` (bool; False where
+    the reference is hidden), ``judge_probability`` (NaN where there is none) and ``judge_invalid``.
     """
     replies = table["conclusion" if "conclusion" in table else "reply"]
     texts = pd.DataFrame([table["question"], replies, table["reference"]]).T.fillna("")
@@ -291,14 +278,10 @@ def judge_answers(
     )
 
 
-# --- Agreement with people (section 4.1) ---------------------------------------------------------
-
-
 def read_labels(path: Path) -> pd.DataFrame:
-    """People's labels from a CSV with the columns ``item_id`` and ``label``.
+    """People's labels from a CSV with the columns ``item_id`` and ``label``, as bools.
 
-    Labels are words such as true and false, right and wrong, or 1 and 0, and become bools; an empty
-    one is left out.
+    Labels are words such as true and false, right and wrong, or 1 and 0; empty ones are left out.
     """
     with reading(path, HarnessError):
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
@@ -307,31 +290,22 @@ def read_labels(path: Path) -> pd.DataFrame:
     table = table[["item_id", "label"]].apply(lambda column: column.str.strip())
     table = table[table["label"] != ""].reset_index(drop=True)
     words = table["label"].str.lower()
-    unknown, twice = ~words.isin(RIGHT | WRONG), table["item_id"].duplicated()
-    for wrong, problem in ((unknown, "a label other than true or false"), (twice, "two labels")):
-        if wrong.any():
-            raise HarnessError(f"{path}: item {table['item_id'][wrong].iloc[0]!r} has {problem}")
+    wrong = ~words.isin(RIGHT | WRONG) | table["item_id"].duplicated()
+    if wrong.any():
+        name = table["item_id"][wrong].iloc[0]
+        raise HarnessError(f"{path}: item {name!r} has two labels, or one besides true and false")
     return table.assign(label=words.isin(RIGHT))
 
 
 def agreement(
-    judged: pd.DataFrame,
-    human: pd.DataFrame,
-    *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
+    judged: pd.DataFrame, human: pd.DataFrame, *, bootstrap: int = 2000, seed: int = 0
 ) -> dict[str, float]:
     """Raw agreement and Cohen's kappa on the items that both have judged.
 
-    ``judged`` is from :func:`judge_answers`, ``human`` from :func:`read_labels`; stories are
-    resampled. A verdict that cannot be read counts as wrong. Kappa has no value where both give all
-    items one and the same label.
-
-    Returns:
-        ``agreement`` and ``kappa``, each with ``_low`` and ``_high`` ends of its percentile
-        interval; counts: ``n`` items, ``stories``, ``invalid`` verdicts among them, and
-        ``unmatched`` labels of items that were not judged.
+    ``judged`` is from :func:`judge_answers`, ``human`` from :func:`read_labels`. A verdict that
+    cannot be read counts as wrong. Kappa has no value where both give all items one and the same
+    label. ``_low`` and ``_high`` are the ends of 95 % intervals over stories; ``unmatched`` labels
+    are of items that were not judged.
     """
     seen = judged[~judged["hidden"].astype(bool)] if "hidden" in judged else judged
     left = seen[["item_id", "story", "judge_correct", "judge_invalid"]].astype({"item_id": str})
@@ -339,9 +313,7 @@ def agreement(
     pairs = left.merge(right, on="item_id", validate="one_to_one")
     pairs = pairs.sort_values("item_id", ignore_index=True)
     if pairs.empty:
-        raise HarnessError(
-            "none of the items with a person's label was judged; are the ids those of the answers?"
-        )
+        raise HarnessError("none of the items with a person's label was judged: other item_ids?")
     verdict = (pairs["judge_correct"].astype(bool) & ~pairs["judge_invalid"]).to_numpy(dtype=bool)
     label = pairs["label"].to_numpy(dtype=bool)
     story = pd.factorize(pairs["story"].astype(str), sort=True)[0]
@@ -349,20 +321,15 @@ def agreement(
     tables = np.zeros((story.max() + 1, 4))
     np.add.at(tables, (story, 2 * verdict + label), 1)
     samples = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
-    same = (samples[:, 0] + samples[:, 3]) / samples.sum(1)
-    intervals: dict[str, float] = {}
-    for name, values in (("agreement", same), ("kappa", _kappas(samples))):
-        low, high = percentile_interval(values, level)
-        intervals |= {f"{name}_low": low, f"{name}_high": high}
-    return {
+    found = {
         "agreement": float((verdict == label).mean()),
         "kappa": float(_kappas(tables.sum(0, keepdims=True))[0]),
-        **intervals,
-        "n": len(pairs),
-        "stories": len(tables),
-        "invalid": int(pairs["judge_invalid"].sum()),
-        "unmatched": len(human) - len(pairs),
     }
+    same = (samples[:, 0] + samples[:, 3]) / samples.sum(1)
+    for name, values in (("agreement", same), ("kappa", _kappas(samples))):
+        found[f"{name}_low"], found[f"{name}_high"] = percentile_interval(values, 0.95)
+    counts = {"n": len(pairs), "stories": len(tables), "unmatched": len(human) - len(pairs)}
+    return found | counts | {"invalid": int(pairs["judge_invalid"].sum())}
 
 
 def _kappas(tables: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sally_anne.core.errors import HarnessError
 from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import (
@@ -39,23 +38,14 @@ _COLUMNS = 256
 
 @dataclass
 class Completion:
-    """A reply token by token.
+    """A reply token by token; log-probabilities are in nats, and empty if not asked for."""
 
-    Attributes:
-        prompt_tokens: of its prompt, with those that frames take.
-        text: without special tokens, cut before the first stop string.
-        tokens: the end token and those of a stop string among them.
-        log_probs: of each token, in nats; empty if not asked for.
-        likeliest: at each place the most probable tokens with log-probabilities, best first.
-        ended: whether it came to an end token or stop string; if not, it was cut.
-    """
-
-    prompt_tokens: int
-    text: str = ""
-    tokens: tuple[int, ...] = ()
+    prompt_tokens: int  # with those that frames take
+    text: str = ""  # without special tokens, cut before the first stop string
+    tokens: tuple[int, ...] = ()  # with the end token and those of a stop string
     log_probs: tuple[float, ...] = ()
-    likeliest: tuple[tuple[tuple[int, float], ...], ...] = ()
-    ended: bool = False
+    likeliest: tuple[tuple[tuple[int, float], ...], ...] = ()  # at each place, best first
+    ended: bool = False  # by an end token or stop string; if not, it was cut
 
 
 class Recorder:
@@ -115,17 +105,12 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None.
-
-    ``sound`` is ``float [S]``, 16,000 samples a second, for a model that hears, or None.
-    A ``whole`` one is laid out already: it holds the marks of the chat layout and the place of the
-    frames.
-    """
+    """A user's turn: its text, and what is shown and played with it."""
 
     text: str
-    clip: np.ndarray | None = None
-    whole: bool = False
-    sound: np.ndarray | None = None
+    clip: np.ndarray | None = None  # frames, uint8 [F, height, width, 3]
+    whole: bool = False  # the text is laid out already, with marks of the chat and the frames
+    sound: np.ndarray | None = None  # float [S], 16,000 samples a second
     system: str = ""  # the system message before it; empty for none
 
     @property
@@ -142,10 +127,7 @@ class Prompt:
 
 @dataclass(frozen=True, eq=False)
 class SteeredModel:
-    """A model, and a vector that steers it or none; ``alpha`` is the vector's own by default.
-
-    Decoding is greedy (temperature 0, as in the paper).
-    """
+    """A model, and a vector that steers it or none; ``alpha`` is the vector's own by default."""
 
     loaded: LoadedModel
     steering: SteeringVector | None = None
@@ -170,8 +152,7 @@ class SteeredModel:
     ) -> list[Completion]:
         """As :meth:`generate`, with all there is to know about each reply.
 
-        It stops at the strings ``stops``, too, none of them empty. With ``top`` the log-probability
-        of each token is kept, and those of so many of the likeliest at its place.
+        It stops at the strings ``stops``, too; ``top`` is as of :class:`Recorder`.
         """
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
@@ -207,8 +188,6 @@ class SteeredModel:
         self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
     ) -> list[list[float]]:
         """Log-probability of each option of each prompt as the beginning of the reply, in nats."""
-        if len(options) != len(prompts) or not all(options):
-            raise ValueError("every prompt needs its options")
         said = [self.continuations(p, o) for p, o in zip(prompts, options, strict=True)]
         rows = [i for i, choices in enumerate(said) for _ in choices]
         flat = [choice for choices in said for choice in choices]
@@ -249,10 +228,7 @@ def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
 def prefill_prompts(
     loaded: LoadedModel, prompts: Sequence[Prompt]
 ) -> tuple[State, list[tuple[int, ...]]]:
-    """The state after all but the last tokens of each prompt, and the token ids that are left.
-
-    No vector at the end of a prompt touches it.
-    """
+    """The state after all but the last tokens of each prompt, and the token ids that are left."""
     inputs, endings = cut_prompts(loaded, prompts)
     return prefill(loaded, inputs), endings
 
@@ -262,13 +238,8 @@ def cut_prompts(
 ) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
     """Tensors of all but the last tokens of each prompt, and the token ids that are left."""
     clips = [p.clip for p in prompts if p.clip is not None]
-    if clips and len(clips) != len(prompts):
-        raise ValueError("a batch holds prompts with frames or without, not both")
-    recorded = [p.sound for p in prompts if p.sound is not None]
-    if recorded and len(recorded) != len(prompts):
-        raise ValueError("a batch holds prompts with sounds or without, not both")
+    sounds = [pieces_of(loaded, p.sound) for p in prompts if p.sound is not None]
     shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
-    sounds = [pieces_of(loaded, sound) for sound in recorded]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
 
@@ -304,8 +275,6 @@ def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tupl
 
 def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Inputs of contexts (token ids) without frames, ``[R, T]``, padded on the left."""
-    if not all(len(context) for context in contexts):
-        raise HarnessError("a context has no tokens; begin it with the model's first token")
     ids, mask = _padded(loaded, contexts, left=True)
     device = loaded.model.device
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
@@ -317,12 +286,10 @@ def complete(
     max_new_tokens: int,
     stops: Sequence[str] = (),
 ) -> list[str]:
-    """What the model writes after contexts, greedily and without special tokens.
+    """What the model writes after contexts, as ``model.generate(**inputs)`` under the vector.
 
-    The same as ``with vector.apply(model): model.generate(**inputs)``, with inputs from
-    :func:`token_inputs` or :func:`sally_anne.models.prompts.encode`. A reply is cut before the
-    first of ``stops``, none of them empty; a special token's name ends it as the model's own end
-    token does.
+    Inputs are of :func:`token_inputs` or :func:`sally_anne.models.prompts.encode`. A reply is cut
+    before the first of ``stops``, none of them empty, which may be names of special tokens.
     """
     loaded = model.loaded
     tokenizer = loaded.processor.tokenizer
@@ -343,17 +310,12 @@ def continuation_log_probs(
     endings: Sequence[Sequence[int]],
     batch_size: int | None = None,
 ) -> list[tuple[float, bool]]:
-    """How probable given continuations of contexts are.
+    """Log-probability of each of R continuations in nats, and whether it is the greedy one.
 
-    The contexts are read once; each continuation goes on from there in one piece. Which passes
-    there are does not depend on the vector, so that alpha = 0 gives the bits of no vector.
-
-    Of ``inputs`` of G contexts, as of :func:`complete`, ``rows`` says for each of R continuations
-    which it follows, and ``endings`` its token ids; ``batch_size`` go through the model at once.
-    Each has the sum of its log-probabilities in nats, and whether greedy decoding would write it.
+    Of ``inputs`` of G contexts, as of :func:`complete`, ``rows`` says for each continuation which
+    it follows, and ``endings`` its token ids; ``batch_size`` go through the model at once.
+    Contexts are read once. Passes do not depend on the vector: alpha 0 gives the bits of none.
     """
-    if not all(len(ending) for ending in endings):
-        raise HarnessError("a continuation has no tokens, so it has no probability")
     size = batch_size or max(len(rows), 1)
     found: list[tuple[float, bool]] = []
     with torch.inference_mode():
