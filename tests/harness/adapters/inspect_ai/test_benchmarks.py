@@ -17,7 +17,7 @@ from inspect_ai.log import EvalLog, resolve_sample_attachments  # noqa: E402
 from inspect_ai.model import get_model  # noqa: E402
 
 from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.messages import prompt_of  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.provider import prompt_of  # noqa: E402
 from sally_anne.harness.model import laid_out  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
 from tests.harness.adapters.benchmarks import (  # noqa: E402

@@ -23,12 +23,12 @@ from inspect_ai.model import (  # noqa: E402
 )
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
-from sally_anne.harness.adapters.inspect_ai.messages import video_uri  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     DEFAULT_MAX_TOKENS,
     Batches,  # noqa: E402
     Settings,
     settings,
+    video_uri,
 )
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
@@ -205,7 +205,7 @@ def test_weights_are_let_go_and_read_again() -> None:
     ],
 )
 def test_what_is_asked_for(config, expected: Settings) -> None:
-    assert settings(GenerateConfig(**config), 100) == expected
+    assert settings(GenerateConfig(**config)) == expected
 
 
 class Work:
@@ -227,7 +227,7 @@ class Work:
 
 def gathered(work: Work, numbers: Sequence[int], most: int, kinds: int = 1) -> list[object]:
     async def ask_all() -> list[object]:
-        batches: Batches[int, int] = Batches(work, lambda number: number % kinds)
+        batches: Batches = Batches(work, lambda number: number % kinds)
         asked = (batches.ask(number, most) for number in numbers)
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
@@ -257,7 +257,7 @@ def test_a_cancelled_request_leaves_nothing_behind() -> None:
     work = Work(seconds=0.2)
 
     async def cancelled() -> list[int]:
-        batches: Batches[int, int] = Batches(work, lambda number: number)
+        batches: Batches = Batches(work, lambda number: number)
         first = asyncio.create_task(batches.ask(1, 16))
         second = asyncio.create_task(batches.ask(2, 16))
         third = asyncio.create_task(batches.ask(3, 16))

@@ -16,7 +16,7 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 
 from sally_anne.data.items import Question  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import gridtom, messages  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import gridtom, provider  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.model import SteeredModel  # noqa: E402
@@ -106,9 +106,9 @@ def test_film_and_pictures_hold_the_same_frames() -> None:
         assert item.clip is not None
         assert not isinstance(shown.input, str) and not isinstance(pictured.input, str)
         video, *words = shown.input[0].content
-        assert np.array_equal(messages.video(video.video), item.clip())
+        assert np.array_equal(provider.video(video.video), item.clip())
         *images, text = pictured.input[0].content
-        clip = np.stack([messages.picture(image.image) for image in images])
+        clip = np.stack([provider.picture(image.image) for image in images])
         assert np.array_equal(clip, item.clip())
         assert [text] == words and text.text == item.text
 

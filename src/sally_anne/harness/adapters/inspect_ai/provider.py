@@ -1,34 +1,47 @@
-"""Models of this project, steered or not, as a model provider of inspect-ai."""
+"""Models of this project, steered or not, as a model provider of inspect-ai.
+
+Messages become prompts in the model's own chat layout. Pictures and videos come as files or data
+URIs; frames also go out as a video that keeps every bit.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import groupby
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 import anyio
 import anyio.to_thread
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput
+import av
+import numpy as np
+from inspect_ai import model
 from inspect_ai.tool import ToolChoice, ToolInfo
+from PIL import Image
 
-from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.common import open_steered, whole
-from sally_anne.harness.adapters.inspect_ai.messages import output_of, prompt_of
+from sally_anne.core.errors import HarnessError, MediaError
+from sally_anne.data.items import Media, Sampling
+from sally_anne.core.media import as_shown, check_file, opened_picture
+from sally_anne.data.media import read_clip
+from sally_anne.harness.adapters.common import laid_out, one_clip, open_steered, whole
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
 from sally_anne.harness.model import Completion, Prompt
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import plain
 
 DEFAULT_BATCH = 16
-
-
-_Request = tuple[Prompt, "Settings"]
-
-
 DEFAULT_MAX_TOKENS = 256
-
-
+# More frames than this are hardly meant to go to a model as they are.
+MOST_FRAMES = 128
+# For how long nothing must have come before a batch goes off that is not full, in seconds.
+QUIET = 0.05
 # Options that would change the reply, and the values at which they do not.
 _ONLY: dict[str, tuple[object, ...]] = {
     "temperature": (None, 0),
@@ -55,8 +68,8 @@ class Settings:
     top: int | None
 
 
-def settings(config: GenerateConfig, vocabulary: int) -> Settings:
-    """What a config asks of a model with this vocabulary; a HarnessError names what cannot be.
+def settings(config: model.GenerateConfig) -> Settings:
+    """What a config asks; a HarnessError names what cannot be.
 
     Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
     """
@@ -67,18 +80,12 @@ def settings(config: GenerateConfig, vocabulary: int) -> Settings:
                 f"{name} = {value}: steered models decode greedily and give one reply; leave it out"
             )
     length = DEFAULT_MAX_TOKENS if config.max_tokens is None else config.max_tokens
-    if length < 1:
-        raise HarnessError(f"max_tokens must be at least 1, got {length}")
-    stops = tuple(config.stop_seqs or ())
-    if "" in stops:
-        raise HarnessError("stop_seqs: an empty string stops nothing")
-    top = config.top_logprobs
-    if top is not None and not 0 <= top <= vocabulary:
-        raise HarnessError(f"top_logprobs must be between 0 and {vocabulary}, got {top}")
-    return Settings(length, stops, (top or 0) if config.logprobs or top else None)
+    stops = tuple(filter(None, config.stop_seqs or ()))
+    top = config.top_logprobs or 0
+    return Settings(whole("max_tokens", length), stops, top if config.logprobs or top else None)
 
 
-class SallyAnneAPI(ModelAPI):
+class SallyAnneAPI(model.ModelAPI):
     """One model, and a vector that steers it or none.
 
     Replies to a batch can differ in the last bits of their log-probabilities from replies one by
@@ -98,7 +105,7 @@ class SallyAnneAPI(ModelAPI):
         model_name: str,
         base_url: str | None = None,
         api_key: str | None = None,
-        config: GenerateConfig = GenerateConfig(),  # noqa: B008 - inspect-ai's own signature
+        config: model.GenerateConfig = model.GenerateConfig(),  # noqa: B008 - their signature
         steer: str | None = None,
         alpha: float | None = None,
         batch_size: int | None = None,
@@ -108,8 +115,6 @@ class SallyAnneAPI(ModelAPI):
     ) -> None:
         super().__init__(model_name, base_url, api_key, config=config)
         with shown_plainly():
-            if base_url is not None:
-                raise HarnessError("there is no base URL for a model that runs here")
             for name, value in (("batch_size", batch_size), ("frames", frames)):
                 if value is not None:
                     whole(name, value)
@@ -117,24 +122,18 @@ class SallyAnneAPI(ModelAPI):
         self.batch_size = batch_size
         self.frames = frames
         # Settings, and the shape of the clip: not every processor takes clips that differ in it.
-        self._batches: Batches[_Request, Completion] = Batches(
-            self._reply, lambda request: (request[1], request[0].shape)
-        )
+        self._batches = Batches(self._reply, lambda request: (request[1], request[0].shape))
 
     async def generate(
         self,
-        input: list[ChatMessage],
+        input: list[model.ChatMessage],
         tools: list[ToolInfo],
         tool_choice: ToolChoice,
-        config: GenerateConfig,
-    ) -> ModelOutput:
+        config: model.GenerateConfig,
+    ) -> model.ModelOutput:
         if tools:
-            raise HarnessError(
-                f"tools ({', '.join(tool.name for tool in tools)}): {self.model_name} calls none; "
-                "choose a task or solver without tools"
-            )
-        loaded = self.steered.loaded
-        how = settings(config, int(loaded.config.get_text_config().vocab_size))
+            raise HarnessError(f"{self.model_name} calls no tools; choose a task without them")
+        loaded, how = self.steered.loaded, settings(config)
         # Frames are decoded in a thread: what is sent at once is read side by side.
         prompt = await anyio.to_thread.run_sync(partial(prompt_of, loaded, input, self.frames))
         most = self.batch_size or config.max_connections or DEFAULT_BATCH
@@ -163,67 +162,52 @@ class SallyAnneAPI(ModelAPI):
         with suppress(AttributeError):
             del self.steered.loaded.model
 
-    def _reply(self, requests: Sequence[_Request]) -> list[Completion]:
+    def _reply(self, requests: Sequence[tuple[Prompt, Settings]]) -> list[Completion]:
         how = requests[0][1]
         prompts = [prompt for prompt, _ in requests]
         return self.steered.replies(prompts, how.max_tokens, how.stops, how.top)
 
 
-Request = TypeVar("Request")
+class Batches:
+    """Requests that come at the same time, done in batches, one batch at a time.
 
-
-Result = TypeVar("Result")
-
-
-# For how long nothing must have come before a batch goes off that is not full, in seconds.
-QUIET = 0.05
-
-
-class Batches(Generic[Request, Result]):
-    """Gathers requests; one batch is at work at a time, in a thread of its own.
-
-    While it is, others wait, and the first of them takes along all of its ``kind`` that have come
+    Whoever of those that wait gets its turn takes along all of its ``kind`` that have come
     by then. There is no background task, so nothing is left running when a request is cancelled.
     """
 
     def __init__(
-        self,
-        work: Callable[[Sequence[Request]], Sequence[Result]],
-        kind: Callable[[Request], Hashable],
+        self, work: Callable[[Sequence[Any]], Sequence[Any]], kind: Callable[[Any], Hashable]
     ) -> None:
         self._work = work
         self._kind = kind
-        self._waiting: dict[Future[Result], Request] = {}
+        self._waiting: dict[Future[Any], Any] = {}
         self._turn = anyio.Lock()
 
-    async def ask(self, request: Request, most: int) -> Result:
+    async def ask(self, request: Any, most: int) -> Any:
         """The result of one request, in a batch of ``most``; or what its work alone raises."""
-        outcome: Future[Result] = Future()
+        outcome: Future[Any] = Future()
         self._waiting[outcome] = request
         try:
             async with self._turn:
                 if not outcome.done():
-                    await self._gather(most)
+                    # Until a batch is full, or nobody comes any more.
+                    before = 0
+                    while before < len(self._waiting) < most:
+                        before = len(self._waiting)
+                        await anyio.sleep(QUIET)
                     await anyio.to_thread.run_sync(self._run, self._take(outcome, most))
         finally:
             self._waiting.pop(outcome, None)
         return outcome.result()
 
-    async def _gather(self, most: int) -> None:
-        """Wait until a batch is full, or nobody comes any more."""
-        before = 0
-        while before < len(self._waiting) < most:
-            before = len(self._waiting)
-            await anyio.sleep(QUIET)
-
-    def _take(self, first: Future[Result], most: int) -> dict[Future[Result], Request]:
+    def _take(self, first: Future[Any], most: int) -> dict[Future[Any], Any]:
         """The first and others of its kind, in the order in which they came."""
         kind = self._kind(self._waiting[first])
         alike = [one for one, request in self._waiting.items() if self._kind(request) == kind]
         others = [one for one in alike if one is not first]
         return {one: self._waiting.pop(one) for one in [first, *others[: most - 1]]}
 
-    def _run(self, batch: Mapping[Future[Result], Request]) -> None:
+    def _run(self, batch: Mapping[Future[Any], Any]) -> None:
         """Do a batch; if it fails, one by one, so that nobody fails for another's fault."""
         try:
             results = self._work(list(batch.values()))
@@ -236,3 +220,155 @@ class Batches(Generic[Request, Result]):
             return
         for outcome, result in zip(batch, results, strict=True):
             outcome.set_result(result)
+
+
+def prompt_of(
+    loaded: LoadedModel, messages: Sequence[model.ChatMessage], frames: int | None = None
+) -> Prompt:
+    """A conversation as a prompt, with the assistant's turn opened; the last message is a user's.
+
+    A video is a clip; pictures that follow one another are the frames of a clip. A conversation has
+    one clip at most. ``frames`` is as of :func:`video`.
+    """
+    turns: list[dict[str, Any]] = []
+    clips: list[np.ndarray] = []
+    for message in messages:
+        content: Any = message.content
+        content = [model.ContentText(text=content)] if isinstance(content, str) else content
+        kinds = {"text", "image", "video"} if message.role == "user" else {"text"}
+        if (
+            message.role not in ("system", "user", "assistant")
+            or getattr(message, "tool_calls", None)
+            or not {part.type for part in content} <= kinds
+        ):
+            raise HarnessError(
+                f"a message of the {message.role}: the model takes words, pictures and videos of "
+                "the user, words of system and assistant, and no tool calls"
+            )
+        parts: list[dict[str, str]] = []
+        for kind, run in groupby(content, lambda part: part.type):
+            if kind == "text":
+                parts += [{"type": "text", "text": plain(loaded, part.text)} for part in run]
+                continue
+            if kind == "image":
+                shown = [one_clip([picture(part.image) for part in run])]
+            else:
+                shown = [video(part.video, frames) for part in run]
+            clips += shown
+            parts += [{"type": "video"}] * len(shown)
+        turns.append({"role": message.role, "content": parts})
+    if len(clips) > 1 or not turns or turns[-1]["role"] != "user":
+        raise HarnessError(
+            f"a conversation ends with the user and has one clip at most, this has {len(clips)}: "
+            "pictures make one clip if they follow one another, without text between them"
+        )
+    return Prompt(laid_out(loaded, turns), clips[0] if clips else None, whole=True)
+
+
+def picture(reference: str) -> np.ndarray:
+    """A picture, of a data URI or path, as ``uint8 [height, width, 3]``."""
+
+    def read(data: bytes) -> np.ndarray:
+        with opened_picture(data) as image:
+            return as_shown(image)
+
+    return _read("picture", reference, read)
+
+
+def video(reference: str, frames: int | None = None) -> np.ndarray:
+    """A video, of a data URI or path, as ``uint8 [F, height, width, 3]``, scaled as others are.
+
+    ``frames`` are so many, spread evenly; None takes all, up to :data:`MOST_FRAMES`.
+    """
+
+    def read(data: bytes) -> np.ndarray:
+        with NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            sampling = Sampling(count=frames or MOST_FRAMES + 1)
+            found = read_clip(Media(path=Path(file.name)), "full", sampling).frames
+        if frames is None and len(found) > MOST_FRAMES:
+            raise MediaError(f"more than {MOST_FRAMES} frames; say how many to take: -M frames=8")
+        return found
+
+    return _read("video", reference, read)
+
+
+def _read(what: str, reference: str, read: Callable[[bytes], np.ndarray]) -> np.ndarray:
+    """What ``read`` makes of a file's or data URI's bytes; errors say of which it is."""
+    try:
+        if reference.startswith("data:"):
+            data = base64.b64decode(reference.partition(";base64,")[2], validate=True)
+        else:
+            check_file(Path(reference))
+            data = Path(reference).read_bytes()
+        return read(data)
+    except (MediaError, OSError, ValueError) as error:
+        name = reference if len(reference) <= 60 else f"{reference[:40]}..."
+        raise HarnessError(
+            f"{what} {name!r}: give a file or a data URI in base64; not readable ({error})"
+        ) from error
+
+
+def video_uri(frames: np.ndarray) -> str:
+    """Frames ``uint8 [F, height, width, 3]`` as a data URI from which :func:`video` gets every bit.
+
+    A QuickTime video whose frames are PNG pictures, one a second.
+    """
+    file = io.BytesIO()
+    with av.open(file, "w", format="mov") as container:
+        stream = container.add_stream("png", rate=1)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "rgb24"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
+        container.mux(stream.encode())
+    return _uri("video/quicktime", file)
+
+
+def picture_uri(frame: np.ndarray) -> str:
+    """A frame ``uint8 [height, width, 3]`` as the data URI of a PNG picture."""
+    file = io.BytesIO()
+    Image.fromarray(frame).save(file, "PNG")
+    return _uri("image/png", file)
+
+
+def _uri(kind: str, file: io.BytesIO) -> str:
+    return f"data:{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def output_of(
+    reply: Completion, tokenizer: Any, model_name: str, top: int | None
+) -> model.ModelOutput:
+    """A reply with its stop reason, token counts and log-probabilities.
+
+    Counts and log-probabilities are of all tokens that the model said, the end token and those of
+    a stop string among them; a prompt's count has the tokens that its frames take.
+    """
+
+    def piece(place: int, token: int) -> str:
+        """What a token adds to the text; some tokenizers drop the space before a token alone."""
+        before = list(reply.tokens[max(0, place - 1) : place])
+        ahead, longer = tokenizer.decode(before), tokenizer.decode([*before, token])
+        return longer[len(ahead) :] if longer.startswith(ahead) else tokenizer.decode([token])
+
+    def likeliest(place: int) -> list[model.TopLogprob]:
+        pairs = reply.likeliest[place]
+        return [model.TopLogprob(token=piece(place, t), logprob=number) for t, number in pairs]
+
+    places = [
+        model.Logprob(
+            token=piece(place, token),
+            logprob=log_prob,
+            top_logprobs=likeliest(place) if top else None,
+        )
+        for place, (token, log_prob) in enumerate(zip(reply.tokens, reply.log_probs, strict=False))
+    ]
+    choice = model.ChatCompletionChoice(
+        message=model.ChatMessageAssistant(content=reply.text, model=model_name, source="generate"),
+        stop_reason="stop" if reply.ended else "max_tokens",
+        logprobs=None if top is None else model.Logprobs(content=places),
+    )
+    asked, said = reply.prompt_tokens, len(reply.tokens)
+    usage = model.ModelUsage(input_tokens=asked, output_tokens=said, total_tokens=asked + said)
+    return model.ModelOutput(model=model_name, choices=[choice], usage=usage)

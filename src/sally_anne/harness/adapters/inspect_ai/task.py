@@ -177,7 +177,7 @@ def shown(questions: str, media: str) -> solver.Solver:
 
 def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     """What is said, with the frames before it as one video or as images, which keep every bit."""
-    from sally_anne.harness.adapters.inspect_ai.messages import picture_uris, video_uri
+    from sally_anne.harness.adapters.inspect_ai.provider import picture_uri, video_uri
     from sally_anne.harness.evaluate import prompt_of
 
     prompt = prompt_of(item)
@@ -185,7 +185,7 @@ def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     if prompt.clip is not None and media == "video":
         parts.append(model.ContentVideo(video=video_uri(prompt.clip), format="mov"))
     elif prompt.clip is not None:
-        parts += [model.ContentImage(image=uri) for uri in picture_uris(prompt.clip)]
+        parts += [model.ContentImage(image=picture_uri(frame)) for frame in prompt.clip]
     parts.append(model.ContentText(text=prompt.text))
     system = [model.ChatMessageSystem(content=prompt.system)] if prompt.system else []
     return [*system, model.ChatMessageUser(content=parts)]
