@@ -229,16 +229,15 @@ def _decode_from_here(container: Any, stream: Any, group: dict[int, int], frames
 
 
 @contextmanager
-def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
-    """The container and its moving pictures, not a cover; ``data`` replaces the file's content.
+def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The container and its moving pictures, not a cover.
 
     MediaError if it cannot be opened as a film, or has sound alone; frames of more than
     :data:`MOST_PIXELS` are not decoded.
     """
     try:
-        if data is None:
-            check_file(path)
-        container = open_container(path if data is None else io.BytesIO(data))
+        check_file(path)
+        container = open_container(path)
     except (MediaError, *UNREADABLE) as error:
         raise MediaError(
             f"{path}: this file cannot be opened as a video ({error}); formats that are read: "

@@ -27,8 +27,8 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.data.items import Media, Sampling
 from sally_anne.core.media import as_shown, check_file, opened_picture
+from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters.common import laid_out, one_clip, open_steered, whole
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
