@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jinja2 import TemplateError
 from PIL import Image
+from pydantic import FiniteFloat, PositiveInt, TypeAdapter, ValidationError
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.core.media import check_opened
+from sally_anne.core.media import check_opened, pixels_of
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 
+T = TypeVar("T")
+_WHOLE: TypeAdapter[int] = TypeAdapter(PositiveInt)
+_NUMBER: TypeAdapter[float] = TypeAdapter(FiniteFloat)
+_TEXTS: TypeAdapter[str | list[str]] = TypeAdapter(str | list[str])
+_MODEL_OPTIONS = TypeAdapter(ModelOptions)
 # How a sample is drawn or searched for, of which greedy decoding does nothing.
 SAMPLING = frozenset(
     {"do_sample", "temperature", "num_beams", "top_p", "top_k", "min_p", "seed", "use_cache"}
@@ -39,51 +44,44 @@ def open_steered(
     harness says ``device`` unasked, so ``device_map`` stands before it. ``alpha`` is the vector's
     own by default, and ``allow_mismatch`` steers a model that it was not fitted on.
     """
-    known = [field.name for field in fields(ModelOptions) if field.name != "model"]
-    if unknown := sorted(set(options) - set(known)):
-        raise HarnessError(
-            f"there is no model option {unknown[0]!r}; there are steer, alpha, allow_mismatch, "
-            f"{', '.join(known)}"
-        )
-    strength = None if alpha is None else _finite("alpha", alpha)
+    # Command lines make numbers of words that look like some, a revision for example.
+    given: dict[str, Any] = {n: str(v) for n, v in options.items() if v is not None}
+    if "device_map" in given:
+        given.pop("device", None)
+    given["model"] = "" if isinstance(model, LoadedModel) else str(model)
+    known = [field.name for field in fields(ModelOptions)]
+    chosen = options_of(_MODEL_OPTIONS, given, known)
+    strength = None if alpha is None else _read(_NUMBER, "alpha", alpha)
     if strength is not None and steer is None:
         raise HarnessError("alpha is the strength of a vector: give one with steer")
     if not (steer is None or isinstance(steer, SteeringVector)):
         steer = open_vector(str(steer), allow_mismatch)
-    if not isinstance(model, LoadedModel):
-        # Command lines make numbers of words that look like some, a revision for example.
-        given: dict[str, Any] = {n: str(v) for n, v in options.items() if v is not None}
-        if "device_map" in given:
-            given.pop("device", None)
-        if "max_pixels" in given:
-            given["max_pixels"] = whole("max_pixels", given["max_pixels"])
-        model = load_model(**ModelOptions(model=str(model), **given).opening())
+    loaded = model if isinstance(model, LoadedModel) else load_model(**chosen.opening())
     if steer is not None:
-        require_fits(steer, model, strength)
-    return SteeredModel(model, steer, strength)
+        require_fits(steer, loaded, strength)
+    return SteeredModel(loaded, steer, strength)
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, also written as a word; HarnessError names the option if it is none."""
-    found = _number(value)
-    if not found.is_integer() or found < least:
-        raise HarnessError(f"{name} must be a whole number from {least} on, is {value!r}")
-    return int(found)
+def options_of(config: TypeAdapter[T], given: Mapping[str, Any], known: Sequence[str]) -> T:
+    """Options in words, of these names, as a config."""
+    if unknown := sorted(set(given) - set(known)):
+        raise HarnessError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
+    return _read(config, "", given)
 
 
-def _finite(name: str, value: Any) -> float:
-    found = _number(value)
-    if not math.isfinite(found):
-        raise HarnessError(f"{name} must be a finite number, is {value!r}")
-    return found
+def whole(name: str, value: Any) -> int:
+    """A whole number from 1 on, also written as a word; HarnessError names the option if not."""
+    return _read(_WHOLE, name, value)
 
 
-def _number(value: Any) -> float:
-    """A number, also written as a word; NaN if it is none."""
+def _read(kind: TypeAdapter[T], name: str, value: Any) -> T:
     try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
+        return kind.validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise HarnessError(
+            f"{name or wrong['loc'][0]} is {wrong['input']!r}: {wrong['msg']}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -103,22 +101,18 @@ def decoding(
     order of precedence.
     """
     given = {name: value for name, value in settings.items() if value is not None}
-    temperature = _finite("temperature", given.get("temperature", 0))
-    sampled = given.get("do_sample", False)
-    if temperature or (sampled and "temperature" not in given):
+    temperature = _read(_NUMBER, "temperature", given.get("temperature", 0))
+    beams, sampled = given.get("num_beams", 1), given.get("do_sample", False)
+    if temperature or beams != 1 or (sampled and "temperature" not in given):
         raise HarnessError(
-            f"decoding is greedy, but temperature is {temperature:g} and do_sample {sampled}; set "
-            "--gen_kwargs do_sample=False,temperature=0"
+            f"decoding is greedy, but temperature is {temperature:g}, do_sample {sampled} and "
+            f"num_beams {beams}; set --gen_kwargs do_sample=False,temperature=0"
         )
-    if _finite("num_beams", given.get("num_beams", 1)) != 1:
-        raise HarnessError(f"decoding is greedy, but num_beams is {given['num_beams']}, not 1")
     said = next((name for name in names if name in given), None)
     length = length if said is None else whole(said, given[said])
-    until = given.get("until", [])
+    until = _read(_TEXTS, "until", given.get("until", []))
     stops = [until] if isinstance(until, str) else until
-    if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) for stop in stops):
-        raise HarnessError(f"until must be a string or a list of strings, is {until!r}")
-    return Decoding(length, tuple(dict.fromkeys(stop for stop in stops if stop)))
+    return Decoding(length, tuple(dict.fromkeys(filter(None, stops))))
 
 
 def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: bool = True) -> str:
@@ -134,21 +128,22 @@ def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: boo
         ) from error
 
 
-def one_clip(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """Pictures ``uint8 [height, width, 3]`` as frames of one clip; HarnessError if sizes differ."""
-    sizes = list(dict.fromkeys(f"{frame.shape[1]} x {frame.shape[0]}" for frame in frames))
-    if len(sizes) > 1:
-        raise HarnessError(
-            f"pictures of different sizes ({', '.join(sizes)}) are not frames of one clip; this "
-            "model is shown one clip a question"
-        )
-    return np.stack(list(frames))
-
-
-def checked(picture: Image.Image) -> Image.Image:
-    """A picture that a task has opened, whose pixels may not be read yet, of a format we read."""
+def one_clip(frames: Sequence[Any]) -> np.ndarray:
+    """Pictures (of PIL, or arrays) of one size as the frames of a clip ``uint8 [F, H, W, 3]``."""
     try:
-        check_opened(picture)
+        return np.stack([pixels_of(frame) for frame in frames])
+    except ValueError as error:
+        raise HarnessError(
+            f"pictures of different sizes are not frames of one clip ({error}); this model is "
+            "shown one clip a question"
+        ) from error
+
+
+def checked(picture: Any) -> Any:
+    """What a task shows; of a picture that it has opened, of a format that we read."""
+    try:
+        if isinstance(picture, Image.Image):
+            check_opened(picture)
     except MediaError as error:
         raise HarnessError(f"a picture of the task {error}") from error
     return picture

@@ -13,17 +13,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 import pandas as pd
 from PIL import Image
+from pydantic import TypeAdapter
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.gridtom.samples import PUBLISHED
 from sally_anne.data.items import Question
-from sally_anne.data.samples import SPLITS
-from sally_anne.harness.adapters.common import whole
+from sally_anne.harness.adapters.common import options_of
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
 from sally_anne.harness.report import BELIEF, expected_parsers
@@ -31,6 +29,7 @@ from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import TaskItems, find_task, load_items, own_file
 
 LOGGER = logging.getLogger(__name__)
+_CONFIG = TypeAdapter(EvalConfig)
 # The options of `sally-anne evaluate` that say what is asked and how.
 OPTIONS = (
     *("order", "setting", "style", "split", "limit", "data", "data_seed", "split_seed", "task"),
@@ -56,25 +55,7 @@ CONDITIONS = tuple(name for name in BELIEF if name != "invalid")
 def config_of(options: Mapping[str, Any]) -> EvalConfig:
     """Options in words, None for the default, checked as those of ``sally-anne evaluate``."""
     given = {name: value for name, value in options.items() if value is not None}
-    hints = get_type_hints(EvalConfig)
-    for name, value in given.items():
-        if name not in OPTIONS:
-            known = ", ".join((*OPTIONS, "steer", "model"))
-            raise HarnessError(f"questions have no option {name!r}; there are {known}")
-        parts = (hints[name], *get_args(hints[name]))
-        choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
-        if name == "split" and given.get("task", EvalConfig.task) == EvalConfig.task:
-            choices = (*SPLITS, PUBLISHED)
-        if choices and value not in choices:
-            raise HarnessError(f"{name} must be one of {', '.join(choices)}, is {value!r}")
-        if int in parts:
-            given[name] = whole(name, value, 0 if name.endswith("seed") else 1)
-        elif not isinstance(value, str):
-            kind = "a name" if Path not in parts else "a folder" if name == "data" else "a file"
-            raise HarnessError(f"{name} must be {kind}, is {value!r}")
-        elif Path in parts:
-            given[name] = Path(value)
-    config = EvalConfig(**given)
+    config = options_of(_CONFIG, given, OPTIONS)
     check(config)
     made = config.task == EvalConfig.task or own_file(config.task) is not None
     if not made and config.data is None and (layout := find_task(config.task).layout):
@@ -95,9 +76,6 @@ def prepared(options: Mapping[str, Any]) -> TaskQuestions:
     """
     asked = dict(options)
     model, steer = asked.pop("model", None), asked.pop("steer", None)
-    for name, value in (("model", model), ("steer", steer)):
-        if not isinstance(value, str | None):
-            raise HarnessError(f"{name} must be a folder, is {value!r}")
     config, facts = config_of(asked), facts_of(steer)
     work = load_items(config, fitted_on(model, facts) if model else facts)
     if any(item.sound for item in work.items):

@@ -56,18 +56,17 @@ def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"batch_size": "auto"}, "batch_size must be a whole number from 1 on, is 'auto'"),
-        ({"alpha": 2}, "alpha is the strength of a vector"),
-        ({"alpha": "much"}, "alpha must be a finite number"),
-        ({"trust_remote_code": True}, "no model option 'trust_remote_code'"),
-        ({"max_length": 0}, "max_length must be a whole number"),
-        ({"max_gen_toks": "long"}, "max_gen_toks must be a whole number"),
+        {"batch_size": "auto"},
+        {"alpha": 2},
+        {"trust_remote_code": True},
+        {"max_length": 0},
+        {"max_gen_toks": "long"},
     ],
 )
-def test_options_that_cannot_be_used_are_named(loaded, options, message) -> None:
-    with pytest.raises(HarnessError, match=message):
+def test_options_that_cannot_be_used_are_named(loaded, options) -> None:
+    with pytest.raises(HarnessError, match=next(iter(options))):
         SallyAnneLM(loaded, **options)
 
 

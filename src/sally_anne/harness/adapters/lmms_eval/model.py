@@ -15,7 +15,6 @@ import torch
 from lmms_eval.api.instance import GenerationResult, Instance
 from lmms_eval.api.model import lmms
 from loguru import logger
-from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
@@ -203,31 +202,15 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
     stands alone is a clip of one frame. Of a video ``max_frames`` are taken, spread evenly over it;
     frames that a task has chosen itself are taken as they are.
     """
-    parts = list(visuals) if isinstance(visuals, (list, tuple)) else [visuals]
+    parts = list(visuals) if isinstance(visuals, (list, tuple, np.ndarray)) else [visuals]
     parts = [one for one in parts if one is not None]
     if len(parts) == 1:
         (one,) = parts
         if isinstance(one, (str, Path)):
             return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
-        if isinstance(one, (list, tuple)) or _is_frames(one, 4):
+        if isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 4:
             parts = list(one)
-    return one_clip([_frame(one) for one in parts]) if parts else None
-
-
-def _frame(one: Any) -> np.ndarray:
-    if isinstance(one, Image.Image):
-        return np.asarray(checked(one).convert("RGB"))
-    if _is_frames(one, 3):
-        return one
-    what = f"the video {one}" if isinstance(one, (str, Path)) else f"a {type(one).__name__}"
-    raise HarnessError(
-        f"cannot show {what}: a question has one video, or pictures that are its frames"
-    )
-
-
-def _is_frames(one: Any, dimensions: int) -> bool:
-    known = isinstance(one, np.ndarray) and one.dtype == np.uint8
-    return known and one.ndim == dimensions and one.shape[-1] == 3
+    return one_clip([checked(one) for one in parts]) if parts else None
 
 
 def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
