@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from sally_anne.harness.adapters.questions import asked_by
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
+
+
+@pytest.fixture(autouse=True)
+def prepared_anew() -> Iterator[None]:
+    """Tests change what questions are made of, which are prepared once otherwise."""
+    yield
+    asked_by.cache_clear()
 
 
 @pytest.fixture(scope="session", params=MODELS)

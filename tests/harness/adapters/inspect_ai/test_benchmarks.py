@@ -84,7 +84,7 @@ def test_what_is_said_by_hand_has_the_scores_of_evaluate(
 
 def test_epochs_count_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speak(monkeypatch)
-    logs = [run(benchmark("bigtom", BIGTOM, limit=2), tmp_path, epochs=n) for n in (1, 2)]
+    logs = [run(benchmark("bigtom", data=BIGTOM, limit=2), tmp_path, epochs=n) for n in (1, 2)]
     once, twice = ([score.metrics for score in log.results.scores] for log in logs if log.results)
     assert [{n: m.value for n, m in found.items()} for found in once] == [
         {n: m.value for n, m in found.items()} for found in twice

@@ -27,10 +27,7 @@ from sally_anne.harness.parse import Parser
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import TaskQuestions
 
-_FACTS = ("item_id", "split", "condition", "first")
-# Facts that logs of earlier versions lack: they are all of GridToM.
-_LATER = {"official": "gridtom", "reasons": False, "reference": None}
-_MEDIA = ("video", "images")
+_FACTS = ("item_id", "split", "condition", "first", "official", "reasons", "reference")
 
 
 @contextmanager
@@ -46,115 +43,53 @@ def shown_plainly() -> Iterator[None]:
 def gridtom(
     order: str = "1",
     setting: str = "multimodal",
-    split: str = "test",
-    limit: int | None = None,
-    style: str = "plain",
-    data: str | None = None,
-    data_seed: int | None = None,
-    split_seed: int | None = None,
     media: str = "video",
-    steer: str | None = None,
     baked: str | None = None,
+    **options: Any,
 ) -> Task:
     """Who believes whom to be where? Questions, frames and parsers of ``sally-anne evaluate``.
 
-    Args:
-        order: belief of first or second order (1, 2), or the initial-belief questions (initial).
-        setting: frames and text (multimodal), frames (video), or text.
-        split: test, validation or train.
-        limit: only so many stories of the split, drawn evenly over maps; a story has two questions
-            of first order, four of second.
-        style: plain questions, or questions that ask for a JSON object (json).
-        data: folder in the release layout; stories are generated if none is given.
-        data_seed: seed of generated stories.
-        split_seed: which stories test, train and validate.
-        media: frames as one lossless video, or as pictures, which more models take (images).
-        steer: folder of the vector that steers the model: test stories that it was fitted on are
-            left out, and the task's metadata say how many.
-        baked: folder of the model, if a vector is baked into it: the same.
+    ``options`` are its split, limit, style, data, data_seed and split_seed, and ``steer``: test
+    stories that this vector was fitted on are left out, as are those of one ``baked`` into a model.
     """
-    from sally_anne.harness.adapters.questions import prepared
-
-    given: dict[str, Any] = {"order": str(order), "setting": setting, "split": split}
-    given |= {"style": style, "data": _word(data), "limit": limit, "steer": steer, "model": baked}
-    given |= {"data_seed": data_seed, "split_seed": split_seed}
-    with shown_plainly():
-        _check_media(media)
-        asked = prepared(given)
-        samples = [sample_of(item, asked, media) for item in asked.work.items]
-    return _task(asked, samples, f"gridtom-{order}-{setting}-{split}")
+    given = {"task": "gridtom", "order": str(order), "setting": setting, "model": baked}
+    split = options.get("split", "test")
+    return _task(given | options, media, f"gridtom-{order}-{setting}-{split}")
 
 
 @task
-def benchmark(
-    task: str,
-    data: str | None = None,
-    view: str | None = None,
-    window: str | None = None,
-    frames: int | None = None,
-    max_pixels: int | None = None,
-    template: str | None = None,
-    protocol: str | None = None,
-    prompting: str | None = None,
-    shots: int | None = None,
-    shots_seed: int | None = None,
-    split: str | None = None,
-    limit: int | None = None,
-    media: str = "video",
-) -> Task:
+def benchmark(task: str, media: str = "video", **options: Any) -> Task:
     """The questions of ``sally-anne evaluate --task``; what is not given is as it has it.
 
     Args:
-        task: moments, mmtom_qa, muma_tom, mimeqa, bigtom or another benchmark that is known by
-            name; package.module:NAME of one; or a file of one's own questions (JSON lines).
-        data: folder in the benchmark's release layout.
-        view: frames and words (multimodal), frames (video), words (text), or the question (none).
-        window: the whole context (full), or the part that the question is about (focused).
-        frames: so many frames, spread evenly.
-        max_pixels: most pixels of a frame.
-        template: file with the prompt, its fields in braces.
-        protocol: official asks as the benchmark's authors do.
-        prompting: direct, cot for thoughts first, few-shot after other questions with answers.
-        shots: examples of few-shot prompts.
-        shots_seed: which examples are drawn.
-        split: which items are asked about.
-        limit: only the first so many stories of the split; films, episodes.
+        task: a benchmark by name, package.module:NAME of one, or a file of one's own questions.
         media: frames as one lossless video, or as pictures, which more models take (images).
+        options: of :data:`sally_anne.harness.adapters.questions.OPTIONS`.
     """
+    return _task({"task": task} | options, media, task)
+
+
+def _task(options: Mapping[str, Any], media: str, name: str) -> Task:
     from sally_anne.harness.adapters.questions import asked_by
 
-    given: dict[str, Any] = {"task": task, "data": _word(data), "view": view, "window": window}
-    given |= {"frames": frames, "max_pixels": max_pixels, "template": template, "split": split}
-    given |= {"protocol": protocol, "prompting": prompting, "shots": shots, "limit": limit}
-    questions = json.dumps(given | {"shots_seed": shots_seed})
+    # The command line takes a folder for a number if it looks like one.
+    folders = {
+        name: str(options[name])
+        for name in ("data", "steer", "model")
+        if options.get(name) is not None
+    }
+    questions = json.dumps({**options, **folders})
     with shown_plainly():
-        _check_media(media)
+        if media not in ("video", "images"):
+            raise HarnessError(f"media must be video or images, is {media!r}")
         asked = asked_by(questions)
         if asked.config.prompting == "simtom":
             raise HarnessError("prompting simtom asks in two steps: sally-anne evaluate has it")
-    samples = [sample_of(item, asked) for item in asked.work.items]
-    # Films are decoded as their questions are asked, so that they are not all held at once.
-    return _task(asked, samples, task, shown(questions, media))
-
-
-def _word(value: Any) -> str | None:
-    """A folder, which the command line takes for a number if it looks like one."""
-    return None if value is None else str(value)
-
-
-def _check_media(media: str) -> None:
-    if media not in _MEDIA:
-        raise HarnessError(f"media must be one of {', '.join(_MEDIA)}, is {media!r}")
-
-
-def _task(
-    asked: TaskQuestions, samples: list[Sample], name: str, setup: solver.Solver | None = None
-) -> Task:
     authors = any(metric.startswith("official_") for metric in asked.metrics)
     unseen = asked.work.left_out
     return Task(
-        dataset=MemoryDataset(samples, name=name),
-        setup=setup,
+        dataset=MemoryDataset([sample_of(item, asked) for item in asked.work.items], name=name),
+        setup=shown(questions, media),
         scorer=[robust(), official()] if authors else [robust()],
         config=model.GenerateConfig(temperature=0, max_tokens=asked.config.reply_tokens),
         metadata=None if unseen is None else {"unseen": asdict(unseen)},
@@ -163,7 +98,10 @@ def _task(
 
 @solver.solver
 def shown(questions: str, media: str) -> solver.Solver:
-    """Puts the frames of an item before its words; ``questions`` are the task's options as JSON."""
+    """Puts the frames of an item before its words, decoded as it is asked.
+
+    ``questions`` are the task's options as JSON.
+    """
 
     async def show(state: TaskState, generate: Generate) -> TaskState:
         from sally_anne.harness.adapters.questions import asked_by
@@ -191,14 +129,14 @@ def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     return [*system, model.ChatMessageUser(content=parts)]
 
 
-def sample_of(item: Question, asked: TaskQuestions, media: str | None = None) -> Sample:
-    """An item as a sample; without ``media``, :func:`shown` gives its messages as it is asked."""
+def sample_of(item: Question, asked: TaskQuestions) -> Sample:
+    """An item as a sample, whose messages :func:`shown` gives."""
     return Sample(
         id=item.item_id,
-        input=item.text if media is None else messages_of(item, media),
+        input=item.text,
         target=list(item.key) or item.reference or "",
         metadata={
-            **{name: getattr(item, name) for name in (*_FACTS, *_LATER)},
+            **{name: getattr(item, name) for name in _FACTS},
             "story": item.group,
             "names": item.names,
             "options": {option.label: option.text for option in item.options},
@@ -220,11 +158,10 @@ def item_of(metadata: Mapping[str, Any]) -> Question:
         benchmark="",
         group=metadata["story"],
         question="",
-        **{name: metadata.get(name, older) for name, older in _LATER.items()},
         options=tuple(Option(label, text) for label, text in metadata["options"].items()),
         answer=None if metadata["names"] or not key else key[0],
         answers=key if metadata["names"] else (),
-        tags={kind: tuple(values) for kind, values in metadata.get("tags", {}).items()},
+        tags={kind: tuple(values) for kind, values in metadata["tags"].items()},
     )
 
 
