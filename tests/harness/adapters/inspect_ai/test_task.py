@@ -16,8 +16,10 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 
 from sally_anne.data.items import Question  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import gridtom  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import provider  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import (
+    gridtom,  # noqa: E402
+    provider,  # noqa: E402
+)
 from sally_anne.harness.adapters.inspect_ai.task import messages_of  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
