@@ -265,13 +265,10 @@ class ChatEndpoint:
             )
             return answer.http_response.text
         except openai.APIStatusError as error:
-            detail = error.body if isinstance(error.body, dict) else {}
-            inner = detail.get("innererror")
-            codes = {error.code, error.type, inner.get("code") if isinstance(inner, dict) else None}
-            if error.status_code == 400 and codes & _FILTER_CODES:
+            words = self._clean(error.response.text or error.message)
+            if error.status_code == 400 and any(f'"{code}"' in words for code in _FILTER_CODES):
                 return None
-            words = self._clean(error.response.text or error.message)[:300]
-            raise self._failed(f"refuses: HTTP {error.status_code}, {words}") from None
+            raise self._failed(f"refuses: HTTP {error.status_code}, {words[:300]}") from None
         except openai.OpenAIError as error:
             raise self._failed(f"does not answer ({error} {error.__cause__ or ''})") from None
 

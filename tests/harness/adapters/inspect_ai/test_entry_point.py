@@ -12,7 +12,10 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
+from inspect_ai import score  # noqa: E402
 from inspect_ai.log import read_eval_log  # noqa: E402
+
+from sally_anne.harness.adapters.inspect_ai import robust  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -58,6 +61,8 @@ def test_from_the_command_line(environment: dict[str, str], vector_folder, tmp_p
     assert log.results is not None
     assert {found.name for found in log.results.scores} == {"robust"}
     # A finished log can be scored anew.
-    anew = ("--scorer", "sally_anne/robust", "--overwrite", "--action", "overwrite")
-    printed = inspect(environment, tmp_path, "score", str(logs[0]), *anew)
-    assert "Both" in printed, printed
+    anew = score(log, robust(), action="overwrite", display="none")
+    assert anew.results is not None
+    found, again = (results.scores[0].metrics for results in (log.results, anew.results))
+    assert {name: m.value for name, m in again.items()} == {n: m.value for n, m in found.items()}
+    assert "Both" in again
