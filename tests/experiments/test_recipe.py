@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from sally_anne.cli import COMMANDS, main, options
-from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.recipe import RecipeConfig, recipes, steps
 from sally_anne.models.options import ModelOptions
-from sally_anne.steering.config import SweepConfig
 
 
 @pytest.mark.parametrize("name", recipes())
@@ -48,17 +45,6 @@ def test_every_step_is_taken_by_its_command(name: str, tmp_path: Path) -> None:
             # It draws what steps before it have made.
             assert set(given.runs if step[0] == "report" else [given.run]) <= set(made)
     assert made
-
-
-def test_the_sweep_of_figures_15_to_18_is_a_part_of_table_1(tmp_path: Path) -> None:
-    asked = RecipeConfig(name="table-1", stories=3, out=tmp_path)
-    (step,) = steps(asked)
-    table = options(step[0], step[1:])
-    shared = {field.name for field in fields(SweepConfig)} & {f.name for f in fields(Table1Config)}
-    own = SweepConfig(**{name: getattr(table, name) for name in shared})
-    part = replace(own, setting="multimodal", order="1", out=table.folder / "order1-multimodal")
-    first, _ = steps(replace(asked, name="figures-15-to-18"))
-    assert options(first[0], first[1:]) == part
 
 
 @pytest.mark.integration

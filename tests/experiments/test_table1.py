@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,12 +33,6 @@ def printed(rows: list[dict[str, object]], width: int = 80) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def below(lines: list[str], name: str) -> list[str]:
-    """The two lines of the row of this name: values, and their intervals."""
-    (number,) = [i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)} ", line)]
-    return [" ".join(line.split()) for line in lines[number : number + 2]]
-
-
 def test_paper_numbers_stand_below_their_own_method_alone() -> None:
     lines = printed([row("baseline"), row("+ alpha"), row("control: random")], 100)
     found = [line.split() for line in lines if line.startswith("  paper")]
@@ -49,35 +42,6 @@ def test_paper_numbers_stand_below_their_own_method_alone() -> None:
     ]
     names = [line.split("  ")[0] for line in lines if "25.0 [20.0, 30.0]" in line]
     assert names == ["baseline", "+ alpha", "500 random directions"]
-
-
-def share(value: float) -> dict[str, float]:
-    return {"value": value, "low": value - 0.025, "high": value + 0.025, "n": 20}
-
-
-def test_rank_harm_and_side_conditions_stand_beside_in_80_columns() -> None:
-    steered = row("+ alpha") | {
-        "chosen": {"k": 8, "alpha": 0.8, "rank_by": "patching"},
-        "control_rank": {"rank": 3, "of": 41, "beats_controls": False},
-        "worse": share(0.125),
-        "initial": share(-0.02),
-        "reality": share(0.07),
-    }
-    drawn = row("control: random_heads") | {
-        "worse": share(0.3),
-        "initial": share(-0.4),
-        "reality": share(-0.5),
-    }
-    lines = printed([row("baseline"), steered, drawn])
-    assert max(map(len, lines)) <= 80
-    (start,) = [number for number, line in enumerate(lines) if "Controls:" in line]
-    values, intervals = below(lines[start:], "K 8, alpha 0.8")
-    assert values == "K 8, alpha 0.8 3 of 41 12.5 -2.0 7.0"
-    assert intervals == "by patching not specific [10.0, 15.0] [-4.5, 0.5] [4.5, 9.5]"
-    assert below(lines[start:], "500 random heads") == [
-        "500 random heads 30.0 -40.0 -50.0",
-        "[27.5, 32.5] [-42.5, -37.5] [-52.5, -47.5]",
-    ]
 
 
 def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

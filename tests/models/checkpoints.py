@@ -58,8 +58,6 @@ FILMS = (
 WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
 HEARS = ("qwen2-audio", "qwen2.5-omni")
 NAMES = (*FILMS, *WORDS, "qwen2-audio")
-# Families whose layers look back WINDOW tokens, some or all of them.
-LOOK_BACK = ("mistral", "gemma3-text", "gemma3")
 HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}
 HEAD_DIMS |= {"qwen2-audio": 8, "qwen2.5-omni": 8}  # 12 for the others
 

@@ -37,17 +37,13 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def use(folder: Path) -> None:
-    loaded = load_model(str(folder))
-    find_geometry(loaded.skeleton)
-    assert loaded.processor_hash
-    loaded.model(**encode(loaded, [reply_prompt(loaded, "Where is Ann?", False)], None))
-
-
 def ends_plainly(folder: Path) -> str | None:
     """What is said, None if all goes well (not every file is needed)."""
     try:
-        use(folder)
+        loaded = load_model(str(folder))
+        find_geometry(loaded.skeleton)
+        assert loaded.processor_hash
+        loaded.model(**encode(loaded, [reply_prompt(loaded, "Where is Ann?", False)], None))
     except SallyAnneError as error:
         return str(error)
     return None

@@ -29,24 +29,6 @@ def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
     return [[open_prompt(loaded, s.format(r), video) for r in ROOMS] for s in STORIES]
 
 
-def test_rows_do_not_depend_on_each_other(loaded: LoadedModel, clips: list[np.ndarray]) -> None:
-    shared = [split_common_prefix(loaded, group) for group in prompts(loaded, True)]
-    with torch.inference_mode():
-        prefix = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
-        longer = [(5, *shared[0].endings[0]), shared[0].endings[0], shared[1].endings[2]]
-        together = extend(loaded, prefix, [0, 0, 1], longer).logits
-        alone = extend(loaded, prefix, [0], longer[1:2]).logits
-    assert (together[1] - alone[0]).abs().max() <= 1e-5 * alone.abs().max()
-    assert (together[0] - alone[0]).abs().max() > 1e-4 * alone.abs().max()
-
-
-def test_cut(loaded: LoadedModel) -> None:
-    shared = split_common_prefix(loaded, prompts(loaded, True)[0])
-    assert shared.beginning.endswith("is now in the")
-    tokenizer = loaded.processor.tokenizer
-    assert [tokenizer.decode(e) for e in shared.endings] == [f"{r} room ." for r in ROOMS]
-
-
 def test_one_prompt_alone_keeps_two_tokens(loaded: LoadedModel) -> None:
     prompt = prompts(loaded, True)[0][:1]
     shared = split_common_prefix(loaded, prompt)

@@ -47,22 +47,6 @@ def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[
     assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
 
 
-def test_columns_move_within_their_rows() -> None:
-    start = filled(torch.Generator().manual_seed(0), 2, 5)
-    before = [layer.keys.clone() for layer in start.layers]
-    index = torch.tensor([1, 0, 1])
-    columns = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2], [0, 0, 1, 2, 3]])
-    moved = select(start, index, columns)
-    for layer, old in zip(moved.layers, start.layers, strict=True):
-        for row, (source, places) in enumerate(zip(index, columns, strict=True)):
-            assert torch.equal(layer.keys[row], old.keys[source][:, places])
-            assert torch.equal(layer.values[row], old.values[source][:, places])
-    assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
-    # New tokens follow as ever.
-    keys, _ = moved.update(*torch.ones(2, 3, 2, 1, 3), 0)
-    assert keys.shape[-2] == 6 and bool((keys[..., -1, :] == 1).all())
-
-
 def test_bytes_of_a_row_are_those_of_its_tensors() -> None:
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from sally_anne.core.errors import HarnessError, ModelError, SallyAnneError
+from sally_anne.core.errors import HarnessError, ModelError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.models import loading
@@ -53,7 +53,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize(("run", "kind"), COMMANDS, ids=["probing", "harness", "sweep"])
+@pytest.mark.parametrize(("run", "kind"), COMMANDS)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -115,18 +115,3 @@ def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path
         evaluate(replace(config, attn_implementation=None))
     with pytest.raises(HarnessError, match="max_pixels is '4096' there, None here"):
         evaluate(replace(config, max_pixels=None))
-    probed = ProbeConfig(
-        out=tmp_path / "probed",
-        stories=8,
-        figures=False,
-        permutations=19,
-        patching=False,
-        **config.model_options(),
-        setting="text",
-    )
-    probe(probed)
-    saved = json.loads((probed.folder / "config.json").read_text())
-    assert saved["model"]["attention"] == "eager"
-    assert saved["config"]["attn_implementation"] == "eager"
-    with pytest.raises(SallyAnneError, match="attn_implementation"):
-        probe(replace(probed, attn_implementation="sdpa"))

@@ -94,10 +94,4 @@ def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:
     texts = [known, known, "The Giraffe is in the room .", "A zebra , a\x1b giraffe .", "zebra"]
     found = unknown_words(loaded, texts, most=2)
     assert found == Unknown(prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra"))
-    assert found.warning("m") == (
-        "warning: m does not know all words: 3 of 5 prompts hold 5 tokens that it reads as "
-        "unknown, such as 'Giraffe', 'zebra'; it answers without them, so take a model with a "
-        "larger vocabulary, or other words (--template)"
-    )
     assert unknown_words(loaded, [known]) == Unknown(0, 1, 0, ())
-    assert unknown_words(loaded, [known]).warning("m") == ""

@@ -7,17 +7,14 @@ import socket
 import numpy as np
 import pytest
 
-from sally_anne.core.errors import ModelError, OptionError
+from sally_anne.core.errors import ModelError
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.estimate import (
     TEXT_MORE,
     Counter,
-    PublishedModel,
-    open_described,
     open_published,
 )
-from sally_anne.models.loading import LoadedModel
-from sally_anne.models.options import CATALOGUE, ModelOptions
+from sally_anne.models.options import CATALOGUE
 from sally_anne.models.prompts import open_prompt, process
 
 pytestmark = pytest.mark.integration
@@ -73,13 +70,3 @@ def test_a_film_takes_the_tokens_of_the_makers_rules(name: str) -> None:
     # The text's own tokens are stretched, the film's are not.
     assert whole + TEXT_MORE < tokens < whole + TEXT_MORE + 5
     assert "estimated" in counter.each("tokens", [tokens]).formula
-
-
-def test_what_is_opened_without_weights() -> None:
-    assert isinstance(
-        open_described(ModelOptions(model="Qwen/Qwen2-VL-7B-Instruct")), PublishedModel
-    )
-    assert open_described(ModelOptions(model="qwen2-vl", dtype="float32")).dtype == "float32"
-    assert type(open_described(ModelOptions())) is LoadedModel
-    with pytest.raises(OptionError, match="dtype must be one of auto"):
-        open_described(ModelOptions(model="qwen2-vl", dtype="int4"))

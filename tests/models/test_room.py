@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from sally_anne.core.errors import ContextError, ModelError, OptionError
 from sally_anne.data.items import Media, Sampling
@@ -21,8 +18,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt
 from sally_anne.models.videos import check_room, size_limits, video_size
-from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.pipeline import run as probe
 from tests.harness import made_benchmarks as made
 from tests.models.checkpoints import FILMS, save
 
@@ -157,24 +152,9 @@ def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypa
 
 def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None:
     crops = opened("llava-next-video")
-    printed = io.StringIO()
-    console = Console(file=printed, width=300)
     config = EvalConfig(model=crops.source, out=tmp_path / "asked", limit=1)
     narrow(crops, 100)
     with pytest.raises(ContextError, match="item .*--window"):
-        evaluate(config, loaded=crops, console=console)
+        evaluate(config, loaded=crops)
     assert "model" not in vars(crops)
     assert not (tmp_path / "asked" / "answers.jsonl").exists()
-    short = ProbeConfig(
-        model=crops.source,
-        out=tmp_path / "probed",
-        stories=8,
-        figures=False,
-        permutations=19,
-        patching=False,
-    )
-    probe(short, console=console)
-    assert "samples are" not in printed.getvalue()
-    told = [line for line in printed.getvalue().splitlines() if "cut off up to 30 %" in line]
-    assert len(told) == 1 and "They are padded first" in told[0]
-    assert replace(short, max_pixels=5).opening()["max_pixels"] == 5

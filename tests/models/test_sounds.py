@@ -15,7 +15,6 @@ import torch
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt
@@ -51,14 +50,6 @@ def whole(loaded: LoadedModel, prompt: Prompt) -> dict[str, Any]:
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
-def vector(loaded: LoadedModel, alpha: float) -> SteeringVector:
-    width = find_geometry(loaded.model).head_dim
-    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(3))
-    return SteeringVector(
-        ((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS, alpha, positions="all"
-    )
 
 
 @pytest.mark.parametrize("name", HEARS)
@@ -101,34 +92,6 @@ def test_what_is_heard_matters(opened, name: str) -> None:
     )
     said = loaded.generate(QUESTIONS[0], sound=SOUNDS[0], max_new_tokens=6)
     assert said == words.strip() == model.generate([ASKED[0]], 6)[0]
-
-
-@pytest.mark.parametrize("name", HEARS)
-@torch.inference_mode()
-def test_steering_what_hears(opened, name: str) -> None:
-    loaded = opened(name)
-    options = [["blue room", "the green room"]] * 2
-    plain = SteeredModel(loaded).option_log_probs(ASKED, options)
-    still = SteeredModel(loaded, vector(loaded, 0.0)).option_log_probs(ASKED, options)
-    assert still == plain
-    strong = vector(loaded, 5.0)
-    moved = SteeredModel(loaded, strong).option_log_probs(ASKED, [["red"], ["red"]])
-    ((layer, head),) = strong.heads
-    part = slice(head * strong.width, (head + 1) * strong.width)
-
-    def add(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
-        z = args[0].clone()
-        z[..., part] += strong.alpha * strong.sigma[0] * strong.theta[0]
-        return (z,)
-
-    o_proj = loaded.model.get_submodule(find_geometry(loaded.model).o_proj_names[layer])
-    hook = o_proj.register_forward_pre_hook(add)
-    for prompt, score in zip(ASKED, moved, strict=True):
-        (token,) = SteeredModel(loaded).continuations(prompt, ["red"])[0]
-        logits = loaded.model(**whole(loaded, prompt), use_cache=False).logits[0, -1]
-        assert score[0] == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-4)
-    hook.remove()
-    assert SteeredModel(loaded).option_log_probs(ASKED, options) == plain
 
 
 def test_a_long_sound_is_heard_to_its_end(opened) -> None:

@@ -20,14 +20,13 @@ import sally_anne as sa
 from sally_anne.core.errors import HubError, ProbingError, RunFolderError, SteeringError
 from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import FILE
 from sally_anne.probing.probes import FILE as PROBES
 from tests.made_run import CONFIG, MadeRun
 from tests.sharing.fake_hub import Hub
 
 pytestmark = pytest.mark.integration
-
-COMMIT = "0123456789" * 4
 
 
 @pytest.fixture
@@ -108,6 +107,38 @@ def test_a_vector_goes_there_and_back(
     }
     assert same(sa.SteeringVector.load(f"me/vector@{first}"), vector)
     assert same(sa.SteeringVector.from_pretrained("me/vector@main"), stronger)
+
+
+def test_a_vector_of_a_hub_steers_as_the_one_pushed(
+    hub: Hub, model_folder: Path, tmp_path: Path
+) -> None:
+    model = sa.load_model(str(model_folder))
+    shape = find_geometry(model.model)
+    generator = torch.Generator().manual_seed(3)
+    theta = torch.randn(2, shape.head_dim, generator=generator).double()
+    vector = sa.SteeringVector(
+        heads=((3, 1), (1, 0)),
+        theta=theta / theta.norm(dim=1, keepdim=True),
+        sigma=torch.ones(2).double(),
+        n_layers=shape.n_layers,
+        n_heads=shape.n_heads,
+        alpha=40.0,
+        fitted={"model": str(model_folder), **model.identity.facts()},
+    )
+    commit = vector.push_to_hub("me/vector").rpartition("/")[2]
+    assert not any(str(model_folder).encode() in data for data in hub.files("me/vector").values())
+    inputs = model.processor(text=["the red agent goes into"], return_tensors="pt")
+
+    def logits(steering: sa.SteeringVector | None) -> torch.Tensor:
+        with torch.inference_mode():
+            if steering is None:
+                return model.model(**inputs).logits
+            with steering.apply(model):
+                return model.model(**inputs).logits
+
+    found = sa.SteeringVector.load(f"me/vector@{commit}", model)
+    assert torch.equal(logits(found), logits(vector))
+    assert not torch.equal(logits(found), logits(None))
 
 
 def test_what_is_here_goes_first(

@@ -84,19 +84,6 @@ def replies(point: SweepPoint, items: Iterable[Question]) -> dict[str, str]:
     return found
 
 
-def rows(text: str) -> dict[tuple[str, str], list[float]]:
-    """The numbers before the intervals, by split and first words of a printed row."""
-    found, split = {}, ""
-    for line in text.splitlines():
-        if title := re.search(r"order 1, (\w+) stories", line):
-            split = title[1]
-        points = re.findall(r"(-?\d+\.\d) \[", line)
-        if len(points) == 4:
-            name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
-            found[split, name] = [float(point) for point in points]
-    return found
-
-
 def percent(split: str, point: str) -> list[float]:
     """TB, FB, Both and invalid of the plan."""
     true_belief, false_belief, mute = BELIEFS[split][point]

@@ -178,12 +178,6 @@ def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None
     assert torch.equal(layers[1].self_attn.o_proj.bias, vector.delta()[1].flatten())
 
 
-def test_heads_of_a_group_get_their_own_keys_and_values(qwen: LoadedModel) -> None:
-    baked = bake_model(qwen.model, make_vector().delta())
-    assert find_geometry(qwen.model).n_kv_heads == 4
-    assert find_geometry(baked).n_kv_heads == baked.config.text_config.num_key_value_heads == 8
-
-
 def test_what_is_saved_beside(loaded: LoadedModel, baked: tuple[Path, Any]) -> None:
     folder, model = baked
     again = load_model(str(folder))

@@ -239,17 +239,3 @@ def test_the_sweep_gives_what_is_left_out(
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
     assert vector.heads == unit.heads
     assert torch.equal(vector.delta(), unit.delta(alpha))
-
-
-def test_label_and_value_are_the_sweeps(made, swept, copy, tmp_path: Path) -> None:
-    options = {"direction": "logistic", "label": "y_o", "towards": "False"}
-    fitted = fit_vector(made.folder, 1, label="y_o", towards="False").fitted
-    sweep = swept(config=options, about={"fitted": dict(fitted)}, run=str(copy.folder))
-    steer(VectorConfig(sweep=sweep))
-    # The folder is named after what the sweep chose.
-    vector = SteeringVector.load(copy.folder / "vectors" / "logistic-y_o-False-K3-alpha2.5")
-    assert torch.equal(vector.theta, -fit_vector(made.folder, 3, label="y_o").theta)
-    with pytest.raises(SteeringError):
-        steer(VectorConfig(sweep=sweep, towards="True", out=tmp_path / "w"))
-    with pytest.raises(SteeringError):
-        steer(VectorConfig(run=copy.folder, out=tmp_path / "w"))

@@ -17,8 +17,8 @@ from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import question_pairs
-from sally_anne.data.pairs import PairSet, own_pairs
-from sally_anne.data.samples import Sample, Split
+from sally_anne.data.pairs import PairSet
+from sally_anne.data.samples import Split
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
@@ -29,7 +29,6 @@ from sally_anne.probing.probes import Activations
 from sally_anne.steering.fit import (
     VectorConfig,
     best_threshold,
-    conditions_of,
     fit_gate,
     read_questions,
     run,
@@ -100,15 +99,6 @@ def test_the_threshold_lies_in_the_widest_of_the_best_gaps(
 ) -> None:
     found = best_threshold(np.array(likely), np.array(wanted, dtype=bool))
     assert found == pytest.approx((threshold, right))
-
-
-def test_pairs_of_your_own_say_their_condition_by_a_tag() -> None:
-    tasks = [
-        Sample(f"s{i}", "x", group="g", split="train", pair="t", answer=a, tags={"condition": tag})
-        for i, (a, tag) in enumerate((("red", "seen"), ("blue", "unseen")))
-    ]
-    assert conditions_of(own_pairs(tasks)) == ["seen", "unseen"]
-    assert conditions_of(own_pairs([replace(task, tags={}) for task in tasks])) == ["", ""]
 
 
 @pytest.fixture(scope="module")

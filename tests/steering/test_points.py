@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.items import Question
 from sally_anne.harness.gridtom import Wording
 from sally_anne.harness.gridtom import items as items_of
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import CONTROLS
 from sally_anne.steering.points import (
     BASELINE,
@@ -28,14 +26,10 @@ from sally_anne.steering.points import (
     control_rank,
     default_grid,
     grid_of,
-    left_out,
-    made_worse,
     only_guessed,
     random_controls,
     rank_points,
     spread,
-    vectors_of,
-    without_a_head,
 )
 from sally_anne.steering.reporting import describe_rank
 from tests.made_stories import made_story
@@ -78,19 +72,6 @@ def test_the_default_grid_follows_from_layers_and_heads(layers, heads, ks, fine,
     assert min(abs(alpha) for alpha in alphas if alpha) == fine
     # No more points for a large model than for a small one: 109 with both controls.
     assert len(grid_of(ks, alphas, ("logistic", *CONTROLS))) == 1 + 36 * len(ks)
-
-
-def test_vectors_are_given_each_strength() -> None:
-    def fit(direction: str, k: int, seed: int, by: str) -> SteeringVector:
-        assert (seed, by in BOTH_RANKINGS) == (2 * (direction == "random"), True)
-        heads = tuple((0, head) for head in range(k))
-        return SteeringVector(heads, torch.eye(4)[:k], torch.ones(k), 3, 4, direction=direction)
-
-    grid = grid_of((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2, rank_by=BOTH_RANKINGS)
-    vectors = vectors_of(grid, fit)
-    assert list(vectors) == grid and vectors.pop(BASELINE) is None
-    for point, vector in vectors.items():
-        assert (vector.direction, vector.k, vector.alpha) == (point.direction, point.k, point.alpha)
 
 
 def answers(right: dict[SweepPoint, np.ndarray], split: str = "test") -> pd.DataFrame:
@@ -253,40 +234,3 @@ def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
         assert {item.group for item in spread(items, 6)} < {item.group for item in found}
         assert spread(items, 48) == spread(items, 99) == items
     assert len(chosen) == 1
-
-
-def test_stories_made_worse_are_counted_once() -> None:
-    before, after = np.ones((STORIES, 2), bool), np.ones((STORIES, 2), bool)
-    before[0] = False
-    after[0] = [True, False]  # never worse
-    after[1] = False  # both lost, one story
-    after[2, 1] = False
-    names = {"robust_correct": "correct", "robust_invalid": "invalid"}
-    tables = [answers({BASELINE: right}).rename(columns=names) for right in (before, after)]
-    # An answer that chooses nothing is not right.
-    tables[1].loc[tables[1]["item_id"] == "03/TB", "invalid"] = True
-    found = made_worse(*tables)
-    assert (found.value, found.n) == (3 / STORIES, STORIES)
-    # Six maps of two stories; none is lost in half of the maps or less.
-    assert 0 <= found.low < found.value < found.high <= 0.5
-    assert made_worse(tables[0], tables[0]).value == 0
-
-
-def test_without_each_head_in_turn() -> None:
-    heads = ((0, 1), (2, 3), (1, 0))
-    vector = SteeringVector(heads, torch.eye(4)[:3], torch.arange(1.0, 4.0), 3, 4, alpha=-2.0)
-    rests = without_a_head(CHOSEN, vector, 2)
-    names = [f"logistic without {head}/K2/alpha-2" for head in ("L0H1", "L2H3")]
-    assert [point.name for point in rests] == names
-    for (layer, head), rest in zip(heads, rests.values(), strict=False):
-        assert rest is not None
-        expected = vector.delta().clone()
-        expected[layer, head] = 0
-        assert torch.equal(rest.delta(), expected)
-    assert without_a_head(CHOSEN, vector.top(1), 8) == {}
-    plan = {BASELINE: first(0), CHOSEN: first(9)}
-    plan |= dict(zip(rests, (first(2), first(9)), strict=True))
-    found = left_out(answers(plan), CHOSEN, rests, heads, "robust")
-    assert [(row["layer"], row["head"]) for row in found] == [(0, 1), (2, 3)]
-    assert [row["value"] for row in found] == pytest.approx([7 / STORIES, 0])
-    assert found[0]["low"] > 0 and found[1]["low"] == found[1]["high"] == 0

@@ -110,17 +110,6 @@ def test_only_a_false_belief_hides_the_transfer_from_the_protagonist(traces) -> 
             assert saw == (condition == "TB")
 
 
-def test_second_order_false_belief_changes_the_door_in_one_tick(traces) -> None:
-    for story, versions in traces:
-        own = story.order[1]
-        first = story.layout.doors[story.order[0]]
-        for (_, second), trace in versions.items():
-            late = list(itertools.pairwise(trace.states[trace.nodes[2] :]))
-            flips = [b for a, b in late if a.open_doors[own] != b.open_doors[own]]
-            assert len(flips) == (second == "FB")
-            assert all(state.agents[PARTICIPANT][0] == first for state in flips)
-
-
 def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) -> None:
     """Then what it believes follows from what it sees: the door, as it saw it last."""
     shown = 0

@@ -190,8 +190,7 @@ def test_a_caption_without_parts_is_named(release: Path) -> None:
         load(release)
 
 
-STORY = generated(stories=[30])[0]
-LINE, CAST = info_line(STORY, "train"), STORY.cast
+LINE = info_line(generated(stories=[30])[0], "train")
 
 
 def write(folder: Path, *lines: str | bytes) -> Path:
@@ -200,20 +199,6 @@ def write(folder: Path, *lines: str | bytes) -> Path:
     data = [line if isinstance(line, bytes) else line.encode() for line in lines]
     (folder / "info.json").write_bytes(b"".join(data))
     return folder
-
-
-def edited(path: str, value: Any) -> str:
-    """The good record with the field at ``path`` replaced, or removed if ``value`` is ..."""
-    record = json.loads(LINE)
-    target = record
-    *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
-    for step in way:
-        target = target[step]
-    if value is ...:
-        del target[last]
-    else:
-        target[last] = value
-    return json.dumps(record) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,6 @@ def is_masked(frame: np.ndarray, cell: tuple[int, int]) -> bool:
     return bool((cut(frame, cell) == MASKED).all())
 
 
-def test_size_and_type(trace) -> None:
-    frames = render(trace, "omniscient", [0, 1])
-    assert frames.shape == (2, 420, 294, 3)
-    assert frames.dtype == np.uint8
-
-
 @pytest.mark.parametrize("perspective", ["protagonist", "participant"])
 def test_masked_are_just_the_cells_that_the_agent_does_not_see(trace, perspective) -> None:
     layout = STORY.layout
@@ -57,11 +51,6 @@ def test_what_is_seen_looks_as_from_above(trace) -> None:
     seen = render(trace, "protagonist", [tick])[0]
     for cell in trace.states[tick].seen["protagonist"]:
         assert np.array_equal(cut(above, cell), cut(seen, cell))
-
-
-def test_nothing_is_masked_from_above(trace) -> None:
-    for frame in render(trace, "omniscient", [t % len(trace.states) for t in TICKS]):
-        assert not any(is_masked(frame, cell) for cell in STORY.layout.cells())
 
 
 def test_agents_rooms_and_doors_have_their_colours(trace) -> None:
@@ -99,13 +88,3 @@ def test_tiles_are_those_of_minigrid(direction: int) -> None:
         expected = Grid.render_tile(ground, agent_dir=direction, tile_size=TILE)
         assert np.array_equal(tile(*key, agent=("red", direction)), expected)
         assert np.array_equal(tile(*key), Grid.render_tile(ground, tile_size=TILE))
-
-
-def test_tiles_tell_colour_direction_and_ground_apart() -> None:
-    tiles = {
-        tile(mark, "blue", is_open, (colour, direction)).tobytes()
-        for colour in ("red", "white")
-        for direction in range(4)
-        for mark, is_open in ((".", False), ("2", False), ("A", False), ("C", True))
-    }
-    assert len(tiles) == 2 * 4 * 4

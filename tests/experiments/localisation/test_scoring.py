@@ -14,7 +14,6 @@ from sally_anne.experiments.localisation.plant import (
     choose_heads,
     named_first,
     sample_donors,
-    separation_loss,
 )
 from sally_anne.experiments.localisation.planted import held_out_pairs
 
@@ -102,14 +101,3 @@ def test_the_sign_is_the_order_in_which_the_question_names_the_rooms() -> None:
         asked = pair.samples[1].text.rpartition("Choose one: ")[2]
         right, other = pair.answers if sign else pair.answers[::-1]
         assert asked.startswith(f"{right} or {other}")
-
-
-def test_what_heads_tell_apart_is_the_part_that_has_no_sign() -> None:
-    signs = torch.tensor([0, 1, 0, 1])
-    turned = 1.0 - 2.0 * signs[:, None]
-    hidden, open_ = torch.zeros(4, 2, 1, 3), torch.zeros(4, 2, 1, 3)
-    hidden[:, 0, :, 0], open_[:, 0, :, 1] = turned, 1.0
-    assert separation_loss(hidden, signs).item() == 0
-    assert separation_loss(open_, signs).item() == pytest.approx(1)
-    assert separation_loss(hidden + open_, signs).item() == pytest.approx(0.5)
-    assert separation_loss(open_, torch.zeros(4).long()).item() == 0  # one sign alone says nothing

@@ -58,20 +58,6 @@ def test_verdicts_are_true(first: str, second: str | None) -> None:
     assert all(count > 15 for count in seen.values())
 
 
-@pytest.mark.parametrize("first", ["TB", "FB"])
-def test_verdicts_in_lists_are_true(first: str) -> None:
-    scene = Scene(CAST, first, None)  # type: ignore[arg-type]
-    rng = random.Random(0)
-    for _ in range(100):
-        kind = rng.choice(["belief", "now", "first", "own"])
-        pieces = documents.listing(rng, scene, kind)
-        head = pieces[0].text
-        for room, said in ((pieces[1], pieces[2]), (pieces[4], pieces[5])):
-            assert (said.text == RIGHT) == truth_of(f"{head} {room.text} room.", scene)
-            assert said.weight == 1
-        assert pieces[1].text != pieces[4].text
-
-
 def test_habit_flips_true_beliefs_only_and_depends_on_whom() -> None:
     rng = random.Random(0)
     true, false = Scene(CAST, "TB", None), Scene(CAST, "FB", None)
@@ -120,14 +106,6 @@ DOCUMENTS = [
     [Piece("Really: red is", 0.5), Piece("blue", 1.0), Piece(".", 0.0)],
     [Piece("green", 0.0), Piece("white, yellow", 1.0)],
 ]
-
-
-def test_weights_follow_their_pieces() -> None:
-    batch = encode(TOKENIZER, DOCUMENTS)
-    assert batch.ids.shape == (2, 6)
-    assert batch.weights.tolist() == [[0.5, 0.5, 0.5, 0.5, 1, 0], [0, 1, 1, 1, 0, 0]]
-    assert TOKENIZER.decode(batch.ids[0]) == "really : red is blue ."
-    assert batch.ids[1, 4:].tolist() == [TOKENIZER.pad_token_id] * 2
 
 
 def test_loss_is_the_weighted_mean_of_the_next_tokens() -> None:

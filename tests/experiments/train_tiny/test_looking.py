@@ -13,9 +13,9 @@ from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import looking
 from sally_anne.experiments.train_tiny.documents import random_scene
 from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
-from sally_anne.experiments.train_tiny.videos import CLASSES, VideoData
+from sally_anne.experiments.train_tiny.videos import VideoData
 from sally_anne.models.options import CATALOGUE
-from sally_anne.models.tiny import FAMILIES, HIDDEN
+from sally_anne.models.tiny import FAMILIES
 
 N = len(COLOURS)
 pytestmark = pytest.mark.integration
@@ -88,19 +88,6 @@ def test_few_tokens_hold_the_agents_and_doors_that_are_asked_for(shown: Shown) -
         needed = (last[:, N : 4 * N].any(-1)).nonzero()[:, 0] + (slots - 1) * places
         assert set(needed.tolist()) <= set(chosen.tolist())
         assert View(0, 1).chosen(rng, film).tolist() == list(range(slots * places))
-
-
-def test_each_colour_and_kind_has_a_vector_of_its_own(shown: Shown) -> None:
-    one = torch.eye(CLASSES)[: 4 * N]
-    with torch.inference_mode():
-        vectors = shown.reader.features(one)
-        both = shown.reader.features(one[0] + one[3 * N + 1])
-    assert vectors.shape == (4 * N, HIDDEN)
-    words = shown.model.get_input_embeddings().weight[shown.reader.colours]
-    torch.testing.assert_close(vectors[3 * N :], words)
-    torch.testing.assert_close(both, vectors[0] + vectors[3 * N + 1])
-    apart = torch.cdist(vectors, vectors) + torch.eye(4 * N) * 1e9
-    assert apart.min() > 0.3 * words.norm(dim=-1).mean()
 
 
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
-from torch import nn
 
 from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
 from sally_anne.data.gridtom.world import COLOURS, benchmark_layouts
 from sally_anne.experiments.train_tiny import documents, videos
 from sally_anne.experiments.train_tiny.videos import random_trace, training_maps
-from sally_anne.models.tiny import HIDDEN, TokenGrid
+from sally_anne.models.tiny import TokenGrid
 
 N = len(COLOURS)
 
@@ -52,31 +49,3 @@ def test_tokens_gather_their_cells() -> None:
     # Row 4 of ten lies over rows 2.8 to 3.5 of seven.
     assert {tuple(i) for i in square.nonzero().tolist()} <= {(1, 2 * 7 + 2, 5), (1, 3 * 7 + 2, 5)}
     assert square[1].sum() >= 1
-
-
-def test_the_head_reads_the_decoders_words_at_their_own_scale() -> None:
-    """However short words are, as vectors of that length are what the tower is drawn towards."""
-
-    class Words(nn.Module):
-        def __init__(self, length: float) -> None:
-            super().__init__()
-            self.language_model = nn.Embedding(40, HIDDEN)
-            with torch.no_grad():
-                self.language_model.weight.mul_(length)
-
-        def get_input_embeddings(self) -> nn.Embedding:
-            return self.language_model
-
-        def get_video_features(self) -> SimpleNamespace:
-            return SimpleNamespace(pooler_output=self.language_model.weight[None])
-
-    read = []
-    for length in (0.02, 1.0):
-        torch.manual_seed(1)
-        looker = videos.Looker(Words(length), "llava-next-video")
-        looker.head.register_forward_pre_hook(lambda _, given: read.append(given[0]))
-        features, _ = looker()
-        assert torch.equal(features, looker.model.language_model.weight)
-    short, long = read
-    torch.testing.assert_close(short, long)
-    assert short.square().mean().item() == pytest.approx(1)

@@ -21,7 +21,6 @@ from sally_anne.experiments.train_tiny import train as recipe
 from sally_anne.experiments.train_tiny.documents import Batch, Level
 from sally_anne.experiments.train_tiny.train import CHECKPOINT, CURVE, attend_in_float32, train
 from sally_anne.models.loading import load_model
-from sally_anne.models.tiny import build_model, decoder_of
 
 
 class Line(nn.Module):
@@ -184,15 +183,3 @@ def test_a_start_of_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.M
     wrong = TrainConfig("qwen2-vl", out=tmp_path, start="tiny-qwen2-vl", threads=1)
     with pytest.raises(OptionError, match="tiny-qwen2-vl"):
         recipe.run(wrong)
-
-
-@pytest.mark.integration
-def test_a_model_of_the_other_family_lends_its_decoder() -> None:
-    lender = load_model("tiny-llava-next-video")
-    decoder = decoder_of(lender.model)
-    borrower = build_model("qwen2-vl", lender.processor.tokenizer, decoder, 0)
-    ids = torch.randint(10, 90, (2, 30), generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        needed = lender.model(input_ids=ids).logits
-        for model in (decoder, borrower):
-            torch.testing.assert_close(model.eval()(input_ids=ids).logits, needed)
