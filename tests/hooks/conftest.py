@@ -1,4 +1,4 @@
-"""The tiny random models, each with weights that make a difference, and a small vector."""
+"""A tiny random model with weights that make a difference, and a small vector."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from sally_anne.hooks.geometry import o_projs
 from sally_anne.hooks.vector import SteeringVector
-from tests.hooks.builders import BUILDERS
+from tests.models.checkpoints import random_model
 
 LAYERS, HEADS, WIDTH = 3, 4, 8
-# A text model with wide heads and a bias, and one that sees; test_classes has one case a class.
-GRID = ("llama", "qwen2_vl")
 
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., PreTrainedModel]:
-    """`build(name, attn="sdpa")`: the same weights for the same name, each time a new model."""
+    """`build(name, attn="sdpa")`: the same weights for the same name, each time a new model.
 
-    def make(name: str, attn: str = "sdpa") -> PreTrainedModel:
-        torch.manual_seed(0)
-        model = BUILDERS[name]().eval()
-        with torch.no_grad():
-            for parameter_name, parameter in model.named_parameters():
-                # The default init leaves biases zero and logits nearly flat.
-                if "norm" not in parameter_name:
-                    parameter.normal_(std=0.3)
+    Its heads are wider than hidden / H, and o_proj of Llama has a bias.
+    """
+
+    def make(name: str = "llama", attn: str = "sdpa") -> PreTrainedModel:
+        model = random_model(name).eval()
+        if name == "llama":
+            for o_proj in o_projs(model):
+                o_proj.bias = nn.Parameter(0.2 * torch.randn(32))
+        model.generation_config.eos_token_id = None
         model.set_attn_implementation(attn)
         return model
 
     return make
 
 
-@pytest.fixture(params=GRID)
-def model(request, build) -> PreTrainedModel:
-    return build(request.param)
+@pytest.fixture
+def model(build: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+    """The class on which everything is tested; test_classes has one case of each other class."""
+    return build()
 
 
 @pytest.fixture(scope="session")

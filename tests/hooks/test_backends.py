@@ -136,7 +136,7 @@ def test_hooks_around_shared_weights_are_refused(build):
 
 @pytest.mark.integration
 def test_a_changed_model_is_built_around_again(build):
-    model, inputs = build("qwen2_vl"), batch_of(PROMPTS)
+    model, inputs = build(), batch_of(PROMPTS)
     native, other = backend("native"), backend("nnsight")
     first = other.read(model, inputs)
     with torch.no_grad():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import eval_frame
 
 from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture
@@ -39,14 +38,6 @@ def o_proj_in_place(model: nn.Module) -> nn.Module:
     return model
 
 
-VARIANTS: list[Callable[[nn.Module], nn.Module]] = [
-    whole,
-    wrapped_layer,
-    layer_in_place,
-    o_proj_in_place,
-]
-
-
 @pytest.fixture(autouse=True)
 def fresh():
     torch.compiler.reset()
@@ -54,14 +45,16 @@ def fresh():
     torch.compiler.reset()
 
 
-def stance() -> str:
-    from torch._dynamo import eval_frame
-
-    return eval_frame._stance.stance
-
-
-@pytest.mark.parametrize("compiled_before", [True, False])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "compiled_before"),
+    [
+        (whole, True),
+        (whole, False),
+        (wrapped_layer, True),
+        (layer_in_place, True),
+        (o_proj_in_place, False),
+    ],
+)
 @torch.no_grad()
 def test_hooks_run_in_a_compiled_model(build, variant, compiled_before):
     """Also where it is compiled while a block is open; nothing of the block stays in its code."""
@@ -82,7 +75,7 @@ def test_hooks_run_in_a_compiled_model(build, variant, compiled_before):
                 plain(**inputs)
                 assert torch.equal(found, capture.take())
     assert torch.equal(logits_of(model, inputs), logits_of(plain, inputs))
-    assert stance() == "default"
+    assert eval_frame._stance.stance == "default"
 
 
 @torch.no_grad()
@@ -108,4 +101,4 @@ def test_a_layer_that_did_not_run_is_named(build, variant):
             pytest.raises(HookError, match=r"layers \[0.*\] did not run"),
         ):
             model(**inputs)
-    assert stance() == "default"
+    assert eval_frame._stance.stance == "default"

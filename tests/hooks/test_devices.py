@@ -135,16 +135,14 @@ def test_capture_and_steering_as_on_the_cpu(
     assert torch.equal(logits(loaded, samples, vector.with_alpha(0.0)), plain)
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_replies_as_on_the_cpu(device: str, name: str, samples: list[Sample]) -> None:
+def test_replies_and_effects_as_on_the_cpu(device: str, samples: list[Sample]) -> None:
     prompts = [Prompt(s.content, s.frames()) for s in samples]
-
-    def replies(place: str) -> list[str]:
-        loaded = opened(name, place)
-        return SteeredModel(loaded, a_vector(loaded)).generate(prompts, 8)
-
-    said = replies(device)
-    assert said == replies("cpu") and all(said)
+    there, here = opened("tiny-qwen2-vl", device), opened("tiny-qwen2-vl", "cpu")
+    said = [SteeredModel(m, a_vector(m)).generate(prompts, 8) for m in (there, here)]
+    assert said[0] == said[1] and all(said[0])
+    found, wanted = effects(there), effects(here)
+    assert found.keys() == wanted.keys()
+    assert all(close(found[name], wanted[name], "float32") for name in wanted)
 
 
 def effects(loaded: LoadedModel) -> dict[str, np.ndarray]:
@@ -156,15 +154,6 @@ def effects(loaded: LoadedModel) -> dict[str, np.ndarray]:
     sets = torch.ones(1, shape.n_layers, shape.n_heads, dtype=torch.bool)
     mean = torch.zeros(shape.n_layers, shape.n_heads, shape.head_dim)
     return vars(effects_of(loaded, ContrastPair((a, b), rooms, "g"), True, sets, mean))
-
-
-def test_effects_of_heads_as_on_the_cpu(device: str) -> None:
-    wanted, found = (
-        effects(opened("tiny-qwen2-vl", "cpu")),
-        effects(opened("tiny-qwen2-vl", device)),
-    )
-    assert found.keys() == wanted.keys()
-    assert all(close(found[name], wanted[name], "float32") for name in wanted)
 
 
 class Single(Tensor):

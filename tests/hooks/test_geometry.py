@@ -8,44 +8,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from sally_anne.hooks.capture import Capture
-from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.hooks.geometry import find_geometry
 
 pytestmark = pytest.mark.integration
-
-EXPECTED = {  # name: (layers' path, head width)
-    "llama": ("model.layers", 12),
-    "qwen2": ("model.layers", 8),
-    "qwen3": ("model.layers", 16),
-    "mistral": ("model.layers", 12),
-    "gemma3_text": ("model.layers", 12),
-    "qwen2_vl": ("model.language_model.layers", 8),
-    "qwen2_5_vl": ("model.language_model.layers", 8),
-    "qwen3_vl": ("model.language_model.layers", 16),
-    "llava_next_video": ("model.language_model.layers", 8),
-    "llava_onevision": ("model.language_model.layers", 8),
-    "internvl": ("model.language_model.layers", 16),
-    "gemma3": ("model.language_model.layers", 12),
-}
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_tiny_models(build, name):
-    path, head_dim = EXPECTED[name]
-    model = build(name)
-    assert find_geometry(model) == Geometry(
-        n_layers=3,
-        n_heads=4,
-        head_dim=head_dim,
-        hidden_size=32,
-        n_kv_heads=2,
-        layer_names=tuple(f"{path}.{i}" for i in range(3)),
-        o_proj_names=tuple(f"{path}.{i}.self_attn.o_proj" for i in range(3)),
-    )
-    decoder = model.get_decoder()
-    layers = [model.get_submodule(name) for name in find_geometry(model).layer_names]
-    assert all(a is b for a, b in zip(layers, decoder.layers, strict=True))
-    projections = [layer.self_attn.o_proj for layer in decoder.layers]
-    assert all(a is b for a, b in zip(o_projs(model), projections, strict=True))
 
 
 def small(model_type: str) -> nn.Module:
@@ -64,12 +29,9 @@ def small(model_type: str) -> nn.Module:
         return AutoModelForImageTextToText.from_config(config)
 
 
-# The hard ones: attention of their vision towers has an o_proj, too.
-FAMILIES = ["mistral3", "llama4"]
-
-
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", ["mistral3", "llama4"])
 def test_other_families(model_type):
+    """Attention of their vision towers has an o_proj, too."""
     model = small(model_type)
     found = find_geometry(model)
     assert (found.n_layers, found.n_heads, found.head_dim, found.n_kv_heads) == (2, 4, 24, 2)
@@ -80,15 +42,10 @@ def test_other_families(model_type):
 # the published checkpoints; the classes' defaults are other sizes.
 FULL_SIZE = {
     "Qwen/Qwen2-VL-7B-Instruct": ("qwen2_vl", 28, 28, 128, 3584, 4, 18944),
-    "Qwen/Qwen2.5-VL-7B-Instruct": ("qwen2_5_vl", 28, 28, 128, 3584, 4, 18944),
     "Qwen/Qwen3-VL-8B-Instruct": ("qwen3_vl", 36, 32, 128, 4096, 8, 12288),
     "llava-hf/LLaVA-NeXT-Video-7B-hf": ("llava_next_video", 32, 32, 128, 4096, 32, 11008),
-    "llava-hf/llava-onevision-qwen2-7b-ov-hf": ("llava_onevision", 28, 28, 128, 3584, 4, 18944),
-    "OpenGVLab/InternVL3-8B-hf": ("internvl", 28, 28, 128, 3584, 4, 18944),
     "google/gemma-3-4b-it": ("gemma3", 34, 8, 256, 2560, 4, 10240),
     "meta-llama/Llama-3.1-8B-Instruct": ("llama", 32, 32, 128, 4096, 8, 14336),
-    "Qwen/Qwen3-8B": ("qwen3", 36, 32, 128, 4096, 8, 12288),
-    "mistralai/Mistral-7B-Instruct-v0.3": ("mistral", 32, 32, 128, 4096, 8, 14336),
 }
 
 
@@ -102,7 +59,7 @@ def full_size(name: str) -> Any:
         "hidden_size": hidden,
         "intermediate_size": mlp,
     }
-    if model_type in ("qwen2_vl", "qwen2_5_vl"):
+    if model_type == "qwen2_vl":
         text["rope_parameters"] = {"rope_type": "default", "mrope_section": [16, 24, 24]}
     else:
         text["head_dim"] = head_dim

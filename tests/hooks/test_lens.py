@@ -93,10 +93,6 @@ def test_heads_and_frames_of_the_bridge(loaded, bridge):
     qwen = "video_grid_thw" in inputs
     inside = "vision_encoder.blocks.0.mlp.in" if qwen else "vision_resampler"
     assert {"vision_encoder.hook_out", f"{inside}.hook_out"} <= set(cache)
-    before = run(bridge, inputs)
-    darker = {**inputs, "pixel_values_videos": inputs["pixel_values_videos"] - 1}
-    assert not torch.equal(run(bridge, darker), before)
-
     o_proj = loaded.model.get_submodule(geometry.o_proj_names[1])
     columns = slice(2 * geometry.head_dim, 3 * geometry.head_dim)
     assert torch.equal(bridge.W_O[1, 2], o_proj.weight[:, columns].T)

@@ -79,8 +79,7 @@ def test_prefill(row_lengths, side):
         found = position_mask(spec, at)
         assert [row.nonzero().flatten().tolist() for row in found] == [[c] for c in last]
         index, valid = fresh_index(spec, at)
-        assert index.tolist() == [[c] for c in last]
-        assert valid.all()
+        assert index.tolist() == [[c] for c in last] and valid.all()
     assert not position_mask("generated", at).any()
     assert fresh_index("generated", at)[0].shape == (len(row_lengths), 0)
     assert torch.equal(position_mask("all", at), mask.bool())

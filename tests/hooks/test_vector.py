@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HookError, SteeringError
-from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.vector import FACTS, FILE, SteeringVector
 
 strengths = st.floats(-50, 50)
@@ -79,27 +79,6 @@ def test_another_geometry_is_refused(make, skeleton, tmp_path: Path, shape) -> N
         make(site="resid").check(skeleton(*shape))
 
 
-def test_apply_edits_as_it_says(make, skeleton) -> None:
-    vector, model = make(site="attn_out", positions="generated"), skeleton()
-    edit = vector.apply(model)
-    assert isinstance(edit, Edit)
-    assert (edit.site, edit.positions, edit.layers) == ("attn_out", "generated", (0, 2))
-    assert torch.equal(edit.values[0, 0], vector.delta())
-    rows = torch.tensor([1.0, 0.0])
-    assert torch.equal(vector.apply(model, rows).values[:, 0], vector.delta(rows))
-    assert vector.apply(model, 0.0).layers == ()
-
-
-def test_its_own_gate_or_another_is_applied(make, skeleton) -> None:
-    own, other = Gate(0, 1, torch.ones(8), 0.5), Gate(0, 0, torch.ones(8), 0.0)
-    vector = make(gate=own)
-    assert vector.apply(skeleton()).gate is own
-    assert vector.apply(skeleton(), gate=other).gate is other
-    assert vector.top(1).with_alpha(0.5).gate is own
-    with pytest.raises(HookError, match="reads layer 1, but layer 0 is edited"):
-        make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
-
-
 def facts_of(vector) -> dict:
     return {name: getattr(vector, name) for name in FACTS}
 
@@ -152,3 +131,17 @@ def test_every_flipped_bit_is_noticed(make, tmp_path: Path, gate: Gate | None) -
     os.close(handle)
     assert file.read_bytes() == whole
     assert taken < 10
+
+
+def test_apply_edits_as_it_says(make, skeleton) -> None:
+    own, other = Gate(0, 1, torch.ones(8), 0.5), Gate(0, 0, torch.ones(8), 0.0)
+    vector, model = make(site="attn_out", positions="generated", gate=own), skeleton()
+    edit = vector.apply(model)
+    assert (edit.site, edit.positions, edit.layers) == ("attn_out", "generated", (0, 2))
+    assert torch.equal(edit.values[0, 0], vector.delta())
+    rows = torch.tensor([1.0, 0.0])
+    assert torch.equal(vector.apply(model, rows).values[:, 0], vector.delta(rows))
+    assert vector.apply(model, 0.0).layers == ()
+    assert edit.gate is own and vector.apply(model, gate=other).gate is other
+    with pytest.raises(HookError, match="reads layer 1, but layer 0 is edited"):
+        make().apply(model, gate=Gate(1, 0, torch.ones(8), 0.0))

@@ -117,8 +117,18 @@ def save(name: str, folder: Path) -> Path:
         folder: where.
     """
     tokenizer = _tokenizer(name)
+    model = random_model(name, tokenizer)
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(_END)
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    _processor(name, tokenizer).save_pretrained(folder)
+    return folder
+
+
+def random_model(name: str, tokenizer: PreTrainedTokenizerFast | None = None) -> Any:
+    """A model of the family, one of NAMES, with the same weights each time."""
     torch.manual_seed(0)
-    config = _config(name, tokenizer)
+    config = _config(name, tokenizer or _tokenizer(name))
     reads_only = name in WORDS and name != "gemma3"
     if name in HEARS:
         model = getattr(transformers, family_of(config.model_type, name).class_name)(config)
@@ -130,11 +140,7 @@ def save(name: str, folder: Path) -> Path:
             # As they are made, weights are so small that activations hardly differ.
             if "norm" not in parameter_name:
                 parameter.normal_(std=0.2)
-    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(_END)
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
-    _processor(name, tokenizer).save_pretrained(folder)
-    return folder
+    return model
 
 
 # Of each checkpoint of the hub: its image processor's class, settings for films of their own if it

@@ -12,20 +12,22 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from sally_anne.core.folder import Journal
 from sally_anne.core.processes import here
 from sally_anne.core.store import ActivationStore
+from sally_anne.harness import evaluate
 from sally_anne.harness.config import EvalConfig
+from sally_anne.probing import pipeline
 from sally_anne.probing.config import ProbeConfig
+from sally_anne.steering import sweep
 from sally_anne.steering.config import SweepConfig
 
 CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
+RUNS: dict[str, Any] = {"probe": pipeline.main, "evaluate": evaluate.run, "sweep": sweep.run}
 
 
 def config_of(name: str, options: dict[str, Any]) -> Any:
@@ -37,16 +39,6 @@ def config_of(name: str, options: dict[str, Any]) -> Any:
         if key in read:
             read[key] = Path(read[key])
     return CONFIGS[name](**read)
-
-
-def run(name: str, config: Any) -> None:
-    if name == "probe":
-        from sally_anne.probing.pipeline import main as run
-    elif name == "evaluate":
-        from sally_anne.harness.evaluate import run  # type: ignore[assignment]
-    else:
-        from sally_anne.steering.sweep import run  # type: ignore[assignment]
-    run(config)
 
 
 def die_after(batches: int) -> None:
@@ -63,30 +55,15 @@ def die_after(batches: int) -> None:
     ActivationStore.write_batch = dying  # type: ignore[method-assign]
 
 
-def tell_answers() -> None:
-    """Say which process adds how many answers to which journal."""
-    add = Journal.add
-
-    def telling(self: Journal, answers: Iterable[dict[str, Any]]) -> None:
-        new = list(answers)
-        add(self, new)
-        print(f"rank {os.environ['RANK']} added {len(new)} to {self.path.name}", flush=True)
-
-    Journal.add = telling  # type: ignore[method-assign]
-
-
 def write_no_results() -> None:
     """All but the first process leave probes, tables and choices to it."""
-    import sally_anne.harness.evaluate
-    import sally_anne.probing.pipeline
-    import sally_anne.steering.sweep
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError(f"process {os.environ['RANK']} writes results")
 
-    sally_anne.harness.evaluate.save = refuse
-    sally_anne.probing.pipeline._probe = refuse  # type: ignore[assignment]
-    sally_anne.steering.sweep.save = refuse
+    evaluate.save = refuse
+    pipeline._probe = refuse  # type: ignore[assignment]
+    sweep.save = refuse
 
 
 def main(plan: dict[str, Any]) -> None:
@@ -97,11 +74,12 @@ def main(plan: dict[str, Any]) -> None:
     processes = here()
     told = processes.all_min(10 - own)
     assert told == 11 - processes.count, f"process {own} was told {told}"
-    tell_answers()
     if own:
         write_no_results()
+    # An untrained model gains nothing by steering.
+    sweep.nothing_to_choose = lambda *arguments: ""
     for name, options in plan["configs"]:
-        run(name, config_of(name, options))
+        RUNS[name](config_of(name, options))
 
 
 if __name__ == "__main__":

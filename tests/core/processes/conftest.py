@@ -12,12 +12,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import run as evaluate
-from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.sweep import run as sweep
+from tests.core.processes.commands import config_of
 
 
 @pytest.fixture(scope="session")
@@ -61,17 +59,13 @@ def alone(
     # As each of several processes: sums over many numbers may depend on it.
     torch.set_num_threads(1)
     try:
-        from tests.core.processes.commands import config_of
-
         quiet = Console(file=io.StringIO())
-        configs = {name: config_of(name, chosen) for name, chosen in options.items()}
-        assert isinstance(configs["probe"], ProbeConfig)
-        probe(configs["probe"], quiet)
+        probe(config_of("probe", options["probe"]), quiet)
         (folder / "old-probes").symlink_to("probes")
-        assert isinstance(configs["evaluate"], EvalConfig)
-        evaluate(configs["evaluate"])
-        assert isinstance(configs["sweep"], SweepConfig)
-        sweep(configs["sweep"], quiet)
+        evaluate(config_of("evaluate", options["evaluate"]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sally_anne.steering.sweep.nothing_to_choose", lambda *arguments: "")
+            sweep(config_of("sweep", options["sweep"]), quiet)
     finally:
         torch.set_num_threads(threads)
         os.chdir(before)

@@ -1,4 +1,4 @@
-"""Answers and sweeps that several processes share, with threads for processes."""
+"""Journals and sweeps that several processes share, with threads for processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from sally_anne.core.folder import Journal
 from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question
-from sally_anne.harness.evaluate import ask
 from sally_anne.harness.gridtom import Wording, items
-from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.steering.points import answer_points, grid_of, vectors_of
@@ -69,9 +67,9 @@ def models(model_folder: Path) -> list[LoadedModel]:
 Run = Callable[[Path, Processes, int | None], pd.DataFrame]
 
 
-@pytest.fixture(scope="module", params=["ask", "sweep"])
-def run(request: pytest.FixtureRequest, asked: list[Question], models: list[LoadedModel]) -> Run:
-    """Asks, or sweeps, as one of the processes; it may die after so many pieces."""
+@pytest.fixture(scope="module")
+def run(asked: list[Question], models: list[LoadedModel]) -> Run:
+    """Sweeps as one of the processes; it may die after so many pieces."""
 
     def go(path: Path, processes: Processes, dies: int | None = None) -> pd.DataFrame:
         loaded = models[processes.rank]
@@ -86,9 +84,6 @@ def run(request: pytest.FixtureRequest, asked: list[Question], models: list[Load
                         raise Killed
 
         with torch.inference_mode(), Dying(path, ABOUT, processes) as journal:
-            if request.param == "ask":
-                model = SteeredModel(loaded)
-                return ask(model, asked, journal, 4, 4, options=True)
             return answer_points(loaded, asked, vectors_of(GRID, vector), journal, 4, 9, 4)
 
     return go
