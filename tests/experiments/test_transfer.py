@@ -111,22 +111,6 @@ def test_effects_that_are_planted_equal_or_turned_round() -> None:
     assert overlap(source, turned, CONFIG, "question")["value"] == 0.0
 
 
-def test_effects_are_of_pairs_that_the_source_has_not_seen() -> None:
-    source, target = (with_effects(name, UP) for name in "ab")
-
-    def of(rows: slice) -> Part:
-        found = target.effects["question"]
-        assert isinstance(found, Effects)
-        items = found.items.copy()
-        items.loc[rows, "content"] = SEEN[0]
-        return replace(target, effects={"question": replace(found, items=items)})
-
-    assert spearman(source, of(slice(0, 1)), CONFIG, "question")["n"] == 4
-    assert "seen all test pairs" in spearman(source, of(slice(None)), CONFIG, "question")["why"]
-    lacking = replace(target, effects={"question": "not asked"})
-    assert overlap(source, lacking, CONFIG, "question") == {"why": "not asked"}
-
-
 def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> None:
     target = part("target", {5: 0}, seed=2)
     # Ten of the target's test stories say what the source was trained or validated on.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import nn
 
-from sally_anne.core.media import FRAMES, frames_of
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -73,23 +71,3 @@ def test_a_clip_is_shown_in_any_form(lively: LoadedModel, clip: np.ndarray, tmp_
     assert lively.generate(TEXT, images=list(clip), max_new_tokens=4) == said
     pictures = [Image.fromarray(frame) for frame in clip]
     assert lively.generate(TEXT, video=pictures, max_new_tokens=4) == said
-
-
-def test_frames_of_files(clip: np.ndarray, tmp_path: Path) -> None:
-    pictures = []
-    for number, frame in enumerate(clip):
-        pictures.append(tmp_path / f"{number}.png")
-        Image.fromarray(frame).save(pictures[-1])
-    assert np.array_equal(frames_of(pictures), clip)
-    film = tmp_path / "film.mp4"
-    with av.open(str(film), "w") as container:
-        stream = container.add_stream("libx264", rate=5)
-        stream.width = stream.height = 64
-        for level in range(0, 240, 8):
-            grey = np.full((64, 64, 3), level, dtype=np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
-        container.mux(stream.encode())
-    found = frames_of(video=film)
-    assert found is not None and found.shape == (FRAMES, 64, 64, 3)
-    brightness = found.mean(axis=(1, 2, 3))
-    assert brightness[0] < 5 and brightness[-1] > 225 and (np.diff(brightness) > 20).all()

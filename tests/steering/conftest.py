@@ -103,18 +103,6 @@ def made(write: Callable[..., Made]) -> Made:
 
 
 @pytest.fixture
-def again(made: Made, write: Callable[..., Made]) -> Callable[..., Made]:
-    """``again(change)``: a second run, on activations and items that ``change`` has altered."""
-
-    def make(change: Callable[[np.ndarray, pd.DataFrame], None], **options) -> Made:
-        x, items = made.x.copy(), made.items.copy()
-        change(x, items)
-        return write(x, items, **options)
-
-    return make
-
-
-@pytest.fixture
 def copy(made: Made, tmp_path: Path) -> Made:
     """The run in a folder that a test may damage."""
     return replace(made, folder=Path(shutil.copytree(made.folder, tmp_path / "run")))

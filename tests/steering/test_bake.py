@@ -161,10 +161,6 @@ def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) ->
     embedding = baked.get_input_embeddings().weight
     assert embedding is loaded.model.get_input_embeddings().weight
     assert baked.get_output_embeddings().weight is embedding
-    inputs = make_inputs(loaded, None)
-    with Edit(loaded.model, make_vector().delta(), positions="all"):
-        expected = logits(loaded.model, inputs)
-    assert close(logits(baked, inputs), expected)
 
 
 def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,15 +157,13 @@ def test_heads_by_patching(made, copy) -> None:
     assert SteeringVector.load(out).heads == vector.heads
 
 
-def test_test_stories_have_no_influence(made, again) -> None:
-    def noise(x, items):
-        rows = (items["split"] == "test").to_numpy()
-        rng = np.random.default_rng(1)
-        x[rows] = 50 * rng.normal(size=x[rows].shape)
-        for label in ("y_p", "y_o"):
-            items.loc[rows, label] = rng.permutation(items.loc[rows, label].to_numpy())
-
-    other = again(noise)
+def test_test_stories_have_no_influence(made, write) -> None:
+    x, items = made.x.copy(), made.items.copy()
+    rows, rng = made.rows("test"), np.random.default_rng(1)
+    x[rows] = 50 * rng.normal(size=x[rows].shape)
+    for label in ("y_p", "y_o"):
+        items.loc[rows, label] = rng.permutation(items.loc[rows, label].to_numpy())
+    other = write(x, items)
     tables = [pd.read_parquet(run.folder / "heads.parquet") for run in (made, other)]
     assert not tables[0]["y_p_test_accuracy"].equals(tables[1]["y_p_test_accuracy"])
     for direction in DIRECTIONS:
@@ -209,32 +206,20 @@ def test_labels_of_ones_own(write) -> None:
     assert torch.equal(saved.theta, vector.theta)
 
 
-@pytest.fixture
-def swept(made, tmp_path: Path) -> Callable[..., Path]:
-    """``swept(**changes)``: what a sweep of the run leaves, with parts of it changed."""
-
-    def write(**changes: Any) -> Path:
-        saved = {
-            "config": {"direction": "logistic", "label": "y_p", "towards": None},
-            "about": {"fitted": dict(fit_vector(made.folder, 1).fitted)},
-            "chosen": {"k": 3, "alpha": 2.5, "rank_by": "probe_accuracy"},
-            "run": str(made.folder),
-        }
-        folder = tmp_path / "sweep"
-        folder.mkdir(exist_ok=True)
-        (folder / "results.json").write_text(json.dumps(saved | changes))
-        return folder
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("given", "k", "alpha"), [({}, 3, 2.5), ({"k": 2}, 2, 2.5), ({"alpha": -1.5}, 3, -1.5)]
 )
 def test_the_sweep_gives_what_is_left_out(
-    made, swept, tmp_path: Path, given: dict[str, Any], k: int, alpha: float
+    made, tmp_path: Path, given: dict[str, Any], k: int, alpha: float
 ) -> None:
-    steer(VectorConfig(sweep=swept(), out=tmp_path / "v", **given))
+    saved = {
+        "config": {"direction": "logistic", "label": "y_p", "towards": None},
+        "about": {"fitted": dict(fit_vector(made.folder, 1).fitted)},
+        "chosen": {"k": 3, "alpha": 2.5, "rank_by": "probe_accuracy"},
+        "run": str(made.folder),
+    }
+    (tmp_path / "results.json").write_text(json.dumps(saved))
+    steer(VectorConfig(sweep=tmp_path, out=tmp_path / "v", **given))
     vector, unit = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, k)
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
     assert vector.heads == unit.heads

@@ -28,7 +28,6 @@ from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.probes import Activations
 from sally_anne.steering.fit import (
     VectorConfig,
-    best_threshold,
     fit_gate,
     read_questions,
     run,
@@ -83,22 +82,6 @@ def test_test_questions_decide_nothing() -> None:
     assert torch.equal(one.weight, other.weight)
     assert (one.bias, one.threshold) == (other.bias, other.threshold)
     assert after.value < 0.5 < before.value
-
-
-@pytest.mark.parametrize(
-    ("likely", "wanted", "threshold", "right"),
-    [
-        ([0.1, 0.2, 0.6, 0.8], [0, 0, 1, 1], 0.4, 1.0),
-        ([0.1, 0.2, 0.6, 0.8], [0, 1, 0, 1], 0.7, 0.75),  # as .15, but the gap is wider
-        ([0.6, 0.7, 0.8], [1, 1, 1], 0.3, 1.0),
-        ([0.3, 0.3, 0.3], [0, 0, 1], 0.65, 2 / 3),
-    ],
-)
-def test_the_threshold_lies_in_the_widest_of_the_best_gaps(
-    likely: list[float], wanted: list[int], threshold: float, right: float
-) -> None:
-    found = best_threshold(np.array(likely), np.array(wanted, dtype=bool))
-    assert found == pytest.approx((threshold, right))
 
 
 @pytest.fixture(scope="module")

@@ -130,11 +130,6 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     saved = json.loads((tmp_path / "eval" / "results.json").read_text())
     assert saved["unseen"] == {"left_out": 4, "of": 500, "known": True} and saved["mismatch"] == ""
 
-    unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
-    evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
-    saved = json.loads((tmp_path / "blind" / "results.json").read_text())
-    assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
-
 
 def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     config: SweepConfig,

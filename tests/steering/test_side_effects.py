@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,9 +108,8 @@ def test_every_number_is_where_it_belongs(
     steering_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Replies and divergences are made up, so that each printed and saved number is known."""
+    """Replies and divergences are made up, so that each saved number is known."""
 
     def prepared(model: SteeredModel, items: Sequence[Question], journal: Journal, *rest, **named):
         journal.add(answered(model, items))
@@ -126,7 +124,6 @@ def test_every_number_is_where_it_belongs(
 
     monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
     monkeypatch.setattr(sally_anne.steering.side_effects, "divergences", divergences)
-    monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(
         steering_folder,
         model=str(model_folder),
@@ -138,7 +135,6 @@ def test_every_number_is_where_it_belongs(
         out=tmp_path / "out",
     )
     run(config)
-    lines = capsys.readouterr().out.splitlines()
     saved = json.loads((tmp_path / "out" / "results.json").read_text())
     assert moved == [ALPHA]
     planned = {
@@ -157,21 +153,15 @@ def test_every_number_is_where_it_belongs(
         points = saved["tasks"][task][measure]
         found = [100 * points[name]["value"] for name in ("plain", "steered", "difference")]
         assert found == pytest.approx(numbers)
-        what = "right" if measure == "overall" else measure
-        line, other = [line for line in lines if f"{task}, {what} (%)" in line]
-        assert re.findall(r"(-?\d+\.\d) \[", line) == [f"{number:.1f}" for number in numbers]
         points = saved["prompting"]["cot"][task][measure]
         found = [100 * point["value"] for point in points.values()]
         prompted, steered = prompting[task, measure], numbers[1]
         expected = [numbers[0], prompted, prompted - numbers[0], prompted - steered]
         assert found == pytest.approx(expected)
-        assert re.findall(r"(-?\d+\.\d) \[", other) == [f"{number:.1f}" for number in expected]
     # The interval of a half over 100 values: 1.96 standard errors of 0.05.
     kl = saved["kl"]
     assert (kl["value"], kl["n"]) == (0.5, 100)
     assert [kl["low"], kl["high"]] == pytest.approx([0.402, 0.598], abs=0.01)
-    (line,) = [line for line in lines if "KL on 100 neutral prompts" in line]
-    assert line.count(f"0.5000 [{kl['low']:.4f}, {kl['high']:.4f}]") == 2
 
     # What is there is not asked again.
     monkeypatch.setattr(sally_anne.harness.evaluate, "ask", ask)

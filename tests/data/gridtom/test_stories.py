@@ -123,19 +123,6 @@ def test_initial_questions(record) -> None:
     ]
 
 
-def test_a_statement_about_any_room_of_the_story(record) -> None:
-    a, b, _, own, _ = record.cast
-    first, second = record.case(1, "TB"), record.case(2, "TB", "FB")
-    assert first.statement(own) == f"The {a} agent is now in the {own} room."
-    assert (
-        second.statement(own) == f"The {b} agent believes the {a} agent is now in the {own} room."
-    )
-    for case in record.versions:
-        right = case.believed if case.order == 1 else case.thought
-        assert case.statement(right) == case.question.statement_true
-        assert re.search(rf"\b{right}\b", case.statement(right))
-
-
 def test_versions_show_their_own_events(record) -> None:
     def end(case):
         return case.frames(ticks=[case.length - 1]).tobytes()

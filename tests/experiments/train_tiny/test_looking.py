@@ -77,19 +77,6 @@ def test_what_is_said_of_doors_is_so() -> None:
         assert (state.text == "closed") == closed.get(room, scene.first == "FB")
 
 
-def test_few_tokens_hold_the_agents_and_doors_that_are_asked_for(shown: Shown) -> None:
-    rng = random.Random(1)
-    for film in shown.pool:
-        slots, places, _ = film.contents.shape
-        chosen = View(24, 1, doors=True).chosen(rng, film)
-        assert len(chosen) == 24 and len(set(chosen.tolist())) == 24
-        assert chosen.tolist() == sorted(chosen.tolist())
-        last = film.contents[-1] > 0
-        needed = (last[:, N : 4 * N].any(-1)).nonzero()[:, 0] + (slots - 1) * places
-        assert set(needed.tolist()) <= set(chosen.tolist())
-        assert View(0, 1).chosen(rng, film).tolist() == list(range(slots * places))
-
-
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
     """The same logits as the model's own forward pass that is handed these video features."""
     rng = random.Random(2)
