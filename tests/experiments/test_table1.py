@@ -44,15 +44,23 @@ def test_paper_numbers_stand_below_their_own_method_alone() -> None:
     assert names == ["baseline", "+ alpha", "500 random directions"]
 
 
-def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[SweepConfig] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[SweepConfig]:
+    """Sweeps that were asked for; those of films find no directions, the others nothing."""
+    configs: list[SweepConfig] = []
 
     def swept(config: SweepConfig, console: Any, loaded: Any) -> Any:
-        asked.append(config)
+        configs.append(config)
+        if config.setting == "video":
+            raise NoDirectionError("K = 8: only 6 of 64 heads")
         return SimpleNamespace(test=None)
 
     monkeypatch.setattr(table1, "load_model", lambda **options: FAMILY)
     monkeypatch.setattr(table1, "sweep", swept)
+    return configs
+
+
+def test_options_reach_every_sweep(tmp_path: Path, asked: list[SweepConfig]) -> None:
     config = Table1Config(
         model="m", out=tmp_path / "t", settings=("text",), k=(3,), alpha=(0.5,), batch_size=2,
         decode_batch_size=7, limit=4, allow_mismatch=True, rank_by=("patching",), leave_out=0,
@@ -65,27 +73,14 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_part_without_directions_is_named_and_the_others_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, asked: list[SweepConfig]
 ) -> None:
-    asked = []
-
-    def swept(config: SweepConfig, console: Any, loaded: Any) -> Any:
-        asked.append(config.setting)
-        if config.setting == "video":
-            raise NoDirectionError("K = 8: only 6 of 64 heads")
-        return SimpleNamespace(test=None)
-
-    monkeypatch.setattr(table1, "load_model", lambda **options: FAMILY)
-    monkeypatch.setattr(table1, "sweep", swept)
     config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
     table1.run(config)
-    assert asked == ["video", "text"]
-    said = "K = 8: only 6 of 64 heads"
-    assert f"order 1, video: not steered, {said}" in capsys.readouterr().out
+    assert [part.setting for part in asked] == ["video", "text"]
     kept = json.loads((tmp_path / "t" / "results.json").read_text())
-    assert kept["not_steered"] == {"order 1, video": said}
+    assert kept["not_steered"] == {"order 1, video": "K = 8: only 6 of 64 heads"}
     # Where none is left there is no table.
-    alone = replace(config, settings=("video",), out=tmp_path / "alone")
     with pytest.raises(NoDirectionError, match="order 1, video: K = 8: only 6 of 64 heads"):
-        table1.run(alone)
+        table1.run(replace(config, settings=("video",), out=tmp_path / "alone"))
     assert not (tmp_path / "alone" / "results.json").exists()

@@ -29,18 +29,6 @@ def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
     return [[open_prompt(loaded, s.format(r), video) for r in ROOMS] for s in STORIES]
 
 
-def test_one_prompt_alone_keeps_two_tokens(loaded: LoadedModel) -> None:
-    prompt = prompts(loaded, True)[0][:1]
-    shared = split_common_prefix(loaded, prompt)
-    assert len(shared.endings[0]) == 2
-    assert prompt[0].startswith(shared.beginning)
-
-
-def test_nothing_in_common(loaded: LoadedModel) -> None:
-    with pytest.raises(ValueError, match="common beginning"):
-        split_common_prefix(loaded, ["one two three", "four five six"])
-
-
 @pytest.mark.parametrize("text", ["Hello", "\u4f60\u597d"])
 def test_texts_without_a_space_are_cut_behind_the_frames(loaded: LoadedModel, text: str) -> None:
     (prompt,) = [reply_prompt(loaded, text, video=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import SteeringError
 from sally_anne.data.gridtom.narration import InitialQuestion
-from sally_anne.data.items import Question
 from sally_anne.harness.gridtom import Wording
 from sally_anne.harness.gridtom import items as items_of
 from sally_anne.steering.config import CONTROLS
@@ -29,7 +27,6 @@ from sally_anne.steering.points import (
     only_guessed,
     random_controls,
     rank_points,
-    spread,
 )
 from sally_anne.steering.reporting import describe_rank
 from tests.made_stories import made_story
@@ -215,22 +212,3 @@ def test_a_vector_above_enough_controls_is_specific() -> None:
     found = control_rank(answers(plan), CHOSEN, randoms[:2], "robust")
     assert (found["rank"], found["stories"], found["beats_controls"]) == (3, 6, False)
     assert found["gain"] == pytest.approx(1 / 6)
-
-
-def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
-    """Six maps in turn: even steps through the list would take one of them alone."""
-    chosen = set()
-    for order in (range(48), np.random.default_rng(1).permutation(48)):
-        items = [
-            Question(f"{story}/{task}", "m", "test", str(story), "", map=f"m{story % 6}")
-            for story in order
-            for task in ("TB", "FB")
-        ]
-        found = spread(items, 8)
-        assert found == [item for item in items if item in found] and len(found) == 2 * 8
-        counts = Counter(item.map for item in found)
-        assert len(counts) == 6 and set(counts.values()) == {2, 4}
-        chosen.add(frozenset(item.group for item in found))
-        assert {item.group for item in spread(items, 6)} < {item.group for item in found}
-        assert spread(items, 48) == spread(items, 99) == items
-    assert len(chosen) == 1

@@ -17,11 +17,9 @@ from sally_anne.data.gridtom.plot import PLOTS
 from sally_anne.data.gridtom.samples import (
     assign,
     build,
-    members,
     question_pairs,
     sample_set,
     split_of,
-    why_none,
 )
 from sally_anne.data.gridtom.stories import StorySet, generated
 from sally_anne.data.samples import SPLITS, Sample
@@ -257,10 +255,3 @@ def test_maps_of_other_names_and_numbers_have_splits_of_their_own() -> None:
     assert [split_of(f"map-{i:02d}", 0) for i in range(27)] != [
         split_of(f"map-{i:02d}", 0) for i in range(27, 54)
     ]
-
-
-def test_data_without_a_split_says_why() -> None:
-    stories = generated(stories=range(30))
-    assert members(stories, "train") == []
-    assert "they are of 2 maps" in why_none(stories, "train")
-    assert members(generated(), "published") == list(range(500))

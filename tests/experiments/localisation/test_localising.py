@@ -144,21 +144,10 @@ def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
         assert np.abs(after.effects.effect[:, layer, slot]).max() < 1e-5
 
 
-def test_a_localiser_of_ones_own(planted: LoadedModel, contrast_pairs: list[ContrastPair]) -> None:
-    asked: list[list[str]] = []
-
-    def first_head(loaded: LoadedModel, given: Sequence[ContrastPair]) -> np.ndarray:
-        asked.append([pair.samples[0].item_id for pair in given])
-        return np.eye(8)
-
+def test_scores_of_another_shape_are_refused(
+    planted: LoadedModel, contrast_pairs: list[ContrastPair]
+) -> None:
     turns = random_swaps(3, 2, 1)
-    found = scores_by(first_head, "mine", planted, contrast_pairs[:3], turns)
-    assert found.shape == (3, 8, 8)
-    assert asked[0] == [pair.samples[0].item_id for pair in contrast_pairs[:3]]
-    for row, names in zip(turns, asked, strict=True):
-        assert names == [
-            p.samples[int(t)].item_id for p, t in zip(contrast_pairs[:3], row, strict=True)
-        ]
     with pytest.raises(ProbingError, match=r"mine: wants finite scores of shape \[8, 8\]"):
         scores_by(lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns)
 

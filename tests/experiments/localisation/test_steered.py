@@ -15,7 +15,6 @@ from sally_anne.experiments.localisation.planted import (
     add_decoys,
     attenuate,
     control_questions,
-    control_questions_of,
     held_out_pairs,
 )
 from sally_anne.harness.gridtom import Wording, items
@@ -62,12 +61,6 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
             one, _ = found[f"{record.group}/first/{i}"]
             assert (one.answers[0],) == record.initial[1].answer
             assert record.initial[1].question in one.samples[i].text
-    contrast_pairs = held_out_pairs("test", 3)
-    asked = control_questions_of(contrast_pairs)
-    assert len(asked) == 6
-    assert {one.samples[0].group for one in asked} == {
-        pair.samples[0].group for pair in contrast_pairs
-    }
 
 
 def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairStats) -> None:
