@@ -17,6 +17,7 @@ from sally_anne.core import folder as module
 from sally_anne.core.errors import FolderError, HarnessError
 from sally_anne.core.folder import Journal, claimed, kind_of
 from sally_anne.core.processes import Processes
+from tests.core.conftest import contents
 
 ABOUT = {"model": "tiny", "order": "1", "alpha": None, "data": Path("somewhere")}
 ANSWERS = [{"item_id": f"item-{i}", "reply": f"the {i}. room — é\u2028\n"} for i in range(4)]
@@ -25,10 +26,6 @@ ANSWERS = [{"item_id": f"item-{i}", "reply": f"the {i}. room — é\u2028\n"} fo
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.05)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_a_new_folder_is_claimed_and_resumed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.store import ActivationStore, StoreMeta, head_activations
+from tests.core.conftest import contents
 
 META = StoreMeta(
     site="head_out",
@@ -56,14 +58,9 @@ def make_values(n: int, meta: StoreMeta = META) -> torch.Tensor:
 ITEMS, VALUES = make_items(7), make_values(7)
 
 
-def begin(path: Path, **changes) -> ActivationStore:
-    plan = {"meta": META, "items": ITEMS, "batches": BATCHES} | changes
-    return ActivationStore.open_or_create(path, **plan)
-
-
-def join(path: Path, **changes) -> ActivationStore:
-    plan = {"meta": META, "items": ITEMS, "batches": BATCHES} | changes
-    return ActivationStore.join(path, **plan)
+PLAN = {"meta": META, "items": ITEMS, "batches": BATCHES}
+begin = partial(ActivationStore.open_or_create, **PLAN)
+join = partial(ActivationStore.join, **PLAN)
 
 
 def fill(path: Path, batches=None) -> None:
@@ -72,10 +69,6 @@ def fill(path: Path, batches=None) -> None:
             store.write_batch(b, VALUES[BATCHES[b]])
         if batches is None:
             store.finish()
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
 def damage(path: Path, how: str) -> None:

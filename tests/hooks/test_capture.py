@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from sally_anne.core.errors import HookError, NonFiniteError
 from sally_anne.hooks.capture import Capture
+from tests.hooks.test_edit import every_hook
 from tests.hooks.tiny_inputs import PROMPTS, batch_of
 
 pytestmark = pytest.mark.integration
@@ -20,10 +20,6 @@ def captured(model, inputs, items=None, **options) -> torch.Tensor:
     with Capture(model, **options) as capture:
         model(**inputs)
         return capture.take(items=items)
-
-
-def hook_count(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -90,13 +86,13 @@ def test_eager_equals_sdpa(build):
 
 
 def test_no_hook_is_left(model):
-    before = hook_count(model)
+    before = every_hook(model)
     with Capture(model):
-        assert hook_count(model) > before
-    assert hook_count(model) == before
+        assert every_hook(model) > before
+    assert every_hook(model) == before
     with pytest.raises(RuntimeError, match="mine"), Capture(model, site="resid"):
         raise RuntimeError("mine")
-    assert hook_count(model) == before
+    assert every_hook(model) == before
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

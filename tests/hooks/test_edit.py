@@ -201,8 +201,7 @@ def test_generate_with_and_without_cache(model, positions):
     assert torch.equal(cached.sequences, again.sequences)
     found = torch.stack(cached.logits, dim=1)  # [B, STEPS, V]
     torch.testing.assert_close(found, torch.stack(uncached.logits, dim=1), atol=1e-4, rtol=1e-4)
-    first_same = torch.equal(cached.logits[0], plain.logits[0])
-    assert first_same == (positions == "generated")
+    assert torch.equal(cached.logits[0], plain.logits[0]) == (positions == "generated")
     assert not torch.allclose(found[:, 1], plain.logits[1], atol=1e-2)
 
     for row, prompt in enumerate(PROMPTS):

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from sally_anne.core.store import ActivationStore
+from tests.core.conftest import contents
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("commands.py")
@@ -25,15 +26,6 @@ pytestmark = [
         reason="this torch has no gloo, by which processes meet",
     ),
 ]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def launch(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
