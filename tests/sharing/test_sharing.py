@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,18 +161,10 @@ def test_an_altered_file_is_refused(hub: Hub, vector: sa.SteeringVector) -> None
         sa.SteeringVector.load("me/vector")
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("me/nothing", "there is no me/nothing here, and from the hub it cannot be had"),
-        ("me/vector@v9", "there is no me/vector@v9 here, and from the hub"),
-    ],
-)
-def test_what_is_nowhere_is_named(
-    place: str, said: str, hub: Hub, vector: sa.SteeringVector
-) -> None:
+@pytest.mark.parametrize("place", ["me/nothing", "me/vector@v9"])
+def test_what_is_nowhere_is_named(place: str, hub: Hub, vector: sa.SteeringVector) -> None:
     vector.push_to_hub("me/vector")
-    with pytest.raises(HubError, match=re.escape(said)):
+    with pytest.raises(HubError, match=f"there is no {place} here, and from the hub"):
         sa.SteeringVector.load(place)
     with pytest.raises(SteeringError, match="nothing is missing"):
         sa.SteeringVector.load("nothing")

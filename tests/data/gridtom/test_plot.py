@@ -14,7 +14,6 @@ from sally_anne.data.gridtom.plot import (
     PROTAGONIST,
     Story,
     Trace,
-    final_beliefs,
     play,
 )
 from sally_anne.data.gridtom.stories import COMBINATIONS, generate, seeded_stories
@@ -136,19 +135,6 @@ def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) 
             views = [s.open_doors[own] for s in trace.states if door in s.seen[PARTICIPANT]]
             assert views[-1] == (first != "FB" if second == "TB" else first == "FB")
     assert shown
-
-
-def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
-    for story, versions in traces:
-        first_room, _, last_room = story.order
-        truth_table = {
-            ("TB", "TB"): (last_room, last_room, last_room),
-            ("FB", "TB"): (last_room, first_room, first_room),
-            ("TB", "FB"): (last_room, last_room, first_room),
-            ("FB", "FB"): (last_room, first_room, last_room),
-        }
-        for pair, trace in versions.items():
-            assert final_beliefs(trace) == truth_table[pair]
 
 
 def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,13 +76,6 @@ def test_random_maps_are_usable_new_and_repeatable() -> None:
         check_plainly(layout)
 
 
-def test_rooms_doors_and_thresholds() -> None:
-    layout = benchmark_layouts()[0]
-    assert layout.doors == ((5, 4), (4, 6), (1, 6))
-    assert layout.thresholds == (((5, 5), (5, 3)), ((4, 5), (4, 7)), ((1, 5), (1, 7)))
-    assert [layout.room_of(c) for c in ((5, 3), (5, 4), (4, 8), (1, 1))] == [0, 0, 1, None]
-
-
 def distances(start: Cell, free: set[Cell]) -> dict[Cell, int]:
     """Shortest distances by repeating until nothing changes (Bellman-Ford)."""
     known = {start: 0}
