@@ -48,13 +48,16 @@ def accuracy_table(
     else the table's, else a half.
 
     Raises:
-        RunFolderError: the table has no accuracy of this label and split.
+        RunFolderError: the table has no accuracy of this label and split; names those there are.
     """
     parts = []
     for label in labels:
         column = f"{label}_{split}_accuracy"
         if column not in heads or heads[column].isna().all():
-            raise RunFolderError(f"the table of heads has no values of {column}")
+            there = [name for name in heads if str(name).endswith("_accuracy")]
+            raise RunFolderError(
+                f"the table of heads has no values of {column}; it has {', '.join(there) or 'none'}"
+            )
         top = best(heads, label)
         part = heads[["layer", "head"]].astype("int64").reset_index(drop=True)
         part.insert(0, "label", label)

@@ -386,11 +386,12 @@ class HeadProbes(Shared, BaseEstimator):
         if not hasattr(self, "label_"):
             raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
 
-    def decision_function(self, x: np.ndarray) -> np.ndarray:
+    def decision_function(self, x: Activations | np.ndarray) -> np.ndarray:
         """Logits ``[N, L, H]``, or ``[N, L, H, n_classes]`` if multinomial."""
+        x = x.x if isinstance(x, Activations) else x
         return _project(x, self.coef_) + self.intercept_
 
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+    def predict_proba(self, x: Activations | np.ndarray) -> np.ndarray:
         """Class probabilities ``[N, L, H, n_classes]`` (equation 3 for two classes)."""
         logits = self.decision_function(x)
         if self.binary:
@@ -398,7 +399,7 @@ class HeadProbes(Shared, BaseEstimator):
         odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return odds / odds.sum(axis=-1, keepdims=True)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, x: Activations | np.ndarray) -> np.ndarray:
         """Predicted labels ``[N, L, H]``."""
         return self.classes_[self.predict_proba(x).argmax(axis=-1)]
 

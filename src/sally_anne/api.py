@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pandas as pd
 
 from sally_anne.core import run as saved_run
 from sally_anne.core.errors import ProbingError, RecordError
@@ -23,7 +24,6 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from sally_anne.probing.probes import Activations, HeadProbes
@@ -119,7 +119,7 @@ class plot:  # noqa: N801
     @staticmethod
     def heatmap(
         heads: pd.DataFrame,
-        label: str | Sequence[str] = "y_p",
+        label: str | Sequence[str] | None = None,
         split: str = "validation",
         title: Sequence[str] = (),
         chance: float | None = None,
@@ -128,7 +128,7 @@ class plot:  # noqa: N801
 
         Args:
             heads: the table of ``HeadProbes.rank``, or of a run (``Run.heads``).
-            label: one label or several, a panel each.
+            label: one label or several, a panel each; by default all by which heads are ranked.
             split: validation, test or train.
             title: what stands above, joined by dots.
             chance: accuracy at which colours part; by default each label's own, or a half.
@@ -139,7 +139,10 @@ class plot:  # noqa: N801
         from sally_anne.figures import style
         from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
 
-        labels = (label,) if isinstance(label, str) else tuple(label)
+        if not isinstance(heads, pd.DataFrame):
+            raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
+        ranked = [str(name)[:-5] for name in heads if str(name).endswith("_rank")]
+        labels = (label,) if isinstance(label, str) else tuple(label or ranked)
         with style.look():
             return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
 
@@ -171,6 +174,11 @@ class plot:  # noqa: N801
                 raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")
             layer, head = probes.ranked_[0]
         train, label = probes.fitted_on(), probes.label_
+        layers, count = probes.coef_.shape[:2]
+        if not (0 <= layer < layers and 0 <= head < count):
+            raise ProbingError(
+                f"there is no {Head(layer, head)} in {layers} layers of {count} heads"
+            )
         truth = train.values(label) == probes.classes_[-1]
         x, shown = (a.x[:, layer, head].astype(np.float64) for a in (train, activations))
         coef = probes.coef_[layer, head] if probes.binary else None
