@@ -95,7 +95,7 @@ def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
     probes = clone(sa.HeadProbes(c=1.0)).fit(activations.train, label=label)
     heads = probes.rank(activations.validation)
     assert heads.loc[heads[f"{label}_rank"] == 1, "head"].item() == 1
-    figure = sa.plot.heatmap(heads, label=label)
+    figure = sa.plot.heatmap(heads)
     title = figure.axes[0].get_title()
     assert title.startswith(label) and "L0H1 (1.00)" in title
     density = sa.plot.kde(activations.test, probes)
@@ -136,3 +136,16 @@ def test_unranked_heads_are_refused(activations: sa.Activations) -> None:
     with pytest.raises(sa.SallyAnneError, match="rank the heads"):
         sa.plot.kde(activations.validation, probes)
     sa.plot.kde(activations.validation, probes, layer=0, head=0)
+
+
+def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) -> None:
+    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
+    heads = probes.rank(activations.validation)
+    with pytest.raises(sa.SallyAnneError, match="table of heads"):
+        sa.plot.heatmap(activations)
+    with pytest.raises(sa.SallyAnneError, match="it has .*warm_validation_accuracy"):
+        sa.plot.heatmap(heads, label="cold")
+    with pytest.raises(sa.SallyAnneError, match="L99H0"):
+        sa.plot.kde(activations.validation, probes, layer=99, head=0)
+    predicted = probes.predict(activations.test)
+    assert (predicted == probes.predict(activations.test.x)).all()
