@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -44,11 +44,6 @@ READERS = {"": "robust", "official_": "official"}
 UNSCORED = "unscored"
 # The place of a picture in a text of lm-eval.
 MARK = "<image>"
-# Ways to ask that need more of an item than one prompt and the text of a reply.
-_ONE_REPLY = {
-    "cot": "where thoughts end depends on whether a reply was cut, which it does not say",
-    "simtom": "an item has one prompt here, and simtom two",
-}
 CONDITIONS = tuple(name for name in BELIEF if name != "invalid")
 
 
@@ -83,10 +78,20 @@ def prepared(options: Mapping[str, Any]) -> TaskQuestions:
             f"view {config.view} is not offered here: other harnesses are given no sounds; "
             "sally-anne evaluate has it"
         )
-    found = TaskQuestions(config, work)
-    for line in found.notes:
+    lines = [str(work.left_out)] if work.left_out else []
+    lines += work.notes
+    if work.missing:
+        lines.append(f"{len(work.missing)} items not asked: their films or words are not here")
+    if work.departs:
+        lines.append(f"not as in the authors' protocol: {work.departs}")
+    if unscored := sum(map(_unscored, work.items)):
+        lines.append(
+            f"{unscored} of {len(work.items)} replies are kept and not scored: questions are open "
+            "(sally-anne evaluate --judge scores them) or their key is hidden"
+        )
+    for line in lines:
         LOGGER.warning("%s: %s", config.task, line)
-    return found
+    return TaskQuestions(config, work)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,22 +100,6 @@ class TaskQuestions:
 
     config: EvalConfig
     work: TaskItems
-
-    @property
-    def notes(self) -> Iterator[str]:
-        """What is not as a parser might expect, a line each."""
-        if self.work.left_out:
-            yield str(self.work.left_out)
-        yield from self.work.notes
-        if missing := len(self.work.missing):
-            yield f"{missing} items not asked: their films or words are not here"
-        if self.work.departs:
-            yield f"not as in the authors' protocol: {self.work.departs}"
-        if unscored := sum(map(_unscored, self.work.items)):
-            yield (
-                f"{unscored} of {len(self.work.items)} replies are kept and not scored: questions "
-                "are open (sally-anne evaluate --judge scores them) or their key is hidden"
-            )
 
     @cached_property
     def items(self) -> dict[str, Question]:
@@ -226,11 +215,11 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
 
     questions = json.dumps({name: v for name, v in options.items() if v is not None})
     asked = asked_by(questions)
-    for prompting, why in _ONE_REPLY.items():
-        if asked.config.prompting == prompting:
-            raise HarnessError(
-                f"prompting {prompting} is not offered here: {why}; sally-anne evaluate has it"
-            )
+    if asked.config.prompting in ("cot", "simtom"):
+        raise HarnessError(
+            f"prompting {asked.config.prompting} needs more than one prompt and the text of a "
+            "reply; sally-anne evaluate has it"
+        )
     if not systems and any(item.system for item in asked.work.items):
         raise HarnessError(
             f"protocol {asked.config.protocol} of {asked.config.task} has a system message, which "

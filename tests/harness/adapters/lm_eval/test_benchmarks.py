@@ -20,7 +20,16 @@ from sally_anne.harness.adapters.task_files import task_files, tasks
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model
-from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, name_of, speak
+from tests.harness.adapters.benchmarks import (
+    ANSWERED,
+    CASES,
+    MODEL,
+    Case,
+    Expected,
+    expected,
+    name_of,
+    speak,
+)
 
 pytestmark = pytest.mark.plugins
 
@@ -59,8 +68,10 @@ def evaluated(model: SallyAnneLM, files: Path, task: str, options: dict[str, Any
     return results["results"][name], results["samples"][name]
 
 
-def assert_same(model: SallyAnneLM, files: Path, case: Case, folder: Path) -> None:
-    own = expected(case, folder)
+def assert_same(
+    model: SallyAnneLM, files: Path, case: Case, folder: Path, **steering: Any
+) -> Expected:
+    own = expected(case, folder, **steering)
     found, samples = evaluated(model, files, own.task, own.options)
     assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
     for sample in samples:
@@ -84,11 +95,21 @@ def assert_same(model: SallyAnneLM, files: Path, case: Case, folder: Path) -> No
     wanted = own.numbers["robust"] if own.numbers else {}
     official = own.numbers.get("official", {})
     assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
+    return own
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ANSWERED)
 def test_replies_and_scores_are_those_of_evaluate(model, files, name, tmp_path) -> None:
     assert_same(model, files, CASES[name], tmp_path)
+
+
+def test_steered_replies_and_scores_are_those_of_evaluate(files, make_vector, tmp_path) -> None:
+    vector = make_vector(load_model(MODEL).skeleton)
+    folder = vector.save(tmp_path / "vector")
+    case = CASES["gridtom"]
+    steered = SallyAnneLM(load_model(MODEL), str(folder), 300.0)
+    own = assert_same(steered, files, case, tmp_path, steer=folder, alpha=300.0)
+    assert own.replies != expected(case, tmp_path / "plain").replies
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,6 +18,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.export import export, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.hooks.geometry import SITES
+from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import build_tokenizer, decoder_config
 from sally_anne.steering.bake import bake_model
 
@@ -29,6 +30,11 @@ PAIRS = (
     ("", "The purple door is open."),
 )
 REQUESTS = [Instance("loglikelihood", {}, pair, 0, ("task", 0, 1)) for pair in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def loaded(folders) -> LoadedModel:
+    return load_model(str(folders["llava-next-video"]))
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +85,6 @@ def test_every_site_is_held(decoder, everywhere, site, tmp_path) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_decoder_by_name_is_steered(decoder, everywhere, tmp_path) -> None:
-    """As on the command line: model and file are given as paths."""
-    for number, model in enumerate((decoder, bake_model(decoder, everywhere.delta()))):
-        model.save_pretrained(tmp_path / str(number))
-        build_tokenizer().save_pretrained(tmp_path / str(number))
-    options = {"device": "cpu", "dtype": "float32"}
-    file = export(everywhere, decoder, tmp_path / "vector.pt")
-    steered = SteeredModel(str(tmp_path / "0"), str(file), **options)
-    empty = export(everywhere, decoder, tmp_path / "empty.pt", alpha=0.0)
-    baked = SteeredModel(str(tmp_path / "1"), str(empty), **options)
-    found = [total for total, _ in steered.loglikelihood(REQUESTS)]
-    assert found == pytest.approx([t for t, _ in baked.loglikelihood(REQUESTS)], abs=1e-4)
-
-
 def test_our_models_are_steered_the_same_by_file_hooks_and_weights(
     loaded, make_vector, tmp_path
 ) -> None:
@@ -126,9 +118,8 @@ def test_the_file_holds_plain_tensors(decoder, everywhere, tmp_path) -> None:
     assert steer_config(everywhere, decoder, alpha=0.0) == {}
 
 
-@pytest.mark.parametrize("positions", ["last_prompt", "generated", "last_prompt+generated"])
-def test_other_positions_are_refused(decoder, everywhere, positions) -> None:
-    vector = replace(everywhere, positions=positions)
+def test_other_positions_are_refused(decoder, everywhere) -> None:
+    vector = replace(everywhere, positions="last_prompt")
     with pytest.raises(HarnessError, match="--all-positions"):
         steer_config(vector, decoder)
     wide = steer_config(vector, decoder, all_positions=True)

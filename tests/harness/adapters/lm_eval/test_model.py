@@ -24,8 +24,14 @@ from sally_anne.harness.adapters.lm_eval import main, register
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.adapters.task_files import task_files
+from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.plugins
+
+
+@pytest.fixture(scope="module")
+def loaded(folders) -> LoadedModel:
+    return load_model(str(folders["qwen2-vl"]))
 
 
 @pytest.fixture(scope="module")

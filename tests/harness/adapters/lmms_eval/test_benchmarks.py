@@ -24,11 +24,17 @@ from sally_anne.harness.adapters.questions import (  # noqa: E402
     pictures,
 )
 from sally_anne.harness.adapters.task_files import task_files, tasks  # noqa: E402
+from sally_anne.harness.config import EvalConfig  # noqa: E402
+from sally_anne.harness.evaluate import prompt_of  # noqa: E402
+from sally_anne.harness.model import SteeredModel  # noqa: E402
+from sally_anne.harness.tasks import load_items  # noqa: E402
 from tests.harness.adapters.benchmarks import (  # noqa: E402
+    ANSWERED,
     CASES,
     MODEL,
     SYSTEM,
     Case,
+    Expected,
     expected,
     name_of,
     speak,
@@ -47,8 +53,23 @@ def files() -> Iterator[Path]:
         yield folder
 
 
-def assert_same(files: Path, case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = expected(case, folder)
+def run(files: Path, task: str, **steering: Any) -> dict[str, Any]:
+    found = evaluator.simple_evaluate(
+        "sally_anne",
+        model_args=",".join(f"{n}={v}" for n, v in ({"pretrained": MODEL} | steering).items()),
+        tasks=[task],
+        task_manager=TaskManager(include_path=str(files), include_defaults=False),
+        batch_size=4,
+        bootstrap_iters=0,
+    )
+    assert found is not None
+    return found
+
+
+def assert_same(
+    files: Path, case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, **steering: Any
+) -> Expected:
+    own = expected(case, folder, **steering)
     if (task := name_of(own.task, own.options)) is not None:
         monkeypatch.setenv(METADATA, json.dumps(own.options))
     else:
@@ -56,15 +77,7 @@ def assert_same(files: Path, case: Case, folder: Path, monkeypatch: pytest.Monke
         text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
         (folder / "own.yaml").write_text(text)
         task, files = "own", folder
-    found = evaluator.simple_evaluate(
-        "sally_anne",
-        model_args=f"pretrained={MODEL}",
-        tasks=[task],
-        task_manager=TaskManager(include_path=str(files), include_defaults=False),
-        batch_size=4,
-        bootstrap_iters=0,
-    )
-    assert found is not None
+    found = run(files, task, **steering)
     samples = found["samples"][task]
     assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
     for sample in samples:
@@ -86,11 +99,46 @@ def assert_same(files: Path, case: Case, folder: Path, monkeypatch: pytest.Monke
     official = own.numbers.get("official", {})
     wanted = own.numbers["robust"] if own.numbers else {}
     assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
+    return own
 
 
-@pytest.mark.parametrize("name", OFFERED)
+@pytest.mark.parametrize("name", ANSWERED)
 def test_replies_and_scores_are_those_of_evaluate(files, name, tmp_path, monkeypatch) -> None:
     assert_same(files, CASES[name], tmp_path, monkeypatch)
+
+
+def test_steered_replies_and_scores_are_those_of_evaluate(
+    files, vectors, tmp_path, monkeypatch
+) -> None:
+    case, steering = CASES["gridtom"], {"steer": vectors[MODEL], "alpha": 300.0}
+    own = assert_same(files, case, tmp_path, monkeypatch, **steering)
+    assert own.replies != expected(case, tmp_path / "plain").replies
+
+
+def test_choices_are_chosen_by_probability(loaded, tmp_path: Path) -> None:
+    """A task of lmms-eval's kind multiple_choice picks what the harness's options reader picks."""
+    items = load_items(EvalConfig(setting="text", limit=6)).items
+    options = [[option.text for option in item.options] for item in items]
+    model = SteeredModel(loaded(MODEL))
+    scores = model.option_log_probs([prompt_of(item) for item in items], options)
+    best = [max(range(2), key=row.__getitem__) for row in scores]
+    rows: list[dict[str, Any]] = [
+        {"text": item.text, "options": given, "answer": given.index(item.key[0])}
+        for item, given in zip(items, options, strict=True)
+    ]
+    (tmp_path / "choices.json").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "choices.yaml").write_text(
+        "task: choices\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
+        "dataset_kwargs:\n  data_files:\n    test: choices.json\n"
+        "doc_to_text: text\ndoc_to_choice: options\ndoc_to_target: answer\n"
+        "metric_list:\n  - metric: acc\n    aggregation: mean\n    higher_is_better: true\n"
+    )
+    found = run(tmp_path, "choices")
+    picked = [
+        row["answer"] if sample["acc"] == 1 else 1 - row["answer"]
+        for row, sample in zip(rows, found["samples"]["choices"], strict=True)
+    ]
+    assert picked == best
 
 
 @pytest.mark.parametrize("name", OFFERED)

@@ -109,20 +109,16 @@ def test_replies_are_the_models_own(loaded, vectors, name: str, steered: bool) -
     assert all(expected)
 
 
-@pytest.mark.parametrize("name", [QWEN, LLAVA])
-def test_the_vector_and_its_strength_count(loaded, vectors, name: str) -> None:
+def test_the_vector_and_its_strength_count(vectors) -> None:
     """Strength 0 is no steering; another strength is another reply."""
     shown = [pictures(clip) for clip in CLIPS]
-    plain = generated(made_by_name(name), shown, TEXTS)
-    own = generated(made_by_name(name, steer=vectors[name]), shown, TEXTS)
-    assert generated(made_by_name(name, steer=vectors[name], alpha=0), shown, TEXTS) == plain
-    assert generated(made_by_name(name, steer=vectors[name], alpha=40.0), shown, TEXTS) == own
+    plain = generated(made_by_name(QWEN), shown, TEXTS)
+    own = generated(made_by_name(QWEN, steer=vectors[QWEN]), shown, TEXTS)
+    assert generated(made_by_name(QWEN, steer=vectors[QWEN], alpha=0), shown, TEXTS) == plain
     assert own != plain
 
 
 def test_frames_of_a_film_are_sampled(loaded, tmp_path: Path) -> None:
-    import av
-
     path = tmp_path / "film.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=5)
@@ -217,57 +213,16 @@ FRAMES = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 3), dtype=np.uint
 PICTURES = [Image.fromarray(frame) for frame in FRAMES]
 
 
-def shown(visuals, max_frames: int) -> np.ndarray:
-    """The clip of visuals that show something."""
-    clip = clip_of(visuals, max_frames)
-    assert clip is not None
-    return clip
-
-
-@pytest.fixture
-def film(tmp_path: Path) -> Path:
-    """Twenty frames, each lighter than the one before by ten."""
-    path = tmp_path / "film.mp4"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=10, options={"qscale": "1"})
-        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuv420p"
-        for level in range(0, 200, 10):
-            picture = np.full((32, 64, 3), level, dtype=np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode(None))
-    return path
-
-
-@pytest.mark.parametrize("visuals", [None, [], [None]])
-def test_nothing_to_see(visuals) -> None:
-    assert clip_of(visuals, 4) is None
-
-
-@pytest.mark.parametrize(
-    "visuals",
-    [PICTURES, tuple(PICTURES), [PICTURES], list(FRAMES), [list(FRAMES)], [FRAMES], FRAMES],
-    ids=["pictures", "tuple", "list", "arrays", "list of arrays", "clip", "clip alone"],
-)
+@pytest.mark.parametrize("visuals", [PICTURES, [PICTURES], list(FRAMES), [FRAMES], FRAMES])
 def test_frames_of_a_task_are_taken_as_they_are(visuals) -> None:
     """Also where there are more of them than of a film."""
-    assert np.array_equal(shown(visuals, 2), FRAMES)
+    assert np.array_equal(clip_of(visuals, 2), FRAMES)
 
 
-@pytest.mark.parametrize("visuals", [PICTURES[:1], PICTURES[0], [FRAMES[0]]])
-def test_a_picture_is_a_clip_of_one_frame(visuals) -> None:
-    assert np.array_equal(shown(visuals, 8), FRAMES[:1])
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-@pytest.mark.parametrize("count", [1, 4, 20, 99])
-def test_frames_of_a_film_are_spread_over_it(film: Path, kind: type, count: int) -> None:
-    clip = shown([kind(film)], count)
-    assert clip.shape == (min(count, 20), 32, 64, 3)
-    levels = clip.mean((1, 2, 3))
-    if count == 1:
-        assert 90 <= levels[0] <= 110
-    else:
-        assert levels == pytest.approx(np.linspace(0, 190, len(clip)), abs=10)
+def test_a_picture_is_a_clip_of_one_frame() -> None:
+    for visuals in (PICTURES[:1], PICTURES[0], [FRAMES[0]]):
+        assert np.array_equal(clip_of(visuals, 8), FRAMES[:1])
+    assert clip_of([None], 4) is None
 
 
 @pytest.mark.parametrize(
