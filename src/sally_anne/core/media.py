@@ -378,8 +378,7 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
 def pixels_of(one: Any) -> np.ndarray:
     """One picture as ``uint8 [H, W, 3]``, of what :func:`frames_of` takes; else a MediaError."""
     if isinstance(one, (str, Path)):
-        with Image.open(one) as picture:
-            return as_shown(picture)
+        return read_picture(Path(one))
     if isinstance(one, Image.Image):
         return as_shown(one)
     pixels = np.asarray(one.detach().cpu() if hasattr(one, "detach") else one)
