@@ -24,11 +24,8 @@ from inspect_ai.model import (  # noqa: E402
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import provider  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
-    picture_uri,
-    prompt_of,
-    video_uri,
-)
+from sally_anne.harness.adapters.inspect_ai.provider import prompt_of  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.task import picture_uri, video_uri  # noqa: E402
 from sally_anne.models.loading import LoadedModel  # noqa: E402
 from sally_anne.models.processor import BREAK  # noqa: E402
 from sally_anne.models.prompts import reply_prompt  # noqa: E402

@@ -28,8 +28,8 @@ from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     Batches,  # noqa: E402
     Settings,
     settings,
-    video_uri,
 )
+from sally_anne.harness.adapters.inspect_ai.task import video_uri  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402

@@ -7,7 +7,6 @@ URIs; frames also go out as a video that keeps every bit.
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,11 +19,9 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import av
 import numpy as np
 from inspect_ai import model
 from inspect_ai.tool import ToolChoice, ToolInfo
-from PIL import Image
 
 from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.core.media import as_shown, check_file, opened_picture
@@ -308,33 +305,6 @@ def _read(what: str, reference: str, read: Callable[[bytes], np.ndarray]) -> np.
         raise HarnessError(
             f"{what} {name!r}: give a file or a data URI in base64; not readable ({error})"
         ) from error
-
-
-def video_uri(frames: np.ndarray) -> str:
-    """Frames ``uint8 [F, height, width, 3]`` as a data URI from which :func:`video` gets every bit.
-
-    A QuickTime video whose frames are PNG pictures, one a second.
-    """
-    file = io.BytesIO()
-    with av.open(file, "w", format="mov") as container:
-        stream = container.add_stream("png", rate=1)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "rgb24"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
-        container.mux(stream.encode())
-    return _uri("video/quicktime", file)
-
-
-def picture_uri(frame: np.ndarray) -> str:
-    """A frame ``uint8 [height, width, 3]`` as the data URI of a PNG picture."""
-    file = io.BytesIO()
-    Image.fromarray(frame).save(file, "PNG")
-    return _uri("image/png", file)
-
-
-def _uri(kind: str, file: io.BytesIO) -> str:
-    return f"data:{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def output_of(

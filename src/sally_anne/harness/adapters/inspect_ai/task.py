@@ -5,6 +5,8 @@ Torch is imported inside of functions: inspect-ai loads its plug-ins in every co
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
+import av
+import numpy as np
 from inspect_ai import Task, model, scorer, solver, task
 from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.solver import Generate, TaskState
+from PIL import Image
 from rich.text import Text
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
@@ -115,7 +120,6 @@ def shown(questions: str, media: str) -> solver.Solver:
 
 def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     """What is said, with the frames before it as one video or as images, which keep every bit."""
-    from sally_anne.harness.adapters.inspect_ai.provider import picture_uri, video_uri
     from sally_anne.harness.evaluate import prompt_of
 
     prompt = prompt_of(item)
@@ -235,3 +239,30 @@ def _read_by(parser: Parser) -> scorer.Scorer:
         )
 
     return read
+
+
+def video_uri(frames: np.ndarray) -> str:
+    """Frames ``uint8 [F, height, width, 3]`` as a data URI that keeps every bit.
+
+    A QuickTime video whose frames are PNG pictures, one a second.
+    """
+    file = io.BytesIO()
+    with av.open(file, "w", format="mov") as container:
+        stream = container.add_stream("png", rate=1)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "rgb24"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
+        container.mux(stream.encode())
+    return _uri("video/quicktime", file)
+
+
+def picture_uri(frame: np.ndarray) -> str:
+    """A frame ``uint8 [height, width, 3]`` as the data URI of a PNG picture."""
+    file = io.BytesIO()
+    Image.fromarray(frame).save(file, "PNG")
+    return _uri("image/png", file)
+
+
+def _uri(kind: str, file: io.BytesIO) -> str:
+    return f"data:{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
