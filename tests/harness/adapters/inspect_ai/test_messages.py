@@ -104,7 +104,7 @@ def decoded(uri: str) -> bytes:
 
 
 def test_a_film_keeps_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
-    uri = provider.video_uri(frames)
+    uri = video_uri(frames)
     assert uri.startswith("data:video/quicktime;base64,")
     assert np.array_equal(provider.video(uri), frames)
     (tmp_path / "film.mov").write_bytes(decoded(uri))
@@ -112,7 +112,7 @@ def test_a_film_keeps_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
 
 
 def test_frames_are_spread_from_first_to_last(frames: np.ndarray) -> None:
-    uri = provider.video_uri(frames)
+    uri = video_uri(frames)
     assert np.array_equal(provider.video(uri, 3), frames[[0, 2, 4]])
     assert np.array_equal(provider.video(uri, 1), frames[2:3])
     assert np.array_equal(provider.video(uri, 9), frames)
