@@ -76,10 +76,16 @@ def tile(
         return Grid.render_tile(ground, tile_size=TILE)
     side = TILE * _FINER
     image = Grid.render_tile(ground, tile_size=side, subdivs=1).copy()
-    triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
-    turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * agent[1])
-    image[fill_coords(np.zeros((side, side), dtype=bool), turned, True)] = COLORS[agent[0]]
+    image[_triangle(agent[1])] = COLORS[agent[0]]
     return downsample(image, _FINER)
+
+
+@cache
+def _triangle(direction: int) -> np.ndarray:
+    """Where an agent is drawn in its cell, bool ``[side, side]`` before it is averaged."""
+    triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
+    turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * direction)
+    return fill_coords(np.zeros((TILE * _FINER,) * 2, dtype=bool), turned, True)
 
 
 def render(
