@@ -13,7 +13,7 @@ import numpy as np
 
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.core.files import file_sha256
-from sally_anne.core.media import FRAME_PIXELS, frames_of, pixels_of, read_picture
+from sally_anne.core.media import FRAME_PIXELS, FRAMES, frames_of, pixels_of, read_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.data.read import Field, named_lines
@@ -28,8 +28,6 @@ FIELDS = (
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
-# Frames taken of a film.
-FRAMES = 8
 # Of the groups that are split here, this many in ten train and validate; the others test.
 TRAIN, VALIDATION = 6, 2
 # How often they are drawn again if some class would not train.

@@ -106,7 +106,7 @@ def _render(
             video, sounds = False, 0
         chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
     how: dict[str, Any] = {"add_generation_prompt": reply, "tokenize": False}
-    if tells_date(loaded.processor):
+    if "date" in loaded.changes:
         # A run that goes on tomorrow tells the day on which it began.
         layout = loaded.processor.chat_template or loaded.processor.tokenizer.chat_template
         how["chat_template"] = _NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
