@@ -74,7 +74,9 @@ class ProbeConfig(ModelOptions, ScanOptions):
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
             llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral.
-        task: gridtom, or mmtom_qa: belief pairs made of MMToM-QA's official files in --data.
+        task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; or text
+            that is made here: ioi, to whom something is given; statements, true and false;
+            beliefs, in plain sentences.
         samples: labelled texts or chats of your own, with pictures or films, in place of a task: a
             file of JSON lines with the fields text or messages, images or video, labels, group,
             split. All its labels are probed.
@@ -91,7 +93,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
         backend: which library reads the activations; all give the same numbers.
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
-        stories: use only so many stories, test, train and validation in proportion.
+        stories: use only so many stories, test, train and validation in proportion; of ioi,
+            statements (of each kind) and beliefs so many pairs.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             and 8 on a CPU. A run that goes on keeps its own.
@@ -108,7 +111,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
             catalogue's models no weights are needed.
     """
 
-    task: Literal["gridtom", "mmtom_qa"] = "gridtom"
+    task: Literal["gridtom", "mmtom_qa", "ioi", "statements", "beliefs"] = "gridtom"
     samples: Path | None = None
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
@@ -140,7 +143,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
         if self.samples is not None:
             parts = [name, f"samples-{self.samples.stem}", self.setting, self.site]
         elif self.task != ProbeConfig.task:
-            parts = [name, self.task, self.setting, self.site]
+            parts = [name, self.task, self.site]
+            parts[2:2] = [self.setting] * (self.task == "mmtom_qa")
         for name, form in _NAMED.items():
             if (value := getattr(self, name)) != getattr(ProbeConfig, name):
                 if isinstance(value, Path):  # of . and .., too, the folder's own name

@@ -256,7 +256,11 @@ def _probe(
     saved = {
         "config": asdict(config),
         "model": model,
-        "data": {"source": data.source, "fingerprint": data.fingerprint},
+        "data": {
+            "source": data.source,
+            "fingerprint": data.fingerprint,
+            "shows": any(sample.shows for sample in data.samples),
+        },
         "labels": {label: probes[label].classes_.tolist() for label in labels},
         SEEN: data.lineage.facts(),
         "versions": versions(),

@@ -21,6 +21,7 @@ _HOMES = {
     "SteeringVector": "hooks.vector",
     "__version__": "api",
     "audit": "probing.audit",
+    "datasets": "api",
     "extract": "probing.extraction",
     "gridtom": "api",
     "load_model": "models.loading",

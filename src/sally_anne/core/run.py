@@ -117,7 +117,8 @@ class Run:
         words: tuple[str, ...] = TITLE_WORDS
         task = self.config.get("task", _FIRST_TASK)
         if (own := self.config.get("samples")) or task != _FIRST_TASK:
-            words = TITLE_WORDS[2:]
+            # Of samples without pictures and films there is one setting.
+            words = TITLE_WORDS[2 if self.saved.get("data", {}).get("shows", True) else 3 :]
             parts.append(f"samples {Path(own).name}" if own else f"task {task}")
         for word in words:
             value = self.config.get(word)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import flag_name
-from sally_anne.data import mmtom_qa
+from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import StorySet, open_stories
 from sally_anne.data.mmtom_qa import contrasts
@@ -61,6 +61,15 @@ def _own(options: Any) -> SampleSet:
     return sample_set(samples, options.samples.name, options.split_seed, facts)
 
 
+def _made(name: str) -> Source:
+    """A set that is made here, of text alone."""
+    return Source(
+        ("stories",),
+        lambda o: datasets.opened(name, o.stories, o.split_seed),
+        lambda o, _: datasets.questions(name, o.stories, o.split_seed),
+    )
+
+
 SOURCES = {
     "--task gridtom": Source(
         ("data", "order", "contrast", "stories", "data_seed"),
@@ -69,6 +78,7 @@ SOURCES = {
         ("multimodal", "text", "video"),
     ),
     "--task mmtom_qa": Source(("data",), _mmtom_qa),
+    **{f"--task {name}": _made(name) for name in datasets.SETS},
     "--samples": Source((), _own, lambda _, data: own_pairs(data.samples)),
 }
 SPECIAL = tuple(dict.fromkeys(name for source in SOURCES.values() for name in source.takes))
