@@ -37,6 +37,7 @@ class ModelIdentity:
     dtype: str = ""  # of the weights, e.g. float32
     quantization: str = ""  # of its linear layers
     fingerprint: str = ""  # weights_hash
+    prompt: str = ""  # what stands around texts: chat or raw
 
     @classmethod
     def of_run(cls, model: Mapping[str, Any]) -> ModelIdentity:
@@ -90,6 +91,8 @@ class ModelIdentity:
             places = (self.source, self.revision), (other.source, other.revision)
             if all(map(all, places)) and places[0] != places[1]:
                 parts.append(", not ".join(map("@".join, places)))
+        if self.prompt and other.prompt and self.prompt != other.prompt:
+            parts.append(f"prompt {self.prompt}, not {other.prompt}")
         if self.dtype and other.dtype and self._numbers != other._numbers:
             parts.append(f"dtype {self._numbers}, not {other._numbers}")
         return "; ".join(parts)

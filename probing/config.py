@@ -31,6 +31,7 @@ _NAMED = {
     "split_seed": "split{}",
     "data_seed": "seed{}",
     "backend": "{}",
+    "prompt": "{}",
     "solver": "{}",
     "c": "c{:.12g}",
     "max_iter": "iter{}",

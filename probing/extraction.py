@@ -63,7 +63,7 @@ class Cut(NamedTuple):
     its own end; where nothing is shared both are empty, and beginnings are whole prompts.
     """
 
-    beginnings: list[str]
+    beginnings: list[str | tuple[int, ...]]
     firsts: list[Sample]
     rows: list[int]
     endings: list[tuple[int, ...]]

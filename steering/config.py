@@ -139,7 +139,7 @@ class SweepConfig(SteeringOptions):
             return self.out
         parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
         parts += [self.direction.replace(":", "-")]
-        for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed"):
+        for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed", "prompt"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
                 text = "-".join(value) if isinstance(value, tuple) else value
                 parts.append(f"{name.replace('_', '')}{text}")

@@ -57,7 +57,7 @@ TEST_PAIRS = 100
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
 _OPTIONS = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
-_MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint")
+_MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint", "prompt")
 _OPEN = "open"
 
 

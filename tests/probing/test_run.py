@@ -45,6 +45,7 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
         "fingerprint": weights_hash(model_folder),
         "class": "Qwen2VLForConditionalGeneration",
         "dtype": "float32",
+        "prompt": "chat",
         "attention": "sdpa",
         "layers": LAYERS,
         "heads": HEADS,

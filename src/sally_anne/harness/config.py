@@ -251,6 +251,7 @@ def changed(config: Any, *names: str) -> list[str]:
 
 def run_folder(config: Any, kind: str, parts: list[str]) -> Path:
     """The user's folder, or one named after the model and these options."""
+    parts = [*parts, *changed(config, "prompt")]
     name = "-".join([Path(model_name(config)).name or "model", *parts])
     return config.out or Path("runs") / kind / name
 

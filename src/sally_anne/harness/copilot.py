@@ -355,7 +355,7 @@ def run(
     writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
     checker = writer
     if config.checker is not None:
-        own = {"name": config.checker, "revision": None, "max_pixels": None}
+        own = {"name": config.checker, "revision": None, "max_pixels": None, "prompt": "auto"}
         checker = SteeredModel(load_model(**config.opening() | own))
     about = {"writer": writer.about, "checker": checker.about, "tokens": config.max_new_tokens}
     kept = endpoint.keeping(config.folder) if endpoint else nullcontext()

@@ -233,7 +233,7 @@ def open_judge(
                 )
     if "://" in config.judge:
         return EndpointJudge(open_endpoint(config, budget, "judge"), words, template)
-    own = {"name": config.judge, "device_map": device_map, "revision": None}
+    own = {"name": config.judge, "device_map": device_map, "revision": None, "prompt": "auto"}
     # A judge reads, and is shown no frames.
     loaded = load_model(**config.opening() | own | {"max_pixels": None})
     return LocalJudge(loaded, words, template)

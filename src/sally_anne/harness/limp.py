@@ -313,5 +313,5 @@ def _open_perceiver(config: LimpConfig, budget: Budget) -> planning.AnyModel:
     name = str(config.perceiver)
     if "://" in name:
         return open_endpoint(config, budget, "perceiver")
-    own = {"name": name, "revision": None}
+    own = {"name": name, "revision": None, "prompt": "auto"}
     return SteeredModel(load_model(**config.opening() | own, videos=True))

@@ -21,6 +21,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from sally_anne.core.errors import ModelError
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.families import OpenModel
+from sally_anne.models.processor import RAW, raw_ids
 
 # Tokens for which a preallocated cache has room before it grows.
 ROOM = 32
@@ -32,9 +33,12 @@ CACHE = (
 
 @dataclass(frozen=True)
 class CommonPrefix:
-    """A group of prompts: the text that all begin with, and token ids of what follows in each."""
+    """A group of prompts: the text that all begin with, and token ids of what follows in each.
 
-    beginning: str
+    Of raw prompts the beginning is token ids, too.
+    """
+
+    beginning: str | tuple[int, ...]
     endings: tuple[tuple[int, ...], ...]
 
 
@@ -59,8 +63,11 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
 
     A new line will do where there is no space. A tokenizer may join letters across the cut; then an
     earlier one is taken. Endings keep two tokens at least, so that none is taken for
-    a generated token. A ValueError if there is no place to cut.
+    a generated token. A ValueError if there is no place to cut. Raw prompts are cut between any two
+    tokens; a ModelError if they are too short.
     """
+    if loaded.prompt == RAW:
+        return _split_tokens(loaded, prompts)
     tokenizer = loaded.processor.tokenizer
     whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
     common = os.path.commonprefix(list(prompts))
@@ -77,6 +84,18 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
             if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
                 return CommonPrefix(common[:end], tuple(tuple(ids[len(start) :]) for ids in whole))
     raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
+
+
+def _split_tokens(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
+    whole = [raw_ids(loaded, prompt) for prompt in prompts]
+    end = min(len(os.path.commonprefix(whole)), *(len(ids) - 2 for ids in whole))
+    if end < 1:
+        short = min(zip(whole, prompts, strict=True), key=lambda both: len(both[0]))[1]
+        raise ModelError(
+            f"the text {short[:60]!r} is too short for {loaded.name}, or shares no beginning with "
+            "those of its context: a raw prompt has three tokens at least"
+        )
+    return CommonPrefix(whole[0][:end], tuple(ids[end:] for ids in whole))
 
 
 def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
@@ -204,6 +223,8 @@ def end_tokens(loaded: OpenModel) -> list[int]:
     ends = loaded.model.generation_config.eos_token_id
     if ends is None:
         ends = loaded.processor.tokenizer.eos_token_id
+    if ends is None:
+        return []
     return list(ends) if isinstance(ends, (list, tuple)) else [ends]
 
 

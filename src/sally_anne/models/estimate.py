@@ -20,9 +20,9 @@ from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.decoding import ROOM, row_bytes
 from sally_anne.models.families import check_videos, family_of
-from sally_anne.models.loading import LoadedModel, check_pixels, load_model
+from sally_anne.models.loading import LoadedModel, check_pixels, frame_of, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
-from sally_anne.models.processor import TextProcessor
+from sally_anne.models.processor import RAW, TextProcessor
 from sally_anne.models.videos import side_of, video_size, words_of
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -98,7 +98,9 @@ class Counter:
         """Tokens of an ending, which the tokenizer has cut."""
         return len(tokens) if self.exact else math.ceil(len(tokens) * TEXT_FACTOR)
 
-    def context(self, text: str, shape: tuple[int, ...] | None) -> tuple[int, int]:
+    def context(
+        self, text: str | tuple[int, ...], shape: tuple[int, ...] | None
+    ) -> tuple[int, int]:
         """Tokens and patches of a laid out text and of frames ``[F, height, width, 3]`` or none."""
         video, patches = video_size(self.loaded, shape[:3]) if shape else (0, 0)
         words = words_of(self.loaded, text, shape is not None)
@@ -231,6 +233,8 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     if pixels is not None:
         check_pixels(loaded.family, name, pixels)
         loaded.changes["max_pixels"] = str(pixels)
+    if options.prompt == RAW:
+        loaded.prompt = loaded.changes["prompt"] = frame_of(name, RAW, True, videos)
     return loaded
 
 

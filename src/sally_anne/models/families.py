@@ -48,6 +48,7 @@ class OpenModel(Protocol):
     family: Family
     config: Any
     processor: Any
+    prompt: str
     date: datetime.date
     changes: dict[str, str]
     video_sizes: dict[tuple[int, ...], tuple[int, int]]

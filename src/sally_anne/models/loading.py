@@ -45,10 +45,11 @@ from sally_anne.models.options import (
     Attention,
     Dtype,
     Entry,
+    PromptFrame,
     Quantization,
     place_of,
 )
-from sally_anne.models.processor import hash_of, marks_of, open_processor
+from sally_anne.models.processor import RAW, hash_of, layout_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt, tells_date
 
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -68,10 +69,11 @@ class LoadedModel:
         hub_revision: commit, branch or tag of its files there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         adapter: the folder of a LoRA adapter that is merged into the weights, if any.
+        prompt: what stands around a text, ``chat`` or ``raw``.
         date: today, as its chat template may say it.
         changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
-            ``max_pixels``, ``adapter``, ``processor``, each only if it was given, and ``date`` if
-            its chat template tells it; part of a run's identity.
+            ``max_pixels``, ``adapter``, ``processor``, each only if it was given, ``prompt`` if it
+            is raw, and ``date`` if its chat template tells it; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
     """
 
@@ -86,6 +88,7 @@ class LoadedModel:
     hub_revision: str | None = field(repr=False, default=None)
     device_map: str | None = field(repr=False, default=None)
     adapter: Path | None = field(repr=False, default=None)
+    prompt: str = field(repr=False, default="chat")
     date: datetime.date = field(repr=False, default_factory=datetime.date.today)
     changes: dict[str, str] = field(default_factory=dict)
     video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
@@ -164,6 +167,8 @@ class LoadedModel:
     ) -> str:
         """The reply to one user's turn, without special tokens; always the likeliest token.
 
+        Where the prompt is raw it is how the text goes on.
+
         With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
 
         Args:
@@ -174,7 +179,7 @@ class LoadedModel:
                 :func:`sally_anne.data.speech.read_sound` reads them.
 
         Raises:
-            ModelError: the model takes no videos or sounds, or has no chat template.
+            ModelError: the model takes no videos or sounds, or a raw prompt comes with one.
             ContextError, MediaError: the prompt is too long, or what is shown is no clip.
         """
         clip = frames_of(images, video)
@@ -200,6 +205,7 @@ class LoadedModel:
             dtype=self.dtype,
             quantization=self.changes.get("quantization", ""),
             fingerprint=self._hash,
+            prompt=self.prompt,
         )
 
     @property
@@ -236,6 +242,7 @@ def load_model(
     device: str | None = None,
     adapter: str | None = None,
     processor: str | None = None,
+    prompt: PromptFrame = "auto",
     date: str | None = None,
     attn_implementation: Attention | None = None,
     quantization: Quantization = "none",
@@ -304,6 +311,7 @@ def load_model(
                 "local_files_only": not (Path(place).is_dir() or hub.answers()),
             }
         opened = open_processor(name, family, place, config, how)
+        frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
         version = folder_hash(folder) if is_folder else str(commit)
     except ModelError:
         raise
@@ -316,7 +324,8 @@ def load_model(
         "max_pixels": max_pixels,
         "adapter": adapter or (source if adapter_folder else None),
         "processor": processor,
-        "date": today.isoformat() if tells_date(opened) else None,
+        "prompt": RAW if frame == RAW else None,
+        "date": today.isoformat() if frame != RAW and tells_date(opened) else None,
     }
     return LoadedModel(
         name=name,
@@ -330,6 +339,7 @@ def load_model(
         hub_revision=options["revision"],
         device_map=device_map,
         adapter=adapter_folder,
+        prompt=frame,
         date=today,
         changes={option: str(value) for option, value in asked.items() if value is not None},
     )
@@ -361,6 +371,23 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             "install the package again"
         )
     return location
+
+
+def frame_of(name: str, asked: str, layout: Any, shows: bool) -> str:
+    """What stands around a text, ``chat`` or ``raw``; a ModelError if that cannot be."""
+    if asked == "chat" and not layout:
+        raise ModelError(
+            f"model {name!r} has no chat template: leave --prompt chat out, and texts are read as "
+            "they are; or take a model that was tuned on conversations (often named -Instruct)"
+        )
+    if asked == "chat" or (layout and asked != RAW):
+        return "chat"
+    if shows:
+        raise ModelError(
+            f"model {name!r}: what is shown and played has no place in a raw prompt; run it with "
+            "--setting text" + (", or leave --prompt raw out" if layout else "")
+        )
+    return RAW
 
 
 def _check_files(name: str, folder: Path) -> None:

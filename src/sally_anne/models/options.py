@@ -13,6 +13,7 @@ from sally_anne.core.folder import begun
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 Quantization = Literal["none", "8bit", "4bit"]
+PromptFrame = Literal["auto", "chat", "raw"]
 
 
 class Entry(NamedTuple):
@@ -68,6 +69,9 @@ class ModelOptions:
         adapter: a LoRA adapter, folder or hub id, that is merged into the weights; needs peft.
             Where --model is an adapter itself, it is merged into the model that it names.
         processor: where tokenizer and processor are, if not with the model: name, hub id or folder.
+        prompt: what stands around a text: chat is the model's chat template; raw is nothing, for
+            models that go on with a text, and an answer is what goes on; auto is chat where there
+            is a template, else raw.
         date: the day that a chat template with today's date is told, as 2026-01-31; by default the
             day on which the run began.
         dtype: of the weights: float32, bfloat16, float16, or auto: as they are stored.
@@ -87,6 +91,7 @@ class ModelOptions:
     model: str = DEFAULT_MODEL
     adapter: str | None = None
     processor: str | None = None
+    prompt: PromptFrame = "auto"
     date: str | None = None
     dtype: Dtype = "auto"
     device: str | None = None

@@ -26,6 +26,8 @@ from sally_anne.models.families import Family, OpenModel
 
 # A noncharacter: Unicode keeps it for use inside programs, and no text that is exchanged holds it.
 BREAK = "\ufdd0"
+# The prompt frame of texts around which nothing stands.
+RAW = "raw"
 
 
 def open_processor(
@@ -50,7 +52,10 @@ def open_processor(
         # Qwen2.5-Omni's processor has its own in mind, whatever its video processor says.
         processor.video_processor.size = SizeDict(**size)
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        # It is masked, so that any will do; a vocabulary without marks has its first token.
+        tokenizer.pad_token = (
+            tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+        )
     tokenizer.padding_side = "left"
     teach(tokenizer)
     return processor
@@ -84,6 +89,11 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
     return processor
 
 
+def layout_of(processor: Any) -> Any:
+    """The chat template; nothing where there is none."""
+    return processor.chat_template or processor.tokenizer.chat_template
+
+
 def hash_of(processor: Any) -> str:
     """Hash of tokenizer, image settings and chat layout."""
     tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
@@ -92,7 +102,7 @@ def hash_of(processor: Any) -> str:
     tokenizer["normalizer"] = original(tokenizer["normalizer"])
     parts = [
         json.dumps(tokenizer, sort_keys=True),
-        str(processor.chat_template or processor.tokenizer.chat_template),
+        str(layout_of(processor)),
     ]
     eye = getattr(processor, "video_processor", None) or getattr(processor, "image_processor", None)
     if eye is not None:
@@ -139,12 +149,26 @@ def marks_of(processor: Any) -> re.Pattern[str]:
     named = (value for name, value in vars(processor).items() if name.endswith("_token"))
     found |= {mark for mark in named if isinstance(mark, str)}
     longer = sorted((mark for mark in found if len(mark) > 1), key=len, reverse=True)
-    return re.compile("(?=(?:" + "|".join(map(re.escape, longer)) + ")).", re.DOTALL)
+    # Without any nothing is found, rather than all.
+    either = "|".join(map(re.escape, longer)) or "(?!)"
+    return re.compile(f"(?=(?:{either})).", re.DOTALL)
 
 
 def plain(loaded: OpenModel, text: str) -> str:
     """The user's ``text`` as it stands in a prompt: none of its marks is the model's."""
     return loaded.marks.sub(lambda match: match[0] + BREAK, text.replace(BREAK, ""))
+
+
+def raw_ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
+    """A text's token ids, after what the tokenizer begins every text with, a BOS say, if it does.
+
+    What it may put behind a text is left out: the last token is the text's own.
+    """
+    cut = loaded.processor.tokenizer(text)
+    own = [place for place, part in enumerate(cut.sequence_ids(0)) if part is not None]
+    if not own:
+        raise ModelError(f"the text {text[:60]!r} has no token for {loaded.name}: write more of it")
+    return tuple(cut["input_ids"][: own[-1] + 1])
 
 
 def teach(tokenizer: Any) -> None:

@@ -1,4 +1,8 @@
-"""From texts and frames to a model's inputs, through its own chat template and processor."""
+"""From texts and frames to a model's inputs, through its own chat template and processor.
+
+Raw prompts (``loaded.prompt``) are texts as they are, without frames and sounds; of a chat the
+texts of all turns, a blank line between them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import torch
 
 from sally_anne.core.errors import ContextError, ModelError
 from sally_anne.models.families import OpenModel, check_frames, check_sounds, check_videos
-from sally_anne.models.processor import plain
+from sally_anne.models.processor import RAW, layout_of, plain, raw_ids
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
 
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
@@ -21,6 +25,8 @@ _SHORTEST = 1600
 _NOW = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
 # Stands for a message's text while its place in the layout is looked for: a noncharacter.
 _PLACE = "\ufdd1"
+# Letters of scripts without blanks between words.
+_NO_BLANKS = re.compile("[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{2}")
 
 # Who says it (role: system, user, assistant) and what (content).
 Message = Mapping[str, str]
@@ -45,6 +51,8 @@ def open_prompt(
     (section 4.2). Marks of the model in it are plain text; a film comes with the first user's turn.
     """
     turns = _turns(loaded, content)
+    if loaded.prompt == RAW:
+        return _render(loaded, turns, video, reply=False, sounds=sounds)
     text = turns[-1]["content"]
     marked = [*turns[:-1], {**turns[-1], "content": _PLACE}]
     rendered, around = (
@@ -73,16 +81,22 @@ def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str
 
 
 def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> list[list[int]]:
-    """Token ids of each option as they follow a rendered prompt, ``[len(options)][n]``."""
+    """Token ids of each option as they follow a rendered prompt, ``[len(options)][n]``.
+
+    A blank stands between the two, unless one of them has it or their script has none.
+    """
     tokenizer = loaded.processor.tokenizer
-    before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    gap = "" if prompt[-1].isspace() else " "
-    found = []
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    before, found = ids(prompt), []
     for option in (plain(loaded, option) for option in options):
-        whole = tokenizer(f"{prompt}{gap}{option}", add_special_tokens=False)["input_ids"]
+        seam = prompt[-1:] + option[:1]
+        gap = "" if re.search(r"\s", seam) or _NO_BLANKS.match(seam) else " "
+        whole = ids(f"{prompt}{gap}{option}")
         joined = whole[: len(before)] == before and len(whole) > len(before)
-        own = tokenizer(option, add_special_tokens=False)["input_ids"]
-        found.append(whole[len(before) :] if joined else own)
+        found.append(whole[len(before) :] if joined else ids(option))
     return found
 
 
@@ -93,11 +107,6 @@ def _render(
         check_videos(loaded.family, loaded.name)
     if sounds:
         check_sounds(loaded.family, loaded.name)
-    if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
-        raise ModelError(
-            f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
-            "tuned on conversations (often named -Instruct, -chat or -it)"
-        )
     chat: list[dict[str, Any]] = []
     for turn in turns:
         parts: list[dict[str, str]] = []
@@ -105,10 +114,12 @@ def _render(
             parts = [{"type": "video"}] * video + [{"type": "audio"}] * sounds
             video, sounds = False, 0
         chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
+    if loaded.prompt == RAW:
+        return raw_text(loaded, chat)
     how: dict[str, Any] = {"add_generation_prompt": reply, "tokenize": False}
     if "date" in loaded.changes:
         # A run that goes on tomorrow tells the day on which it began.
-        layout = loaded.processor.chat_template or loaded.processor.tokenizer.chat_template
+        layout = layout_of(loaded.processor)
         how["chat_template"] = _NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
     try:
         return loaded.processor.apply_chat_template(chat, **how)
@@ -120,9 +131,21 @@ def _render(
         ) from error
 
 
+def raw_text(loaded: OpenModel, turns: Sequence[Mapping[str, Any]]) -> str:
+    """The texts of all turns, a blank line between them; a ModelError if there is more."""
+    every = (turn["content"] for turn in turns)
+    said = [[{"text": own}] if isinstance(own, str) else own for own in every]
+    if any("text" not in part for parts in said for part in parts):
+        raise ModelError(
+            f"model {loaded.name!r}: what is shown and played has no place in a raw prompt; leave "
+            "--prompt raw out, or run it with --setting text"
+        )
+    return "\n\n".join("".join(part["text"] for part in parts) for parts in said)
+
+
 def tells_date(processor: Any) -> bool:
     """Whether a chat template says which day it is."""
-    return bool(_NOW.search(str(processor.chat_template or processor.tokenizer.chat_template)))
+    return bool(_NOW.search(str(layout_of(processor))))
 
 
 def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
@@ -154,7 +177,7 @@ def sound_tokens(loaded: OpenModel, samples: int) -> list[int]:
 
 def encode(
     loaded: OpenModel,
-    prompts: Sequence[str],
+    prompts: Sequence[str | tuple[int, ...]],
     clips: Sequence[np.ndarray] | None,
     sounds: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, Any]:
@@ -164,7 +187,7 @@ def encode(
 
 def process(
     loaded: OpenModel,
-    prompts: Sequence[str],
+    prompts: Sequence[str | tuple[int, ...]],
     clips: Sequence[np.ndarray] | None,
     sounds: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
@@ -173,13 +196,44 @@ def process(
     Clips are one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames are
     used, and the whole of each: where the processor would cut off their edges, they are padded
     first. ``sounds`` are the pieces of each prompt's sound, see :func:`pieces_of`.
-    ``attention_mask`` marks the padding on the left.
+    ``attention_mask`` marks the padding on the left. Raw prompts may be token ids.
 
     Raises:
         ModelError: the model takes no videos, a prompt has more or fewer places of frames than
             clips, or the processor dropped or resampled frames.
         ContextError: a prompt is longer than the model can read.
     """
+    if loaded.prompt == RAW:
+        inputs = _padded(
+            loaded, [p if isinstance(p, tuple) else raw_ids(loaded, p) for p in prompts]
+        )
+    else:
+        inputs = _processed(loaded, [str(prompt) for prompt in prompts], clips, sounds)
+    context = context_of(loaded)
+    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
+        if context is not None and (tokens := int(mask.sum())) > context:
+            raise ContextError(
+                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
+                f"that {loaded.name} can read; {REMEDY}"
+            )
+    return {key: np.asarray(value) for key, value in inputs.items()}
+
+
+def _padded(loaded: OpenModel, rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    pad, width = loaded.processor.tokenizer.pad_token_id, max(map(len, rows))
+    gaps = [width - len(row) for row in rows]
+    return {
+        "input_ids": [[pad] * gap + [*row] for gap, row in zip(gaps, rows, strict=True)],
+        "attention_mask": np.array([[0] * gap + [1] * (width - gap) for gap in gaps]),
+    }
+
+
+def _processed(
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    clips: Sequence[np.ndarray] | None,
+    sounds: Sequence[Sequence[np.ndarray]] | None,
+) -> Any:
     _check_places(loaded, prompts, 0 if clips is None else 1)
     _check_sounds(loaded, prompts, sounds)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
@@ -211,14 +265,7 @@ def process(
     inputs = loaded.processor(**arguments)
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
-    context = context_of(loaded)
-    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
-        if context is not None and (tokens := int(mask.sum())) > context:
-            raise ContextError(
-                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
-                f"that {loaded.name} can read; {REMEDY}"
-            )
-    return {key: np.asarray(value) for key, value in inputs.items()}
+    return inputs
 
 
 def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
+from sally_anne.models.processor import RAW, raw_ids
 
 # Of the context that a video may fill by default; words and reply have the rest.
 VIDEO_SHARE = 0.75
@@ -170,8 +171,10 @@ def check_room(
         )
 
 
-def words_of(loaded: OpenModel, prompt: str, video: bool) -> int:
+def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> int:
     """Tokens of a prompt as ``prompts.process`` reads it; the mark of its video is none of them."""
+    if isinstance(prompt, tuple) or loaded.prompt == RAW:
+        return len(raw_ids(loaded, prompt) if isinstance(prompt, str) else prompt)
     tokenizer = loaded.processor.tokenizer
     if mark := loaded.family.video_mark:
         prompt = prompt.replace(mark, loaded.processor.video_token)

@@ -19,6 +19,8 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
+from sally_anne.models.processor import RAW
+from sally_anne.models.prompts import raw_text
 
 T = TypeVar("T")
 _WHOLE: TypeAdapter[int] = TypeAdapter(PositiveInt)
@@ -116,7 +118,12 @@ def decoding(
 
 
 def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: bool = True) -> str:
-    """Turns in a chat layout, then the beginning of a reply, or the last turn left open."""
+    """Turns in a chat layout, then the beginning of a reply, or the last turn left open.
+
+    Of a model without a layout they are the texts alone.
+    """
+    if loaded.prompt == RAW:
+        return raw_text(loaded, turns)
     try:
         return loaded.processor.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=reply, continue_final_message=not reply

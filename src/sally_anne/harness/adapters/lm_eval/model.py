@@ -112,7 +112,7 @@ class SallyAnneLM(LM):
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The model's only template; None for none."""
         own = self.loaded.processor.chat_template or self.tokenizer.chat_template
-        return str(own) if chat_template else None
+        return str(own) if chat_template and own else None
 
     def apply_chat_template(
         self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
