@@ -227,7 +227,7 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
         name,
         Activations(saved.activations(), items, saved.labels, probing.site),
         label,
-        HeadProbes(probing.c, probing.max_iter, probing.solver),
+        HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise),
         ModelIdentity.of_run(saved.saved["model"]),
         effects_of(opened)
         if config.by is None
@@ -407,6 +407,7 @@ def _refits(
         None if times is None else torch.from_numpy(np.ascontiguousarray(times)),
         REFIT,
         part.blank.max_iter,
+        normalise=part.blank.normalise,
     )
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 

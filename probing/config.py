@@ -35,6 +35,7 @@ _NAMED = {
     "solver": "{}",
     "c": "c{:.12g}",
     "max_iter": "iter{}",
+    "normalise": "normalise-{}",
 }
 
 
@@ -102,6 +103,9 @@ class ProbeConfig(ModelOptions, ScanOptions):
         solver: batched fits the probes of all heads at once, to the optimum; sklearn head after
             head with scikit-learn, to its default tolerance.
         c: inverse strength of the probes' penalty.
+        normalise: divide a head's activations by their standard deviation, one number a head,
+            before the penalty: rankings then do not depend on the heads' units. Weights and sigma
+            are of the activations as they are. The released code of the paper does not.
         max_iter: limit of the solver's iterations.
         permutations: of the labels within stories, for each head's null; 0 for none.
         patching: exchange every head within pairs, and say whether what is readable is used.
@@ -127,6 +131,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     solver: Solver = "batched"
     c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
+    normalise: bool = True
     permutations: Natural = 1000
     patching: bool = True
     split_seed: Seed = 0

@@ -59,7 +59,7 @@ from sally_anne.probing.sources import display_names, samples_of
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
 # What else decides the results, next to the activations.
-SETTINGS = ("c", "max_iter", "solver")
+SETTINGS = ("c", "max_iter", "solver", "normalise")
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
@@ -294,7 +294,7 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     train = x.train
     if not len(train):
         raise ProbingError("no train samples: give more samples, or other splits")
-    blank = HeadProbes(config.c, config.max_iter, config.solver)
+    blank = HeadProbes(config.c, config.max_iter, config.solver, config.normalise)
     probes = {label: clone(blank).fit(train, label=label) for label in x.labels}
     if has_both(x.labels, x.items):
         probes[BOTH] = blank.fit(train.x, 2 * train.values("y_o") + train.values("y_p"))

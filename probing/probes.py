@@ -32,7 +32,7 @@ from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from sally_anne.probing.solver import fit_heads
+from sally_anne.probing.solver import fit_heads, scale_of
 
 MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
@@ -139,7 +139,8 @@ class HeadProbes(Shared, BaseEstimator):
     With solver sklearn heads are fitted one after another with scikit-learn, to its default
     tolerance; batched fits all at once, to the optimum, which scikit-learn reaches with a tolerance
     of 1e-10. A head whose gradient at zero weights is within scikit-learn's default tolerance keeps
-    them with either.
+    them with either. The penalty ``c`` is on activations divided by one number a head, so that a
+    head's unit decides nothing; ``normalise=False`` leaves them as they are, as the paper does.
 
     Attributes:
         classes_: ``[n_classes]`` sorted labels.
@@ -165,11 +166,16 @@ class HeadProbes(Shared, BaseEstimator):
     SIGN = FILE
 
     def __init__(
-        self, c: float = DEFAULT_C, max_iter: int = DEFAULT_MAX_ITER, solver: Solver = "batched"
+        self,
+        c: float = DEFAULT_C,
+        max_iter: int = DEFAULT_MAX_ITER,
+        solver: Solver = "batched",
+        normalise: bool = True,
     ) -> None:
         self.c = c
         self.max_iter = max_iter
         self.solver = solver
+        self.normalise = normalise
 
     def fit(
         self, x: Activations | np.ndarray, y: np.ndarray | None = None, label: str | None = None
@@ -225,13 +231,16 @@ class HeadProbes(Shared, BaseEstimator):
             model = LogisticRegression(C=self.c, max_iter=self.max_iter)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
-                model.fit(x[:, layer, head].astype(np.float64), codes)
+                values = x[:, layer, head].astype(np.float64)
+                scale = scale_of(torch.from_numpy(values)) if self.normalise else 1.0
+                model.fit(values / scale, codes)
             stopped = any(c.category is ConvergenceWarning for c in caught)
-            yield model.coef_, model.intercept_, not stopped
+            yield model.coef_ / scale, model.intercept_, not stopped
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
         own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
-        for fit in fit_heads(*own, len(self.classes_), self.c, max_iter=self.max_iter):
+        how = {"max_iter": self.max_iter, "normalise": self.normalise}
+        for fit in fit_heads(*own, len(self.classes_), self.c, **how):
             yield fit.coef.numpy(), fit.intercept.numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:
@@ -315,6 +324,7 @@ class HeadProbes(Shared, BaseEstimator):
                 "split": "heads by validation samples, directions and sigma from training samples",
                 "c": self.c,
                 "max_iter": self.max_iter,
+                "normalise": self.normalise,
                 **({} if towards is None else {"towards": classes[place]}),
             },
         )

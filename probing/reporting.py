@@ -95,7 +95,9 @@ def add_intervals(
         quoted, probe = summary[label], probes[label]
         ranked = heads.sort_values(f"{label}_rank").index[:STABLE].tolist()
         accuracy = heads[f"{label}_validation_accuracy"].to_numpy()
-        quoted["stability"] = stability(x, label, clusters, ranked, accuracy, probe.c)
+        quoted["stability"] = stability(
+            x, label, clusters, ranked, accuracy, probe.c, probe.normalise
+        )
         if not len(test):
             continue
         best = quoted["best_layer"], quoted["best_head"]
@@ -116,6 +118,7 @@ def stability(
     top: Sequence[int],
     accuracy: np.ndarray,
     c: float = DEFAULT_C,
+    normalise: bool = True,
 ) -> dict[str, dict[str, float]]:
     """How far the ranking of heads stays when other samples train, and at other C.
 
@@ -143,7 +146,8 @@ def stability(
     def refitted(masks: list[np.ndarray], at: float) -> np.ndarray:
         weights = np.concatenate([~np.array(masks), np.array(masks)], axis=1).astype(float)
         both = np.tile(codes, (len(masks), 2))
-        return refit(pool, pool, both, at, weights=weights).reshape(len(masks), -1)
+        accuracy = refit(pool, pool, both, at, weights=weights, normalise=normalise)
+        return accuracy.reshape(len(masks), -1)
 
     again = {"resplits": refitted(masks, c)} if masks else {}
     again["c"] = np.concatenate([refitted([validates], at) for at in (c / 10, c * 10)])
@@ -214,6 +218,7 @@ def null_columns(
     max_iter: int,
     permutations: int = 1000,
     seed: int = 0,
+    normalise: bool = True,
 ) -> pd.DataFrame:
     """The table of heads, with what permuted labels say of each label's validation accuracy.
 
@@ -224,7 +229,8 @@ def null_columns(
     for label in x.labels:
         found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
         with suppress(ProbingError):
-            test = permutation_test(x.train, x.validation, label, permutations, c, seed, max_iter)
+            how = label, permutations, c, seed, max_iter, normalise
+            test = permutation_test(x.train, x.validation, *how)
             p = at_heads(test.p_values, heads)
             found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
             found["p_fwer"] = at_heads(test.p_fwer, heads)
@@ -238,7 +244,12 @@ def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:
 
 
 def selectivity_columns(
-    x: Activations, heads: pd.DataFrame, types: Mapping[str, str], c: float, seed: int = 0
+    x: Activations,
+    heads: pd.DataFrame,
+    types: Mapping[str, str],
+    c: float,
+    seed: int = 0,
+    normalise: bool = True,
 ) -> pd.DataFrame:
     """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
 
@@ -249,7 +260,7 @@ def selectivity_columns(
 
     Args:
         types: the type of each sample, by its name; without them the table stays as it is.
-        c: that of the probes.
+        c, normalise: those of the probes.
         seed: of control tasks.
     """
     if not types:
@@ -265,8 +276,8 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            accuracy = refit(train, held.at(known), labels[:, code], c).mean(axis=0)
-            controls[classes] = at_heads(accuracy, heads)
+            accuracy = refit(train, held.at(known), labels[:, code], c, normalise=normalise)
+            controls[classes] = at_heads(accuracy.mean(axis=0), heads)
         own = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
         heads = heads.assign(**{f"{label}_selectivity": own})
     return heads
@@ -280,6 +291,7 @@ def bootstrap(
     c: float = DEFAULT_C,
     seed: int = 0,
     max_iter: int = DEFAULT_MAX_ITER,
+    normalise: bool = True,
 ) -> np.ndarray:
     """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
 
@@ -295,7 +307,7 @@ def bootstrap(
         if not again.any():
             break
         weights[again, :n] = group_weights(groups[:n], int(again.sum()), draw)
-    return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights)
+    return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights, normalise)
 
 
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -321,6 +333,7 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         train, held = x.train, x.part(config.split)
         heads = saved.heads[["layer", "head"]].copy()
         how = saved.number("c"), config.seed, int(saved.number("max_iter"))
+        how = *how, bool(saved.config["normalise"])
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):
                 test = permutation_test(train, held, label, config.permutations, *how)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SKLEARN_TOLERANCE = 1e-4
 # Relative error of weights that are reported, and of those of which accuracies alone are.
 EXACT, REFIT = 1e-6, 1e-4
+# A head whose activations vary less than this share of their size is taken to be constant.
+CONSTANT = 1e-6
 # Label vectors times samples that are fitted together: their logits stay in a processor's cache.
 AT_ONCE = 500_000
 
@@ -52,6 +54,7 @@ def fit_heads(
     tolerance: float = EXACT,
     max_iter: int = DEFAULT_MAX_ITER,
     zero_tolerance: float = SKLEARN_TOLERANCE,
+    normalise: bool = True,
 ) -> Iterator[Fit]:
     """Fit every label vector on one head after another, layer by layer.
 
@@ -61,6 +64,8 @@ def fit_heads(
         tolerance: ``||w - w*|| <= tolerance ||w||``.
         zero_tolerance: a head keeps zero weights if no derivative of its mean loss there is larger,
             as scikit-learn does.
+        normalise: divide by the head's :func:`scale_of` first, so that the penalty does not depend
+            on its unit; the weights are of ``x`` as it is.
 
     Raises:
         ProbingError: a class is missing in a label vector, or a head holds NaN or infinity.
@@ -79,15 +84,26 @@ def fit_heads(
         if not bool(values.isfinite().all()):
             raise ProbingError(f"{Head(*at)}: activations hold NaN or infinity")
         centre = values.mean(0)
-        z = torch.cat([values - centre, torch.ones_like(values[:, :1])], 1)
+        scale = scale_of(values) if normalise else 1.0
+        z = torch.cat([(values - centre) / scale, torch.ones_like(values[:, :1])], 1)
         parts = zip(targets.split(size, 1), mass.split(size), start.split(size, 1), strict=True)
         fits = [_fit(z, *part, tolerance, max_iter, zero_tolerance) for part in parts]
         rows = torch.cat([row for row, _ in fits], 1).transpose(0, 1)  # [P, K, E]
-        coef, intercept = rows[..., :-1], rows[..., -1] - rows[..., :-1] @ centre
+        coef = rows[..., :-1] / scale
+        intercept = rows[..., -1] - coef @ centre
         if outputs > 1:  # what is added to all classes alike does nothing
             coef = coef - coef.mean(1, keepdim=True)
             intercept = intercept - intercept.mean(1, keepdim=True)
         yield Fit(coef, intercept, torch.cat([done for _, done in fits]))
+
+
+def scale_of(values: Tensor) -> float:
+    """The unit of a head's activations ``[N, D]``: the root of their variance's mean over D.
+
+    1 where they hardly vary: what is left is rounding.
+    """
+    scale = float(values.var(0, correction=0).mean().sqrt())
+    return scale if scale > CONSTANT * float(values.square().mean().sqrt()) else 1.0
 
 
 def _fit(
@@ -172,6 +188,7 @@ def refit(
     c: float,
     max_iter: int = DEFAULT_MAX_ITER,
     weights: np.ndarray | None = None,
+    normalise: bool = True,
 ) -> np.ndarray:
     """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
     n, other = len(train), torch.from_numpy(held.x).float().flatten(1, 2)
@@ -179,7 +196,8 @@ def refit(
     times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
     classes = int(codes.max()) + 1
     right = []
-    fits = fit_heads(x, labels[:, :n], classes, c, times[:, :n], REFIT, max_iter)
+    own = x, labels[:, :n], classes, c, times[:, :n], REFIT, max_iter
+    fits = fit_heads(*own, normalise=normalise)
     for index, fit in enumerate(fits):
         logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
         predicted = (logits[:, 0] > 0).long() if classes == 2 else logits.argmax(1)
@@ -223,6 +241,7 @@ def permutation_test(
     c: float = DEFAULT_C,
     seed: int = 0,
     max_iter: int = DEFAULT_MAX_ITER,
+    normalise: bool = True,
 ) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
@@ -236,7 +255,7 @@ def permutation_test(
     groups, codes = groups_and_codes(train, held, label)
     held_out = np.arange(len(codes)) >= len(train)
     vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed, held_out)])
-    accuracy = refit(train, held, vectors, c, max_iter)
+    accuracy = refit(train, held, vectors, c, max_iter, normalise=normalise)
     return PermutationTest(accuracy[0], accuracy[1:])
 
 

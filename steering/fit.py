@@ -56,7 +56,8 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 TEST_PAIRS = 100
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
-_OPTIONS = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
+_PROBE = ("c", "max_iter", "normalise")
+_OPTIONS = ("order", "contrast", "setting", "stories", *_PROBE, "split_seed", "data_seed")
 _MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint", "prompt")
 _OPEN = "open"
 
@@ -293,7 +294,8 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
             "samples need a tag `condition`)"
         )
     x, last = read_questions(opened.model(), pair_set, console), min(vector.heads)[0]
-    gate, validation, test = fit_gate(x, opens_at, last, probing.c, probing.max_iter)
+    how = probing.c, probing.max_iter, probing.normalise
+    gate, validation, test = fit_gate(x, opens_at, last, *how)
     facts = {
         "opens_at": opens_at,
         "validation_accuracy": validation,
@@ -349,6 +351,7 @@ def fit_gate(
     last: int,
     c: float = DEFAULT_C,
     max_iter: int = DEFAULT_MAX_ITER,
+    normalise: bool = True,
 ) -> tuple[Gate, float, Estimate]:
     """The probe of the best head up to layer ``last``, with its validation and test accuracy.
 
@@ -358,7 +361,7 @@ def fit_gate(
     """
     is_open = x.items["condition"] == opens_at
     x = replace(x, x=x.x[:, : last + 1], items=x.items.assign(**{_OPEN: is_open}), labels=(_OPEN,))
-    probes = HeadProbes(c=c, max_iter=max_iter).fit(x.train, label=_OPEN)
+    probes = HeadProbes(c, max_iter, normalise=normalise).fit(x.train, label=_OPEN)
     probes.rank(x.validation)
     ((layer, head),) = best_heads(probes.ranked_, probes.coef_, 1)
     weight, bias = probes.coef_[layer, head], float(probes.intercept_[layer, head])

@@ -27,11 +27,11 @@ def labelled(n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), y
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
+@pytest.mark.parametrize(("n_classes", "normalise"), [(2, True), (2, False), (4, False)])
+def test_each_head_is_its_own_logistic_regression(n_classes: int, normalise: bool) -> None:
     x, y = labelled(n_classes, seed=0)
     held_x, held_y = labelled(n_classes, seed=1)
-    probes = HeadProbes(c=C, max_iter=200, solver="sklearn").fit(x, y)
+    probes = HeadProbes(c=C, max_iter=200, solver="sklearn", normalise=normalise).fit(x, y)
     probabilities, accuracy = probes.predict_proba(held_x), probes.score(held_x, held_y)
     predicted, losses = probes.predict(held_x), probes.log_loss(held_x, held_y)
     logits = probes.decision_function(held_x)
@@ -40,13 +40,15 @@ def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
     for layer in range(L):
         for head in range(H):
             at = (slice(None), layer, head)
-            own = LogisticRegression(C=C, max_iter=200).fit(x[at].astype(np.float64), y)
-            z = held_x[at].astype(np.float64)
-            np.testing.assert_array_equal(
-                probes.coef_[layer, head].reshape(own.coef_.shape), own.coef_
+            train, z = x[at].astype(np.float64), held_x[at].astype(np.float64)
+            unit = np.sqrt(train.var(axis=0).mean()) if normalise else 1.0
+            own = LogisticRegression(C=C, max_iter=200).fit(train / unit, y)
+            own.coef_ = own.coef_ / unit  # of activations as they are
+            np.testing.assert_allclose(
+                probes.coef_[layer, head].reshape(own.coef_.shape), own.coef_, rtol=1e-12
             )
-            np.testing.assert_array_equal(
-                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_
+            np.testing.assert_allclose(
+                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_, rtol=1e-12
             )
             np.testing.assert_allclose(logits[at], own.decision_function(z), atol=1e-12)
             np.testing.assert_allclose(probabilities[at], own.predict_proba(z), atol=1e-12)
@@ -114,7 +116,7 @@ def _activations() -> Activations:
 def test_an_estimator_of_scikit_learn() -> None:
     probes = HeadProbes(c=2.0).fit(_activations().train, label="true")
     copy = clone(probes)
-    assert copy.get_params() == {"c": 2.0, "max_iter": 400, "solver": "batched"}
+    assert copy.get_params() == {"c": 2.0, "max_iter": 400, "solver": "batched", "normalise": True}
     assert not hasattr(copy, "coef_")
     assert copy.set_params(c=3.0).c == 3.0
     with pytest.raises(NotFittedError):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.probing.solver import REFIT, Fit, fit_heads
+from sally_anne.probing.solver import REFIT, Fit, fit_heads, scale_of
 
 
 def made(
@@ -31,16 +31,20 @@ def assert_optimal(
     c: float,
     weights: torch.Tensor | None = None,
     tolerance: float = 1e-5,
+    normalise: bool = True,
 ) -> None:
-    """Every head and label vector as scikit-learn has it."""
+    """Every head and label vector as scikit-learn has it, of activations in the head's unit."""
     for head, fit in enumerate(fits):
         assert fit.converged.all()
+        values = x[:, 0, head].double()
+        unit = scale_of(values) if normalise else 1.0
         for p, y in enumerate(labels):
             own = LogisticRegression(C=c, tol=1e-10, max_iter=1000, solver="newton-cholesky")
-            own.fit(x[:, 0, head].double(), y, None if weights is None else weights[p])
+            own.fit(values / unit, y, None if weights is None else weights[p])
             size = np.linalg.norm(own.coef_)
-            assert np.linalg.norm(fit.coef[p].numpy() - own.coef_) <= tolerance * size + 1e-10
-            reach = float(x[:, 0, head].double().norm(dim=-1).max())
+            off = np.linalg.norm(unit * fit.coef[p].numpy() - own.coef_)
+            assert off <= tolerance * size + 1e-10
+            reach = float((values / unit).norm(dim=-1).max())
             np.testing.assert_allclose(
                 fit.intercept[p], own.intercept_, rtol=1e-4, atol=1e-5 + tolerance * size * reach
             )
@@ -48,9 +52,11 @@ def assert_optimal(
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("c", [0.015, 1.0, 300.0])
-def test_the_optimum_is_scikit_learns(n_classes: int, c: float) -> None:
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_optimum_is_scikit_learns(n_classes: int, c: float, normalise: bool) -> None:
     x, y = made(0, n_classes=n_classes)
-    assert_optimal(list(fit_heads(x, y[None], n_classes, c)), x, y[None], c)
+    fits = list(fit_heads(x, y[None], n_classes, c, normalise=normalise))
+    assert_optimal(fits, x, y[None], c, normalise=normalise)
 
 
 @pytest.mark.parametrize("c", [1e-3, 0.015, 1.0, 30.0])
@@ -92,10 +98,25 @@ def test_hard_problems(count: int) -> None:
         torch.testing.assert_close(fits[0].coef[..., 1], fits[0].coef[..., 2], rtol=1e-3, atol=1e-6)
 
 
+@given(seed=st.integers(0, 10**6), power=st.integers(-30, 30), n_classes=st.sampled_from([2, 3]))
+@settings(max_examples=200, deadline=None)
+def test_the_unit_of_a_head_decides_nothing(seed: int, power: int, n_classes: int) -> None:
+    """With heads in other units all logits are the same; of powers of two, to the bit."""
+    x, y = made(seed, n=20, heads=2, width=4, n_classes=n_classes)
+    unit = torch.tensor([2.0**power, 1.0])[:, None].double()
+    for labels in (y[None], y.expand(3, -1)):
+        plain, scaled = (list(fit_heads(v, labels, n_classes, 0.5)) for v in (x, x * unit))
+        for head, (one, other) in enumerate(zip(plain, scaled, strict=True)):
+            assert torch.equal(one.coef, other.coef * unit[head])
+            assert torch.equal(one.intercept, other.intercept)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_scales_far_from_one(scale: float) -> None:
+@pytest.mark.parametrize("normalise", [True, False])
+def test_scales_far_from_one(scale: float, normalise: bool) -> None:
     x, y = made(8, scale=scale)
-    assert_optimal(list(fit_heads(x.float(), y[None], 2, 0.1)), x.float(), y[None], 0.1)
+    x, how = x.float(), {"normalise": normalise}
+    assert_optimal(list(fit_heads(x, y[None], 2, 0.1, **how)), x, y[None], 0.1, **how)
 
 
 @given(seed=st.integers(0, 10**6), weighted=st.booleans())

@@ -27,6 +27,11 @@ def unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
+def unit_of(x: np.ndarray) -> float:
+    """One number for a head, by which the penalty does not depend on its unit."""
+    return np.sqrt(x.var(axis=0).mean())
+
+
 def same(one, other) -> bool:
     return (
         one.heads == other.heads
@@ -51,8 +56,9 @@ def test_heads_are_the_best_by_validation_accuracy(made, label: str) -> None:
     train, held = made.rows("train"), made.rows("validation")
     scores = {}
     for layer, head in np.ndindex(*x.shape[1:3]):
-        probe = LogisticRegression(C=0.05, max_iter=200).fit(x[train, layer, head], y[train])
-        scores[layer, head] = probe.score(x[held, layer, head], y[held])
+        z = x[:, layer, head] / unit_of(x[train, layer, head])
+        probe = LogisticRegression(C=0.05, max_iter=200).fit(z[train], y[train])
+        scores[layer, head] = probe.score(z[held], y[held])
     found = [scores[head] for head in vector.heads]
     assert found == sorted(scores.values(), reverse=True)[:K]
     assert len(set(scores.values())) > K
@@ -61,10 +67,10 @@ def test_heads_are_the_best_by_validation_accuracy(made, label: str) -> None:
 def reference(kind: str, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The direction of one head, made in another way: of ``x [N, D]`` and labels ``[N]``."""
     if kind == "logistic":
-        return LogisticRegression(C=0.05, max_iter=200).fit(x, y).coef_[0]
+        return LogisticRegression(C=0.05, max_iter=200).fit(x / unit_of(x), y).coef_[0]
     if kind.startswith("multinomial"):
         number = 2 * int(kind[-3]) + int(kind[-1])
-        return LogisticRegression(C=0.05, max_iter=200).fit(x, classes).coef_[number]
+        return LogisticRegression(C=0.05, max_iter=200).fit(x / unit_of(x), classes).coef_[number]
     between = x[y].mean(axis=0) - x[~y].mean(axis=0)
     if kind == "mass_mean":
         return between

@@ -60,7 +60,7 @@ def test_the_best_early_head_as_scikit_learn_fits_it(
     opens_at: str, last: int, head: tuple[int, int]
 ) -> None:
     x = made()
-    gate, validation, measured = fit_gate(x, opens_at, last, C)
+    gate, validation, measured = fit_gate(x, opens_at, last, C, normalise=False)
     assert (gate.layer, gate.head, gate.above) == (*head, True)
     rows = {split: (x.items["split"] == split).to_numpy() for split in SPLITS}
     z, wanted = x.x[:, head[0], head[1]].astype(np.float64), x.items["condition"] == opens_at
