@@ -17,6 +17,7 @@ from sally_anne.core.errors import ModelError
 if TYPE_CHECKING:
     from torch import nn
 
+GGUF = ".gguf"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # The entry of a vector's facts: it may steer another model than it was fitted on.
 ALLOW_MISMATCH = "allow_mismatch"
@@ -120,7 +121,10 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
 
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
-    """Hash of a model's weights in a folder, or in the hub's cache; empty if a file is not here."""
+    """Hash of a model's weights: of a GGUF file, a folder, or a model in the hub's cache.
+
+    Empty if a file is not here.
+    """
     try:
         files = weight_files(source, commit)
         return file_hash(files) if files else ""
@@ -129,8 +133,13 @@ def weights_hash(source: str | Path, commit: str | None = None) -> str:
 
 
 def weight_files(source: str | Path, commit: str | None = None) -> list[Path]:
-    """The safetensors files of a model, in a folder or in the hub's cache; none if not known."""
+    """The weights of a model, safetensors in a folder or in the hub's cache, or its GGUF file.
+
+    None if not known.
+    """
     folder = Path(source).expanduser()
+    if folder.suffix == GGUF and folder.is_file():
+        return [folder]
     if not (str(source) and folder.is_dir()):
         if not commit or str(source).count("/") != 1:
             return []
@@ -168,7 +177,9 @@ def _fingerprint(model: nn.Module, source: str, revision: str) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """Hash of a model folder: its configs and weights."""
+    """Hash of a model folder: its configs and weights; or of a GGUF file, which is both."""
+    if folder.is_file():
+        return file_hash([folder])
     kinds = (".json", ".jinja", ".safetensors")
     return file_hash(path for path in folder.iterdir() if path.suffix in kinds)
 

@@ -75,7 +75,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     Attributes:
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
-            llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral.
+            llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral, smollm2.
         task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; or text
             that is made here: ioi, to whom something is given; statements, true and false;
             beliefs, in plain sentences.

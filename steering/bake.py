@@ -63,7 +63,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     baked = bake_model(loaded.model, vector.delta(strength), vector.site)
     folder = Path(loaded.source).expanduser()
     record: dict[str, Any] = {
-        "model": folder.resolve().name if folder.is_dir() else loaded.source,
+        "model": folder.resolve().name if folder.exists() else loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
         "acts_at": "all",

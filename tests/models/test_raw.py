@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import shutil
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 import transformers
@@ -13,8 +17,10 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, trainer
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
+from sally_anne.core.errors import ModelError
+from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.processor import BREAK
+from sally_anne.models.processor import BREAK, raw_ids
 from sally_anne.models.prompts import open_prompt, process, reply_prompt
 
 pytestmark = pytest.mark.integration
@@ -38,7 +44,8 @@ def save_base(name: str, folder: Path) -> Path:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if marks:
         made.normalizer = normalizers.Replace(" ", "▁")
-        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        scheme = "first" if name == "llama" else "never"
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
         steps = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse())
         made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
         alphabet, marks = [], [*marks, *(f"<0x{i:02X}>" for i in range(256))]
@@ -95,3 +102,89 @@ def test_a_raw_prompt_is_the_text_and_its_last_token_the_texts_own(base: LoadedM
     holds()
     chat = [{"role": "user", "content": "Mary"}, {"role": "assistant", "content": " the box"}]
     assert open_prompt(base, chat, False) == "Mary\n\n the box"
+
+
+def as_gguf(folder: Path, file: Path) -> Path:
+    """A saved base model in llama.cpp's format, its numbers as they are."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    config, kind = model.config, model.config.model_type.removesuffix("_text")
+    file.parent.mkdir(exist_ok=True)
+    writer = gguf.GGUFWriter(file, kind)
+    writer.add_name("made here")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(8)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_vocab_size(config.vocab_size)
+    made = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    tokens, merges = tokenizer.convert_ids_to_tokens(range(len(tokenizer))), made["merges"]
+    writer.add_tokenizer_model("gpt2" if kind == "qwen2" else "llama")
+    writer.add_token_list(tokens)
+    kinds = {True: 6, False: 1} | dict.fromkeys(tokenizer.all_special_tokens, 3)
+    writer.add_token_types([kinds.get(t, kinds[t.startswith("<0x")]) for t in tokens])
+    if kind == "qwen2":
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_merges([" ".join(pair) for pair in merges])
+    else:
+        ranks = {"".join(pair): -float(i) for i, pair in enumerate(merges)}
+        writer.add_token_scores([ranks.get(token, -1e4) for token in tokens])
+        writer.add_bos_token_id(tokenizer.bos_token_id)
+        writer.add_eos_token_id(tokenizer.eos_token_id)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[kind.upper()], config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        if kind == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            # llama.cpp turns neighbours, transformers halves.
+            weight = weight.unflatten(0, (-1, 2, 4)).transpose(1, 2).flatten(0, 2)
+        if kind == "gemma3" and name.endswith("norm.weight"):
+            weight = weight + 1
+        if (known := names.get_name(name, (".weight", ".bias"))) is not None:
+            writer.add_tensor(known, weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_gguf_file_is_the_model_that_it_was_written_from(name: str, tmp_path: Path) -> None:
+    saved = load_model(str(save_base(name, tmp_path / "saved")))
+    file = as_gguf(tmp_path / "saved", tmp_path / "made.gguf")
+    found = load_model(str(file))
+    assert (found.prompt, found.dtype, found.family) == ("raw", "float32", saved.family)
+    said = ["Mary has the box.", "  Anne  is\n here", "猫 é x"]
+    ids = [[raw_ids(one, text) for text in said] for one in (found, saved)]
+    assert ids[0] == ids[1]
+    for row in map(torch.tensor, zip(ids[0])):
+        with torch.no_grad():
+            assert torch.equal(found.model(row).logits, saved.model(row).logits)
+    assert ModelIdentity.of_module(found.model).fingerprint == found.identity.fingerprint != ""
+    found.model.save_pretrained(tmp_path / "again")
+    assert load_model(str(tmp_path / "again"), processor=str(file)).dtype == "float32"
+
+
+def test_what_is_no_one_gguf_file_is_refused_by_name(tmp_path: Path, monkeypatch) -> None:
+    file = as_gguf(save_base("llama", tmp_path / "saved"), tmp_path / "made" / "a.gguf")
+    first = load_model(str(tmp_path / "made")).identity
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\1\0")
+    assert load_model(str(file)).identity.difference(first).startswith("weights")
+    with pytest.raises(ModelError, match="--quantization 8bit"):
+        load_model(str(file), quantization="8bit")
+    shutil.copy(file, file.with_name("b.gguf"))
+    with pytest.raises(ModelError, match="2 GGUF files"):
+        load_model(str(tmp_path / "made"))
+    with pytest.raises(ModelError, match="no file .*c.gguf"):
+        load_model(str(tmp_path / "made" / "c.gguf"))
+    (tmp_path / "made" / "d.gguf").write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(ModelError, match="d.gguf"):
+        load_model(str(tmp_path / "made" / "d.gguf"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "gguf" else find(n))
+    with pytest.raises(ModelError, match="the package gguf"):
+        load_model(str(file))

@@ -1,4 +1,4 @@
-"""LoRA adapters: found with a model or in its place, and merged into its weights."""
+"""LoRA adapters, found with a model or in its place, and models in llama.cpp's GGUF files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers.utils import find_adapter_config_file
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
+from sally_anne.hooks.identity import GGUF
 
 # The files of an adapter, as peft writes them.
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -25,7 +26,9 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     """Where the model is, and the adapter that belongs to it: given, with it, or in its place."""
     is_folder = Path(location).is_dir()
     local = not (is_folder or hub.answers())
-    found = find_adapter_config_file(location, local_files_only=local)
+    found = None
+    if not Path(location).is_file():
+        found = find_adapter_config_file(location, local_files_only=local)
     if adapter is not None and found is not None:
         raise ModelError(f"{location} holds an adapter itself: give --adapter or that, not both")
     if adapter is None and found is None:
@@ -79,3 +82,36 @@ def merged(model: Any, name: str, folder: Path) -> Any:
         raise ModelError(
             f"model {name!r}: the adapter in {folder} cannot be merged into it: {reason}"
         ) from error
+
+
+def gguf_at(place: Path) -> Path | None:
+    """The GGUF file that a path is, or that is all the weights of its folder.
+
+    A ModelError if it is not there, if there are several, or without the package that reads them.
+    """
+    if place.suffix == GGUF and not place.exists():
+        raise ModelError(f"there is no file {place}")
+    found = [place] if place.suffix == GGUF and place.is_file() else []
+    if place.is_dir() and not any(place.glob("*.safetensors")):
+        found = sorted(place.glob(f"*{GGUF}"))
+    if len(found) > 1:
+        raise ModelError(
+            f"folder {place} holds {len(found)} GGUF files: give one, as --model {found[0]}"
+        )
+    if found and importlib.util.find_spec("gguf") is None:
+        raise ModelError(f"{found[0]} is read with the package gguf: pip install sally-anne[gguf]")
+    return found[0] if found else None
+
+
+def read_from(location: str) -> tuple[str, dict[str, str]]:
+    """A model's folder or hub id, and what tells transformers the GGUF file in it, if it is one."""
+    file = Path(location)
+    is_gguf = file.suffix == GGUF and file.is_file()
+    return (str(file.parent), {"gguf_file": file.name}) if is_gguf else (location, {})
+
+
+def forget_packing(model: Any) -> None:
+    """Of unpacked weights transformers says that they are packed, and would not save them."""
+    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
+        vars(model).pop(name, None)
+    vars(model.config).pop("quantization_config", None)

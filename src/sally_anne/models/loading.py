@@ -31,7 +31,15 @@ from sally_anne.hooks.identity import (
     weight_files,
     weights_hash,
 )
-from sally_anne.models.adapter import ADAPTER, merged, with_adapter, without_adapter
+from sally_anne.models.adapter import (
+    ADAPTER,
+    forget_packing,
+    gguf_at,
+    merged,
+    read_from,
+    with_adapter,
+    without_adapter,
+)
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import (
     Family,
@@ -61,11 +69,11 @@ class LoadedModel:
 
     Attributes:
         name: what the user asked for.
-        source: hub id, folder, or the catalogue name of a shipped model.
+        source: hub id, folder, GGUF file, or the catalogue name of a shipped model.
         revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
         processor: pads on the left, so that the last prompt token of every row is the last column;
             a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
-        location: where its files are, a folder or hub id.
+        location: where its files are, a folder, GGUF file or hub id.
         hub_revision: commit, branch or tag of its files there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         adapter: the folder of a LoRA adapter that is merged into the weights, if any.
@@ -128,8 +136,14 @@ class LoadedModel:
                 bnb_4bit_quant_type="nf4",
                 bnb_4bit_compute_dtype=dtype,
             )
+        folder, gguf = read_from(self.location)
+        if gguf:
+            more |= {"config": self.config, **gguf}
+            # Newer versions can leave weights as they are packed, of which heads cannot be read.
+            if (packing := getattr(transformers, "GgufConfig", None)) is not None:
+                more["quantization_config"] = packing(dequantize=True)
         try:
-            with without_adapter(self.location) as place:
+            with without_adapter(folder) as place:
                 model, report = getattr(transformers, self.family.class_name).from_pretrained(
                     place,
                     revision=self.hub_revision,
@@ -152,6 +166,8 @@ class LoadedModel:
             raise _unavailable(self.name, self.location, e) from e
         _check_filled(self.name, self.location, report)
         model.config._name_or_path = self.location
+        if gguf:
+            forget_packing(model)
         if self.adapter is not None:
             model = merged(model, self.name, self.adapter)
             setattr(model, FINGERPRINT, self.identity.fingerprint)
@@ -250,7 +266,7 @@ def load_model(
     videos: bool = False,
     sounds: bool = False,
 ) -> LoadedModel:
-    """Open a model by catalogue name, hub id or local folder.
+    """Open a model by catalogue name, hub id, local folder or GGUF file.
 
     The options are those of :class:`sally_anne.models.options.ModelOptions`, and what is wrong with
     them is said before anything is read; ``videos`` and ``sounds`` say whether it will be shown
@@ -274,15 +290,19 @@ def load_model(
         raise takes_no_videos(name)
     source = location = _located(name, entry, revision)
     location, adapter_folder = with_adapter(name, location, adapter)
-    folder = Path(location)
-    is_folder = folder.is_dir()
-    if is_folder:
-        _check_files(name, folder)
+    folder, gguf = read_from(location)
+    is_here = Path(location).exists()
+    if gguf and quantization != "none":
+        raise ModelError(
+            f"--quantization {quantization} does not go with {location}: its weights are unpacked"
+        )
+    if is_here:
+        _check_files(name, Path(folder))
     # Left open, it may ask on the terminal whether to run code that comes with the model.
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    options["local_files_only"] = not (is_folder or hub.answers())
+    options["local_files_only"] = not (is_here or hub.answers())
     try:
-        config = transformers.AutoConfig.from_pretrained(location, **options)
+        config = transformers.AutoConfig.from_pretrained(folder, **options, **gguf)
         commit = getattr(config, "_commit_hash", None)
         # Of Qwen2.5-Omni the part that reads and writes text.
         config = getattr(config, "thinker_config", config)
@@ -303,16 +323,14 @@ def load_model(
                 f"model {name!r} attends to later words as well (use_bidirectional_attention); "
                 "only decoders that look back are supported"
             )
-        place, how = location, options
+        place, how = folder, options | gguf
         if processor is not None:
-            place, how = _located(processor, CATALOGUE.get(processor), None), {**options}
-            how |= {
-                "revision": None,
-                "local_files_only": not (Path(place).is_dir() or hub.answers()),
-            }
+            place, own = read_from(_located(processor, CATALOGUE.get(processor), None))
+            there = Path(place).is_dir() or hub.answers()
+            how = options | {"revision": None, "local_files_only": not there} | own
         opened = open_processor(name, family, place, config, how)
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
-        version = folder_hash(folder) if is_folder else str(commit)
+        version = folder_hash(Path(location)) if is_here else str(commit)
     except ModelError:
         raise
     # A damaged file ends in any kind of error: tokenizers have no kind of their own.
@@ -329,7 +347,7 @@ def load_model(
     }
     return LoadedModel(
         name=name,
-        source=name if entry and is_folder else source,
+        source=name if entry and is_here else source,
         revision=version,
         family=family,
         dtype=_stored_dtype(config, location, commit) if dtype == "auto" else dtype,
@@ -348,11 +366,15 @@ def load_model(
 def _located(name: str, entry: Entry | None, revision: str | None) -> str:
     location = entry.source if entry else name
     folder = Path(location).expanduser()
+    if (file := gguf_at(folder)) is not None:
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {file}")
+        return str(file)
     if folder.is_dir():
         if not any((folder / file).exists() for file in ("config.json", ADAPTER[0])):
             raise ModelError(
                 f"folder {folder} has no config.json, so it holds no model; give a folder written "
-                "by save_pretrained"
+                "by save_pretrained, or a GGUF file"
             )
         if revision is not None:
             raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
@@ -363,7 +385,8 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             for name, entry in CATALOGUE.items()
         )
         raise ModelError(
-            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
+            f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
+            f"\n{known}"
         )
     if folder.is_absolute():
         raise ModelError(
@@ -402,11 +425,11 @@ def _check_files(name: str, folder: Path) -> None:
 
 
 def _stored_dtype(config: Any, location: str, commit: str | None) -> str:
-    """The dtype of the config, of its text part, or of the weights themselves."""
+    """The dtype of the config, of its text part, or of the weights; float32 of unpacked ones."""
     for part in (config, config.get_text_config()):
         if part.dtype is not None:
             return str(part.dtype).removeprefix("torch.")
-    for path in weight_files(location, commit):
+    for path in weight_files(location, commit) if not Path(location).is_file() else ():
         with safe_open(path, "pt") as file:
             for key in file.keys():  # noqa: SIM118
                 if (stored := _FLOATS.get(file.get_slice(key).get_dtype())) is not None:
@@ -481,7 +504,7 @@ def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
 
 def _unavailable(name: str, location: str, error: Exception) -> ModelError:
     what = f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}"
-    if not Path(location).is_dir() and not hub.answers():
+    if not Path(location).exists() and not hub.answers():
         return ModelError(
             f"model {name!r} is not in the hub's cache, and the hub cannot be reached from here. "
             f"Fetch it where there is a network (`hf download {location}`; HF_HOME says where it "

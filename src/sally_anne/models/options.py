@@ -45,6 +45,7 @@ CATALOGUE: dict[str, Entry] = {
     "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256", False),
     "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128", False),
     "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128", False),
+    "smollm2": Entry("HuggingFaceTB/SmolLM2-135M-Instruct", "30 layers x 9 heads x 64", False),
     "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", False),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
@@ -65,7 +66,7 @@ class ModelOptions:
     """Which model, and how it is opened.
 
     Attributes:
-        model: catalogue name, hub id or folder.
+        model: catalogue name, hub id, folder or GGUF file.
         adapter: a LoRA adapter, folder or hub id, that is merged into the weights; needs peft.
             Where --model is an adapter itself, it is merged into the model that it names.
         processor: where tokenizer and processor are, if not with the model: name, hub id or folder.
