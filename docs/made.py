@@ -24,6 +24,15 @@ TINY = "src/sally_anne/models/tiny"
 FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source|video)\b[^>]*(?:href|src)=\"?(?:https?:)?//"
 )
+# Room for tables of figures, help texts and pictures.
+STYLE = """
+.md-grid { max-width: 68rem; }
+.md-typeset table:not([class]) { font-size: .68rem; }
+.md-typeset table:not([class]) th, .md-typeset table:not([class]) td { padding: .5em .8em; }
+.md-typeset pre > code { font-size: .72em; line-height: 1.35; }
+[data-md-color-scheme="slate"] .md-typeset img { background: white; border-radius: .2rem; }
+.md-typeset td:first-child code { white-space: nowrap; }
+"""
 # What runs of a page, and its links to others, which a notebook has not beside it.
 RUNS = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
@@ -46,10 +55,11 @@ def on_page_content(html: str, **_: object) -> str:
     return ROLE.sub("", html)
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
-    """PluginError where a page would fetch anything from elsewhere."""
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """A page with its style; PluginError where it would fetch anything from elsewhere."""
     if found := FETCHED.search(output):
         raise PluginError(f"{page.file.src_uri} fetches from elsewhere: {found[0]}")
+    return output.replace("</head>", f"<style>{STYLE}</style></head>", 1)
 
 
 def notebook(page: str) -> dict[str, Any]:

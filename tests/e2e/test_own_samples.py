@@ -50,7 +50,7 @@ def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> No
     assert {"heatmap.png", "kde.png", "kde_room.png"} <= drawn
     assert list(pd.read_parquet(tmp_path / "run" / "figures" / "kde.parquet"))[-3] == "fits"
     words = ("--run", "run", "--label", "fits", "--K", "4", "--alpha", "2", "--out", "vector")
-    command(tmp_path, "sally_anne.steering.run", *words)
+    command(tmp_path, "sally_anne", "steer", *words)
     vector = SteeringVector.load(tmp_path / "vector")
     assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
 

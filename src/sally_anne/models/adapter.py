@@ -18,6 +18,8 @@ from sally_anne.hooks.identity import GGUF
 
 # The files of an adapter, as peft writes them.
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+# Adapters that come with the package, by name.
+SHIPPED = Path(__file__).parent / "adapters"
 # All that a model's repository may hold that is read.
 MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 
@@ -39,7 +41,10 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
             "not installed: pip install peft, or merge it into the weights (merge_and_unload)"
         )
     place = Path(location) if is_folder or adapter else hub.at_hand(location, MODEL)
-    folder = place if adapter is None else hub.at_hand(adapter, ADAPTER)
+    folder = place
+    if adapter is not None:
+        shipped = SHIPPED / adapter
+        folder = shipped if shipped.is_dir() else hub.at_hand(adapter, ADAPTER)
     for file in ADAPTER:
         if not (folder / file).is_file():
             raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")

@@ -67,8 +67,9 @@ class ModelOptions:
 
     Attributes:
         model: catalogue name, hub id, folder or GGUF file.
-        adapter: a LoRA adapter, folder or hub id, that is merged into the weights; needs peft.
-            Where --model is an adapter itself, it is merged into the model that it names.
+        adapter: a LoRA adapter that is merged into the weights, a folder, a hub id, or
+            smollm2-beliefs, which comes with this package; needs peft. Where --model is an adapter
+            itself, it is merged into the model that it names.
         processor: where tokenizer and processor are, if not with the model: name, hub id or folder.
         prompt: what stands around a text: chat is the model's chat template; raw is nothing, for
             models that go on with a text, and an answer is what goes on; auto is chat where there
