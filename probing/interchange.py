@@ -7,6 +7,7 @@ one token is exchanged, so all heads together carry 1.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from sally_anne.hooks.positions import ALL
 from sally_anne.models.decoding import (
     State,
     extend,
+    log_probs_of,
     prefill,
     read_side_by_side,
     split_common_prefix,
@@ -40,15 +42,21 @@ COLUMNS = 256
 class Prompt:
     """One of a pair, read up to its last ``token``: ``row`` of a state after all before it.
 
-    ``words`` are the first tokens of both answers; heads are exchanged at the ``site``.
+    ``answers`` are token ids of both answers from the first that tells them apart on; what they
+    share before it is read with the prompt. Heads are exchanged at the ``site``.
     """
 
     loaded: LoadedModel
     state: State
     row: int
     token: int
-    words: tuple[int, int]
+    answers: tuple[tuple[int, ...], tuple[int, ...]]
     site: str = HEAD_OUT
+
+    @property
+    def words(self) -> tuple[int, int]:
+        """The first token of each answer that tells them apart."""
+        return self.answers[0][0], self.answers[1][0]
 
     def logit_diffs(self, count: int = 1) -> Tensor:
         """Logit of the first prompt's answer less the second's, ``[count]``, of equal readings."""
@@ -69,6 +77,16 @@ class Prompt:
         """:meth:`logit_diffs` of the run as it is."""
         with torch.no_grad():
             return float(self.logit_diffs())
+
+    @cached_property
+    def whole(self) -> float:
+        """Log-probability of the first answer, all its tokens together, less that of the second."""
+        if max(map(len, self.answers)) == 1:
+            return self.logit_diff
+        with torch.no_grad():
+            state = extend(self.loaded, self.state, [self.row] * 2, [[self.token]] * 2)
+            first, second = log_probs_of(self.loaded, state, self.answers)
+        return float(first - second)
 
     def replaced(self, values: Tensor, chosen: Tensor, columns: int = COLUMNS) -> np.ndarray:
         """Logit differences ``[C]`` with heads replaced by ``values [L, H, D]``.
@@ -134,32 +152,48 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
         return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
 
 
+def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str]:
+    """Both prompts of a pair, laid out; ``reply`` is as of `sally_anne.data.pairs.PairSet`."""
+    layout = reply_prompt if reply else open_prompt
+    return [layout(loaded, sample.turns, sample.shows) for sample in pair.samples]
+
+
+def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[list[int]]:
+    """Token ids of both answers as they follow one of the prompts.
+
+    Raises:
+        ProbingError: one is how the other begins, so that no token tells them apart.
+    """
+    first, second = continuations(loaded, prompt, pair.answers)
+    if first[: len(second)] == second[: len(first)]:
+        raise ProbingError(
+            f"pair {pair.name}: of its answers {pair.answers[0]!r} ({first}) and "
+            f"{pair.answers[1]!r} ({second}) one is how the other begins, so no token tells them "
+            "apart: give others"
+        )
+    return [first, second]
+
+
 def read_pair(
-    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT
+    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT, shared: bool = True
 ) -> tuple[Prompt, Prompt]:
     """Read both prompts up to their last token, and what statements on one context share once.
 
-    ``reply`` is as of `sally_anne.data.pairs.PairSet`; at ``site`` heads will be exchanged.
+    At ``site`` heads will be exchanged. Of answers that begin alike what is ``shared`` is read,
+    too, unless only the prompts' own last tokens matter.
 
     Raises:
-        ProbingError: both answers begin with the same token.
+        ProbingError: as of :func:`answer_ids`.
         ModelError, ContextError, MediaError: a prompt cannot be made.
     """
-    layout = reply_prompt if reply else open_prompt
-    samples = pair.samples
-    prompts = [layout(loaded, sample.turns, sample.shows) for sample in samples]
-    words = []
-    for prompt in prompts:
-        first, second = (tokens[0] for tokens in continuations(loaded, prompt, pair.answers))
-        if first == second:
-            raise ProbingError(
-                f"pair {pair.name}: their answers {pair.answers[0]!r} and "
-                f"{pair.answers[1]!r} begin with the same token, so no logit tells them apart"
-            )
-        words.append((first, second))
+    samples, prompts = pair.samples, prompts_of(loaded, pair, reply)
+    answers = [answer_ids(loaded, pair, prompt) for prompt in prompts]
+    alike_ids = [os.path.commonprefix(both) for both in answers]
     one = samples[0].context and samples[0].context == samples[1].context
     cuts = [split_common_prefix(loaded, part) for part in ([prompts] if one else zip(prompts))]
     endings = [ending for cut in cuts for ending in cut.endings]
+    if shared:
+        endings = [(*ending, *more) for ending, more in zip(endings, alike_ids, strict=True)]
     frames = [sample.frames() for sample in samples[: len(cuts)]] if samples[0].shows else None
     # Films of one shape are read together.
     alike = one or samples[0].shape() == samples[1].shape()
@@ -173,8 +207,10 @@ def read_pair(
             state = extend(loaded, begun, own, middles)
             read += [(state, row) for row in range(len(own))]
     a, b = (
-        Prompt(loaded, state, row, ending[-1], tokens, site)
-        for (state, row), ending, tokens in zip(read, endings, words, strict=True)
+        Prompt(loaded, state, row, ending[-1], (tuple(own[n:]), tuple(other[n:])), site)
+        for (state, row), ending, (own, other), n in zip(
+            read, endings, answers, map(len, alike_ids), strict=True
+        )
     )
     return a, b
 
@@ -185,6 +221,7 @@ class Effects:
 
     Attributes:
         logit_diff: ``[P]``, of the first input less that of the second.
+        whole: likewise, of the whole answers' log-probabilities; the same of single tokens.
         effect: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
         ablate: likewise, what is lost of it when a head is replaced by its mean in both.
         dla: likewise, by direct logit attribution; NaN where it is not defined.
@@ -194,6 +231,7 @@ class Effects:
     """
 
     logit_diff: np.ndarray
+    whole: np.ndarray
     effect: np.ndarray
     ablate: np.ndarray
     dla: np.ndarray
@@ -235,5 +273,6 @@ def effects_of(
     slope = (a.gradient() + b.gradient()) / 2
     attribution = (slope * (a.heads - b.heads).float()).sum(-1).double().numpy()
     both = ((a.heads.float() + b.heads.float()) / 2).numpy()
-    parts = (np.array(logit_diff), effect, ablate, dla, attribution, both, carried)
+    whole = np.array(a.whole - b.whole)
+    parts = (np.array(logit_diff), whole, effect, ablate, dla, attribution, both, carried)
     return Effects(*(part[None] for part in parts))

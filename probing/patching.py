@@ -35,7 +35,7 @@ from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import Kind, PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
-from sally_anne.probing.interchange import Effects, effects_of
+from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.probes import Activations
 from sally_anne.probing.reporting import null_columns, selectivity_columns
 from sally_anne.probing.sources import display_names, reopen
@@ -49,6 +49,8 @@ MEASURES = (
 COLUMNS = (*MEASURES, "conclusion")
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
+# Answers whose tokens are printed.
+SHOWN = 8
 # Clusters below which an interval says little.
 FEW = 5
 NO_PAIRS = (
@@ -67,7 +69,8 @@ class PatchingResult(NamedTuple):
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
             ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
             reaches as much.
-        facts: numbers of pairs and clusters, mean logit difference, share answered rightly,
+        facts: numbers of pairs and clusters, mean logit difference, share answered rightly, the
+            same of whole answers, token ids of each answer, how many pairs' answers begin alike,
             Spearman's correlations of ``effect_validation`` with ``attribution`` and with each
             label's validation accuracy, and as ``kept`` the files of the test pairs.
     """
@@ -101,8 +104,8 @@ def scan(
         site: where heads are exchanged, as their probes read them.
 
     Raises:
-        ProbingError: no pairs in a split, a size above the number of heads, or answers that begin
-            alike.
+        ProbingError: no pairs in a split, a size above the number of heads, or an answer that is
+            how the other begins.
         ModelError: the model cannot read tokens side by side.
     """
     geometry = find_geometry(loaded.skeleton)
@@ -118,8 +121,15 @@ def scan(
     for split, pairs in (("validation", validation), ("test", test)):
         if not pairs:
             raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
+    ids: dict[str, list[int]] = {}
+    alike = 0
+    for pair in (*validation, *test):
+        for prompt in prompts_of(loaded, pair, pair_set.reply):
+            said = answer_ids(loaded, pair, prompt)
+        alike += said[0][0] == said[1][0]
+        ids |= dict(zip(pair.answers, said, strict=True))
     total = len(validation) + len(test)
-    key = loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
+    key = "whole", loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
     about = [repr(key), *(pair.fingerprint for pair in validation)]
 
     def effects(
@@ -189,6 +199,9 @@ def scan(
         "clusters_drawn": clusters,
         "mean_logit_diff": float(on_test.logit_diff.mean()),
         "pair_accuracy": float((on_test.logit_diff > 0).mean()),
+        "whole_accuracy": float((on_test.whole > 0).mean()),
+        "answers": ids,
+        "begin_alike": alike,
         "kept": files if folder else [],
     }
     others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
@@ -310,6 +323,16 @@ def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[st
             f"which the model tells {right} apart (mean difference {facts['mean_logit_diff']:.2f} "
             "logits)"
         )
+        if answers := facts.get("answers"):
+            shown = [f"{answer!r} {ids}" for answer, ids in list(answers.items())[:SHOWN]]
+            more = f", and {len(answers) - SHOWN} more" if len(answers) > SHOWN else ""
+            console.print(f"answers by their tokens: {', '.join(shown)}{more}", markup=False)
+            if any(len(ids) > 1 for ids in answers.values()):
+                whole = round(facts["whole_accuracy"] * facts["pairs"])
+                console.print(
+                    "They are told apart by their first token that differs "
+                    f"({facts['begin_alike']} pairs begin alike); as a whole in {whole} pairs"
+                )
         console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
 
 

@@ -333,7 +333,7 @@ def read_questions(loaded: LoadedModel, pair_set: PairSet, console: Console) -> 
     heads = []
     with Bars(console) as bar:
         for pair in bar.track(pairs, description="reading questions"):
-            sides = read_pair(loaded, pair, pair_set.reply)
+            sides = read_pair(loaded, pair, pair_set.reply, shared=False)
             heads += [side.heads.float().cpu().numpy() for side in sides]
     items = pd.DataFrame(
         {

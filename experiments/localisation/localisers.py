@@ -55,7 +55,7 @@ class PairStats:
 def outputs_of(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> torch.Tensor:
     """What heads put out at the last prompt token of both inputs of a pair, ``[N, 2, L, H, D]``."""
     sides = [
-        torch.stack([side.heads.float() for side in read_pair(loaded, pair, True)])
+        torch.stack([side.heads.float() for side in read_pair(loaded, pair, True, shared=False)])
         for pair in contrast_pairs
     ]
     return torch.stack(sides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -17,11 +18,19 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, trainer
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from sally_anne.core.errors import ModelError
+from sally_anne.core.console import Console
+from sally_anne.core.errors import ModelError, ProbingError
+from sally_anne.data.pairs import ContrastPair
+from sally_anne.data.samples import Sample
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.tasks import load_items
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import BREAK, raw_ids
 from sally_anne.models.prompts import open_prompt, process, reply_prompt
+from sally_anne.probing.interchange import answer_ids, effects_of, read_pair
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +54,7 @@ def save_base(name: str, folder: Path) -> Path:
     if marks:
         made.normalizer = normalizers.Replace(" ", "▁")
         scheme = "first" if name == "llama" else "never"
-        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
         steps = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse())
         made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
         alphabet, marks = [], [*marks, *(f"<0x{i:02X}>" for i in range(256))]
@@ -188,3 +197,56 @@ def test_what_is_no_one_gguf_file_is_refused_by_name(tmp_path: Path, monkeypatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "gguf" else find(n))
     with pytest.raises(ModelError, match="the package gguf"):
         load_model(str(file))
+
+
+@torch.no_grad()
+def gains(loaded: LoadedModel, text: str, ending: str) -> tuple[list[int], torch.Tensor]:
+    """Token ids of an ending after a text, and the log-probability of each, read plainly."""
+    begun, whole = (raw_ids(loaded, part) for part in (text, text + ending))
+    assert whole[: len(begun)] == begun
+    said = loaded.model(torch.tensor([whole])).logits[0, len(begun) - 1 : -1].log_softmax(-1)
+    own = torch.tensor(whole[len(begun) :])
+    return own.tolist(), said.gather(1, own[:, None])[:, 0]
+
+
+def test_answers_are_scored_by_the_first_token_that_differs(base: LoadedModel) -> None:
+    texts = ["Anne puts the ball in", "Sally. Mary is in"]
+    a, b = (Sample(f"s{i}", text, group="g", split="test") for i, text in enumerate(texts))
+    found = find_geometry(base.model)
+    every = torch.ones(1, found.n_layers, found.n_heads, dtype=torch.bool)
+    for answers in ((" the red box.", "the red basket"), ("Mary", " John"), ("red", "box")):
+        endings = [f" {answer.strip()}" for answer in answers]
+        pair = ContrastPair((a, b), answers, "g")
+        prompts = read_pair(base, pair, reply=True)
+        for prompt, text in zip(prompts, texts, strict=True):
+            (first, gain), (second, other) = (gains(base, text, ending) for ending in endings)
+            n = next(
+                i for i, both in enumerate(zip(first, second, strict=False)) if both[0] != both[1]
+            )
+            assert answer_ids(base, pair, text) == [first, second]
+            assert prompt.answers == (tuple(first[n:]), tuple(second[n:]))
+            assert prompt.logit_diff == pytest.approx(float(gain[n] - other[n]), abs=1e-4)
+            assert prompt.whole == pytest.approx(float(gain.sum() - other.sum()), abs=1e-4)
+        effects = effects_of(base, pair, True, every)
+        assert effects.sets[0, 0] / effects.logit_diff[0] == pytest.approx(1, abs=1e-3)
+    with pytest.raises(ProbingError, match="how the other begins"):
+        read_pair(base, replace(pair, answers=(" red", "red box")), reply=True)
+
+
+def test_a_base_model_is_asked_options_and_says_one_line(base: LoadedModel, tmp_path: Path) -> None:
+    words = {"question": "Where is it?", "context": "Mary has the ball. "}
+    lines = [{**words, "options": ["box", one], "answer": "A"} for one in ("basket", "red box")]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    how = {"task": str(tmp_path / "own.jsonl"), "options": True, "max_new_tokens": 12}
+    config = EvalConfig(model=base.location, out=tmp_path / "run", **how)
+    table = evaluate(config, console=Console(quiet=True))
+    items = load_items(config).items
+    for row, item in zip(table.itertuples(), items, strict=True):
+        assert "\n" not in row.reply.lstrip()
+        said = base.generate(item.text, max_new_tokens=12)
+        assert row.reply == said[: len(said) - len(said.lstrip())] + said.lstrip().split("\n")[0]
+    kept = [json.loads(line) for line in (tmp_path / "run" / "answers.jsonl").open()]
+    assert kept[0]["about"]["prompt"] == "raw"
+    for answer, item in zip(kept[1:], items, strict=True):
+        expected = [float(gains(base, item.text, f" {o.label}")[1].sum()) for o in item.options]
+        assert answer["option_log_probs"] == pytest.approx(expected, abs=1e-4)

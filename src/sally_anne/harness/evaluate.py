@@ -46,6 +46,7 @@ from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Figure, Load, exact, open_described
 from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.processor import RAW
 from sally_anne.models.prompts import reply_prompt, sound_tokens
 from sally_anne.models.videos import REMEDY, check_room, crop_notes
 
@@ -283,7 +284,12 @@ def _answers(
     if batch[0].before:
         first = cast(Sequence[Any], model.replies(prompts, retold))
         prompts = [second_step(i, one.text) for i, one in zip(batch, first, strict=True)]
-    replies: Sequence[Completion | ChatCompletion] = model.replies(prompts, max_new_tokens)
+    how: dict[str, Any] = {}
+    if isinstance(model, SteeredModel) and model.loaded.prompt == RAW:
+        # What goes on with a text does not end with the answer; its line does.
+        lines = all(item.text.rstrip().endswith(":") for item in batch)
+        how = {"stops": ("\n",), "after_text": True} if lines else {}
+    replies: Sequence[Completion | ChatCompletion] = model.replies(prompts, max_new_tokens, **how)
     answers: dict[str, dict[str, Any]] = {
         item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
         for item, reply in zip(batch, replies, strict=True)

@@ -22,7 +22,9 @@ from sally_anne.models.decoding import (
     State,
     end_tokens,
     extend,
+    gained,
     greedy,
+    log_probs_of,
     prefill,
     select,
     split_common_prefix,
@@ -52,7 +54,8 @@ class Recorder:
     """Keeps what :func:`sally_anne.models.decoding.greedy` chooses, and ends rows at stop strings.
 
     ``prompt_tokens`` are the lengths of the rows' prompts; none of ``stops`` is empty; ``top`` is
-    how many of the likeliest tokens to keep, None keeps no log-probabilities at all.
+    how many of the likeliest tokens to keep, None keeps no log-probabilities at all. With
+    ``after_text`` a stop string counts from the first letter on, so that no reply is blank by it.
     """
 
     def __init__(
@@ -62,8 +65,10 @@ class Recorder:
         prompt_tokens: Sequence[int],
         stops: Sequence[str] = (),
         top: int | None = None,
+        after_text: bool = False,
     ) -> None:
         self.tokenizer, self.ends, self.stops, self.top = tokenizer, set(ends), stops, top
+        self.after_text = after_text
         self.replies = [Completion(length) for length in prompt_tokens]
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
@@ -99,7 +104,8 @@ class Recorder:
     def _cut(self, reply: Completion) -> str:
         """The text before the first stop string."""
         text = self._text(reply)
-        places = [text.find(stop) for stop in self.stops]
+        first = len(text) - len(text.lstrip()) if self.after_text else 0
+        places = [text.find(stop, first) for stop in self.stops]
         return text[: min((place for place in places if place >= 0), default=None)]
 
 
@@ -149,15 +155,17 @@ class SteeredModel:
         max_new_tokens: int = 16,
         stops: Sequence[str] = (),
         top: int | None = None,
+        after_text: bool = False,
     ) -> list[Completion]:
         """As :meth:`generate`, with all there is to know about each reply.
 
-        It stops at the strings ``stops``, too; ``top`` is as of :class:`Recorder`.
+        It stops at the strings ``stops``, too; the rest is as of :class:`Recorder`.
         """
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            recorder = Recorder(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
+            lengths = state.mask.sum(1).tolist()
+            recorder = Recorder(tokenizer, ends, lengths, stops, top, after_text)
             greedy(self.loaded, state, max_new_tokens, recorder)
         return recorder.finished()
 
@@ -193,7 +201,7 @@ class SteeredModel:
         flat = [choice for choices in said for choice in choices]
         with self.prefilled(prompts) as (begun, ends):
             state = extend(self.loaded, begun, rows, [ends[i] for i in rows])
-            total = _walk(self.loaded, state, flat)
+            total = log_probs_of(self.loaded, state, flat)
         scores = iter(total.tolist())
         return [[next(scores) for _ in choices] for choices in said]
 
@@ -242,35 +250,6 @@ def cut_prompts(
     shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
-
-
-def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
-    """Sum of log-probabilities of each row's ending ``[R]``, fed token by token."""
-    longest = max(len(e) for e in endings)
-    pad = loaded.processor.tokenizer.pad_token_id
-    total = torch.zeros(len(endings), dtype=torch.float64)
-    for column in range(longest):
-        total += gained(state.logits[:, None], endings, column)[0]
-        if column + 1 < longest:
-            chosen = [e[column] if column < len(e) else pad for e in endings]
-            state = step(loaded, state, torch.tensor(chosen, device=state.logits.device))
-    return total
-
-
-def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tuple[Tensor, Tensor]:
-    """What tokens ``first`` to ``first + T`` of each ending gain, and whether they are likeliest.
-
-    Column t of logits ``[R, T, V]`` is what the model expects as token ``first + t``; what lies
-    beyond a row's end counts for nothing. Sums are ``float64 [R]``, flags ``bool [R]``.
-    """
-    width = logits.shape[1]
-    parts = [list(ending[first : first + width]) for ending in endings]
-    tokens = torch.tensor([[*part, *[0] * (width - len(part))] for part in parts])
-    real = torch.arange(width) < torch.tensor([[len(part)] for part in parts])
-    chosen = tokens.to(logits.device)[..., None]
-    log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].cpu().double()
-    agrees = (logits.argmax(-1).cpu() == tokens) | ~real
-    return torch.where(real, log_probs, 0.0).sum(1), agrees.all(1)
 
 
 def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:

@@ -190,6 +190,38 @@ def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
     return _run(loaded.model, state, tokens[:, None], torch.ones_like(tokens[:, None]))
 
 
+def log_probs_of(loaded: OpenModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
+    """Sum of log-probabilities of each row's ending ``[R]``, in nats; ``state`` is used up.
+
+    Tokens are fed one by one.
+    """
+    longest = max(len(e) for e in endings)
+    pad = loaded.processor.tokenizer.pad_token_id
+    total = torch.zeros(len(endings), dtype=torch.float64)
+    for column in range(longest):
+        total += gained(state.logits[:, None], endings, column)[0]
+        if column + 1 < longest:
+            chosen = [e[column] if column < len(e) else pad for e in endings]
+            state = step(loaded, state, torch.tensor(chosen, device=state.logits.device))
+    return total
+
+
+def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tuple[Tensor, Tensor]:
+    """What tokens ``first`` to ``first + T`` of each ending gain, and whether they are likeliest.
+
+    Column t of logits ``[R, T, V]`` is what the model expects as token ``first + t``; what lies
+    beyond a row's end counts for nothing. Sums are ``float64 [R]``, flags ``bool [R]``.
+    """
+    width = logits.shape[1]
+    parts = [list(ending[first : first + width]) for ending in endings]
+    tokens = torch.tensor([[*part, *[0] * (width - len(part))] for part in parts])
+    real = torch.arange(width) < torch.tensor([[len(part)] for part in parts])
+    chosen = tokens.to(logits.device)[..., None]
+    log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].cpu().double()
+    agrees = (logits.argmax(-1).cpu() == tokens) | ~real
+    return torch.where(real, log_probs, 0.0).sum(1), agrees.all(1)
+
+
 def greedy(
     loaded: OpenModel,
     state: State,

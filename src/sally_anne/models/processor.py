@@ -51,11 +51,12 @@ def open_processor(
     if size := getattr(processor, "videos_kwargs", {}).get("size"):
         # Qwen2.5-Omni's processor has its own in mind, whatever its video processor says.
         processor.video_processor.size = SizeDict(**size)
-    if tokenizer.pad_token_id is None:
-        # It is masked, so that any will do; a vocabulary without marks has its first token.
-        tokenizer.pad_token = (
-            tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
-        )
+    # It is masked, so that any will do that the model has a vector of.
+    size, first = config.get_text_config().vocab_size, tokenizer.convert_ids_to_tokens(0)
+    for token in (tokenizer.pad_token, tokenizer.eos_token, tokenizer.unk_token, first):
+        if token is not None and tokenizer.convert_tokens_to_ids(token) < size:
+            tokenizer.pad_token = token
+            break
     tokenizer.padding_side = "left"
     teach(tokenizer)
     return processor
