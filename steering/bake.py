@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +60,8 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     strength = float(vector.alpha if alpha is None else alpha)
     where = carrier(loaded.skeleton, vector.site)
     vector.check(loaded.skeleton)
-    mismatch = require_fitted(vector, loaded.identity)
+    # Weights do not depend on what stands around a text.
+    mismatch = require_fitted(vector, replace(loaded.identity, prompt=""))
     baked = bake_model(loaded.model, vector.delta(strength), vector.site)
     folder = Path(loaded.source).expanduser()
     record: dict[str, Any] = {

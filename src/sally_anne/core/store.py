@@ -370,7 +370,8 @@ def _require_same_run(folder: Path, given: Index, table: bytes) -> tuple[Index, 
     stored = Index.read(folder)
     items = _read_items(folder, stored)
     before, now = (index.meta.extra | asdict(index.meta) for index in (stored, given))
-    for name in now | before:
+    # What was chosen says more than hashes of what follows from it.
+    for name in dict.fromkeys((*given.meta.extra, *stored.meta.extra, *now)):
         one, other = (found.get(name, "not set") for found in (before, now))
         if one != other:
             raise mismatch(folder, f"{name} is {one!r} in the store, {other!r} in this run")
