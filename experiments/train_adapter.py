@@ -194,12 +194,13 @@ def batch_of(told: Sequence[Told], tokenizer: Any, dtype: torch.dtype) -> Batch:
     filled = [
         [r[k] + [pad] * (longest - len(r[k])) for r in rows] for k, pad in enumerate((0, 0, -1))
     ]
-    ids, positions, parts = map(torch.tensor, filled)
+    tokens, places, parts = map(torch.tensor, filled)
     seen = (parts[:, :, None] == parts[:, None]) | (parts[:, None] == 0)
     seen &= torch.ones(longest, longest, dtype=torch.bool).tril()
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
     kinds = [question.kind for story in told for question in story.asked]
-    return Batch(ids, positions, mask[:, None], *torch.tensor(asked).T, kinds)
+    row, last, answer = torch.tensor(asked).T
+    return Batch(tokens, places, mask[:, None], row, last, answer, kinds)
 
 
 def logits(model: Any, batch: Batch) -> Tensor:
@@ -264,8 +265,9 @@ def run(config: AdapterConfig) -> None:
     how = {"dtype": torch.bfloat16, "attn_implementation": "eager"}
     model = AutoModelForCausalLM.from_pretrained(config.model, **how)
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    lora = {"r": config.rank, "lora_alpha": 2 * config.rank, "target_modules": targets}
-    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
+    rank, scale = config.rank, 2 * config.rank
+    lora = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=scale, target_modules=targets)
+    adapted = get_peft_model(model, lora)
     weights = {n: p for n, p in adapted.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(
         weights.values(), config.learning_rate, (0.9, 0.98), weight_decay=0
@@ -284,7 +286,8 @@ def run(config: AdapterConfig) -> None:
     told = (plain(config.seed, "train"), grid(config.seed, "train"))
     for source, number in zip(told, (config.plain, config.grid), strict=True):
         next(islice(source, done * number, done * number), None)
-    unseen, began, losses = held_out(config.look), time.time(), defaultdict(list)
+    unseen, began = held_out(config.look), time.time()
+    losses: dict[str, list[float]] = defaultdict(list)
 
     def looked(step: int) -> dict[str, dict[str, float]]:
         found = {name: evaluate(model, tokenizer, some) for name, some in unseen.items()}
@@ -315,7 +318,7 @@ def run(config: AdapterConfig) -> None:
         if step % config.every == 0 or step == config.steps:
             found = looked(step)
             half = {k: v.bfloat16() for k, v in get_peft_model_state_dict(adapted).items()}
-            adapted.save_pretrained(config.out)
+            adapted.save_pretrained(str(config.out))
             save_file(half, config.out / "adapter_model.safetensors", {"format": "pt"})
             kept = {name: weight.data for name, weight in weights.items()}
             for name, weight in weights.items():

@@ -376,10 +376,9 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
         return
     with stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
-        how = config.c, config.max_iter, *null.values(), config.normalise
-        heads = null_columns(x, saved.heads, *how)
-        how = data.types, config.c, config.seed, config.normalise
-        heads = selectivity_columns(x, heads, *how)
+        how = config.permutations, config.seed, config.normalise
+        heads = null_columns(x, saved.heads, config.c, config.max_iter, *how)
+        heads = selectivity_columns(x, heads, data.types, config.c, *how[1:])
     _keep(saved, heads, {NULLS: null, "config": saved.config | null})
 
 

@@ -239,8 +239,8 @@ class HeadProbes(Shared, BaseEstimator):
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
         own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
-        how = {"max_iter": self.max_iter, "normalise": self.normalise}
-        for fit in fit_heads(*own, len(self.classes_), self.c, **how):
+        classes, most, normalise = len(self.classes_), self.max_iter, self.normalise
+        for fit in fit_heads(*own, classes, self.c, max_iter=most, normalise=normalise):
             yield fit.coef.numpy(), fit.intercept.numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:

@@ -251,8 +251,8 @@ def statements(
                         tags={"kind": kind},
                     )
                     if asked:
-                        more = {"pair": pair, "answer": str(truth).lower()}
-                        sample = replace(sample, text=f"{text} This statement is", **more)
+                        text, answer = f"{text} This statement is", str(truth).lower()
+                        sample = replace(sample, text=text, pair=pair, answer=answer)
                     made.append(sample)
     return made
 
