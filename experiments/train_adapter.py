@@ -291,7 +291,7 @@ def run(config: AdapterConfig) -> None:
 
     def looked(step: int) -> dict[str, dict[str, float]]:
         found = {name: evaluate(model, tokenizer, some) for name, some in unseen.items()}
-        row = {"step": step, "seconds": round(time.time() - began)}
+        row: dict[str, Any] = {"step": step, "seconds": round(time.time() - began)}
         row |= {name: round(sum(some) / len(some), 4) for name, some in losses.items()} | found
         losses.clear()
         print(json.dumps(row), flush=True)
