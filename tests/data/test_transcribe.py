@@ -71,17 +71,16 @@ def save_whisper(folder: Path) -> Path:
     ids = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in marks}
     size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
     size |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    own = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), ids["<|endoftext|>"])
+    own["decoder_start_token_id"] = ids["<|startoftranscript|>"]
     config = WhisperConfig(
         vocab_size=len(tokenizer),
         encoder_ffn_dim=16,
         decoder_ffn_dim=16,
         num_mel_bins=8,
         max_target_positions=64,
-        pad_token_id=ids["<|endoftext|>"],
-        bos_token_id=ids["<|endoftext|>"],
-        eos_token_id=ids["<|endoftext|>"],
-        decoder_start_token_id=ids["<|startoftranscript|>"],
         **size,
+        **own,
     )
     torch.manual_seed(3)
     model = WhisperForConditionalGeneration(config)
@@ -94,10 +93,7 @@ def save_whisper(folder: Path) -> Path:
         lang_to_id={"<|en|>": ids["<|en|>"], "<|de|>": ids["<|de|>"]},
         task_to_id={"transcribe": ids["<|transcribe|>"], "translate": ids["<|translate|>"]},
         no_timestamps_token_id=ids["<|notimestamps|>"],
-        decoder_start_token_id=ids["<|startoftranscript|>"],
-        eos_token_id=ids["<|endoftext|>"],
-        pad_token_id=ids["<|endoftext|>"],
-        bos_token_id=ids["<|endoftext|>"],
+        **own,
         max_initial_timestamp_index=50,
         max_length=64,
         prev_sot_token_id=ids["<|startofprev|>"],

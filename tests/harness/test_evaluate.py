@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
@@ -75,11 +74,7 @@ def item(number: int) -> Question:
 
 
 @pytest.mark.parametrize(
-    ("size", "batches"),
-    [
-        (8, ["0137", "2", "4", "56"]),
-        (3, ["01", "2", "3", "4", "5", "6", "7"]),
-    ],
+    ("size", "batches"), [(8, ["0137", "2", "4", "56"]), (3, ["01", "2", "3", "4", "5", "6", "7"])]
 )
 def test_clips_of_one_batch_have_one_shape(tmp_path: Path, size: int, batches: list[str]) -> None:
     model, items = Scripted(), [item(number) for number in range(8)]
@@ -155,21 +150,13 @@ def test_auto_tries_before_the_first_answer_and_never_after_the_last(
     outcome(replace(config, batch_size="auto"))
 
 
-def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
-    outcome(config)
-    with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
-        outcome(replace(config, setting="video"))
-
-
 @pytest.fixture
 def reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     # Batches of three cut stories.
     return EvalConfig(model=str(folders["qwen2-vl"]), out=tmp_path / "run", batch_size=3)
 
 
-def run(
-    reported: EvalConfig,
-) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
+def run(reported: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
     """The saved answers and results, the cells of the printed table, and all that is printed."""
     printed = io.StringIO()
     work(reported, console=Console(file=printed, width=160))
@@ -180,10 +167,10 @@ def run(
     return table, json.loads((reported.folder / "results.json").read_text()), cells, text
 
 
-def values(saved: dict[str, Any]) -> dict[str, Any]:
+def values(saved: dict[str, Any]) -> Any:
     """Value and count of each estimate, without its interval."""
     if "value" in saved:
-        return {"value": saved["value"], "n": saved["n"]}
+        return saved["value"], saved["n"]
     return {name: values(part) for name, part in saved.items()}
 
 
@@ -262,10 +249,7 @@ def test_gridtom_from_planted_answers_to_the_table(reported, monkeypatch) -> Non
     by_options = {"TB": 2 / 4, "FB": 4 / 4, "Both": 2 / 4, "invalid": 0.0}
     numbers = NUMBERS["1"] | {"options": by_options}
     assert values(saved["results"]) == {
-        reader: {
-            name: {"value": value, "n": 8 if name == "invalid" else 4}
-            for name, value in found.items()
-        }
+        reader: {name: (value, 8 if name == "invalid" else 4) for name, value in found.items()}
         for reader, found in numbers.items()
     }
     assert cells == [[reader, *row.split("|")] for reader, row in SHOWN.items()]
@@ -309,30 +293,25 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
     }
     assert set(table.loc[table["tag_condition"].str.contains("control"), "condition"]) == {""}
     assert values(saved["results"]["robust"]) == {
-        "overall": {"value": 10 / 16, "n": 16},
-        "invalid": {"value": 0.0, "n": 16},
+        "overall": (10 / 16, 16),
+        "invalid": (0.0, 16),
         "groups": {
-            "variable": {"forward_belief": {"value": 10 / 16, "n": 16}},
+            "variable": {"forward_belief": (10 / 16, 16)},
             "condition": {
-                "TB": {"value": 1.0, "n": 4},
-                "FB": {"value": 0.5, "n": 4},
-                "TB control": {"value": 0.75, "n": 4},
-                "FB control": {"value": 0.25, "n": 4},
+                "TB": (1.0, 4),
+                "FB": (0.5, 4),
+                "TB control": (0.75, 4),
+                "FB control": (0.25, 4),
             },
-            "initial_belief": {"hidden": {"value": 10 / 16, "n": 16}},
+            "initial_belief": {"hidden": (10 / 16, 16)},
         },
-        "belief": {
-            "TB": {"value": 1.0, "n": 4},
-            "FB": {"value": 0.5, "n": 4},
-            "Both": {"value": 0.5, "n": 4},
-            "invalid": {"value": 0.0, "n": 8},
-        },
+        "belief": {"TB": (1.0, 4), "FB": (0.5, 4), "Both": (0.5, 4), "invalid": (0.0, 8)},
         "cells": {
             "hidden, forward_belief": {
-                "TB": {"value": 1.0, "n": 4},
-                "FB": {"value": 0.5, "n": 4},
-                "Both": {"value": 0.5, "n": 4},
-                "invalid": {"value": 0.0, "n": 8},
+                "TB": (1.0, 4),
+                "FB": (0.5, 4),
+                "Both": (0.5, 4),
+                "invalid": (0.0, 8),
             }
         },
     }
@@ -378,8 +357,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     judge = MadeJudge()
     opened: dict[str, Any] = {}
     monkeypatch.setattr(
-        "sally_anne.harness.judge.load_model",
-        lambda **options: opened.update(options),
+        "sally_anne.harness.judge.load_model", lambda **options: opened.update(options)
     )
     monkeypatch.setattr("sally_anne.harness.judge.LocalJudge", lambda *_: judge)
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
@@ -397,10 +375,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     assert table["judge_correct"].tolist() == [True, False, False, True]
     assert table["judge_invalid"].tolist() == [False, False, True, False]
     groups = values(saved["results"]["judge"])["groups"]["category"]
-    assert groups == {
-        "Affect recognition": {"value": 0.5, "n": 2},
-        "Grounding the imagined": {"value": 0.5, "n": 2},
-    }
+    assert groups == {"Affect recognition": (0.5, 2), "Grounding the imagined": (0.5, 2)}
     assert cells[0] == ["all", "4", "50.0 [50.0, 50.0]"]
     assert ["invalid", "4", "25.0 [0.0, 50.0]"] in cells
 

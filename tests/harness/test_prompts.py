@@ -221,10 +221,7 @@ def first_step(text: str) -> bool:
 
 @pytest.mark.parametrize("task", ("gridtom", "mimeqa"))
 def test_the_second_step_has_the_first_reply_and_nothing_of_the_story(
-    task: str,
-    folders: dict[Family, Path],
-    tmp_path: Path,
-    recorder: Recorder,
+    task: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
 ) -> None:
     config = config_of(task, tmp_path, prompting="simtom", batch_size=2)
     direct = load_items(replace(config, prompting="direct")).items
