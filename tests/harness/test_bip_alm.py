@@ -138,7 +138,25 @@ def test_a_belief_is_judged_by_the_last_visit() -> None:
     assert len(steps(Hypothesis("plate", "goal"), WALK, CONTENTS)) == len(WALK.actions)
 
 
-def test_an_option_that_is_not_understood_is_no_hypothesis() -> None:
+def test_options_become_hypotheses() -> None:
+    belief = question(
+        "Ida thinks that the dish bowl is not inside the cabinet.",
+        "Ida thinks that the dishbowl is inside the 2nd kitchen cabinet.",
+        asked="If Ida has been trying to get a dishbowl, which?",
+    )
+    assert hypotheses(belief, CONTENTS) == {
+        "a": Hypothesis("dish bowl", "not inside", ("bedroom cabinet",)),
+        "b": Hypothesis("dish bowl", "inside", ("kitchen cabinet 2",)),
+    }
+    goal = question(
+        "Ida has been trying to get an apple.",
+        "Ida has been trying to get some bag of chips.",
+        asked="If Ida think there isn't an apple inside the stove, which?",
+    )
+    assert hypotheses(goal, CONTENTS) == {
+        "a": Hypothesis("apple", "goal", ("stove",)),
+        "b": Hypothesis("bag of chips", "goal"),
+    }
     for wording in ("Ida is sad.", "Ida has been trying to get a unicorn."):
         assert hypotheses(question(wording, wording), CONTENTS) is None
 
@@ -198,6 +216,30 @@ def test_a_posterior_by_hand() -> None:
     ratio = 3 ** (1 / 6)
     assert posterior["official"] == pytest.approx({"a": ratio / (1 + ratio), "b": 1 / (1 + ratio)})
     assert choose(posterior["log"], "most") == "a" and choose(posterior["log"], "least") == "b"
+
+
+def test_prompts_tell_state_and_mind() -> None:
+    item = question(*GOALS, asked="If Ida thinks there isn't a plate inside the fridge, which?")
+    asked: dict[str, list[tuple[str, str]]] = {}
+
+    def model(pairs):
+        asked["all"] = pairs
+        return [(-1.0, 1)] * len(pairs)
+
+    answer(item, next_action, model)
+    texts = [prompt for prompt, action in asked["all"] if action == "is about to open the fridge"]
+    state = (
+        "What is where:\n- kitchen: fridge (plate), stove (empty), microwave (salmon)\n"
+        "- bedroom: desk in the bedroom (book)\n"
+        "Ida is in the kitchen, at the stove, which is closed.\n"
+    )
+    assert [text.removeprefix(state).split("\nWhat does Ida")[0] for text in texts] == [
+        f"Ida wants to get: {mind}"
+        for mind in (
+            "plate\nAs far as Ida knows, it may be in or on: the microwave",
+            "salmon\nAs far as Ida knows, it may be in or on: the fridge, the microwave",
+        )
+    ]
 
 
 MODEL = "tiny-qwen2-vl"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.data.items import Question
+from sally_anne.data.items import Context, Question
 from sally_anne.data.muma_tom import load
 from sally_anne.data.read import read_json
 from sally_anne.harness.limp import actor_of, answer, by_rules, gather, persons
@@ -25,7 +26,14 @@ from sally_anne.harness.limp_prompts import (
     read_list,
 )
 from sally_anne.harness.planning import posterior_of_judgements, score, summarise
-from tests.harness.scripted import WHO, ScriptedLikelihood, ScriptedWriter, goal, question, social
+from tests.harness.scripted import (
+    WHO,
+    ScriptedLikelihood,
+    ScriptedWriter,
+    goal,
+    question,
+    social,
+)
 from tests.shared_data import SOURCES, official_data
 
 DEE = Person(("walks in", "takes the hat"), ("It lies there.",))
@@ -90,6 +98,11 @@ def test_the_film_shows_whom_the_text_does_not_tell_of() -> None:
     assert found.people["Dee"].actions == ("takes the pear", "puts the pear inside the oven")
     assert found.people["Cy"].actions == ("puts the pear on the shelf",)
     assert found.initial == ()
+    swapped = replace(goal(), context=Context(actions="Later Cy came; Dee had left."))
+    writer = ScriptedWriter({"List what Cy does": '["comes"]', INITIAL: "none"})
+    found = gather(swapped, WHO, writer, shown(("takes the pear",)))
+    assert found.people["Dee"].actions == ("takes the pear",)
+    assert found.people["Cy"].actions == ("comes",)
 
 
 @pytest.mark.parametrize(("source", "count"), [("made", 2), ("published", 15)])
@@ -112,6 +125,23 @@ EMPTY = Episode({"Dee": Person(), "Cy": Person()})
 
 def episode(*actions: str, initial: tuple[str, ...] = ()) -> Episode:
     return Episode({"Cy": Person(actions), "Dee": Person()}, initial)
+
+
+def test_beliefs_under_a_given_goal() -> None:
+    item = question(
+        "Given all this, if Dee has been trying to hinder Cy from achieving his goal, what then?",
+        [
+            f"When giving information, Dee believed that there {x}"
+            for x in ("was a hat", "is a cup", "were two hats.")
+        ],
+    )
+    found = by_rules(item, WHO, EMPTY)
+    assert found == {
+        label: Hypothesis(belief, "hinder Cy", "to find what Cy asks for")
+        for label, belief in zip(
+            "ABC", ("there was a hat", "there is a cup", "there were two hats"), strict=True
+        )
+    }
 
 
 def test_social_goals_under_what_is_known() -> None:
