@@ -1,7 +1,8 @@
 """The look that all figures share, and how they are saved. Nothing here uses pyplot's state.
 
 The font is the one that matplotlib ships, so the same numbers give the same bytes on any machine
-with the same versions.
+with the same versions. Characters that it lacks, such as Chinese ones, are drawn in a font of the
+machine; where none has them, they are written as escapes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,17 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, fontManager
+from matplotlib.ft2font import FT2Font
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
+from sally_anne.core.console import visible
 from sally_anne.core.files import write_atomic
 from sally_anne.core.head import Head
 
 DPI = 200
+FONT = "DejaVu Sans"
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
 COLOURS = ("#009E73", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
@@ -45,7 +52,7 @@ METADATA: dict[str, dict[str, str | None]] = {
 SETTINGS = {
     **sns.axes_style("ticks"),
     **sns.plotting_context("paper"),
-    "font.family": ["DejaVu Sans"],
+    "font.family": [FONT],
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.labelsize": 9.0,
@@ -53,6 +60,7 @@ SETTINGS = {
     "ytick.labelsize": 8.0,
     "legend.fontsize": 8.0,
     "text.parse_math": False,  # a label of any name is written as it is
+    "text.usetex": False,
     "axes.linewidth": 0.8,
     "pdf.fonttype": 42,
     "savefig.facecolor": "white",
@@ -76,8 +84,64 @@ def look() -> Iterator[None]:
         yield
 
 
+@lru_cache
+def fonts_for(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Fonts that together have these characters, the shipped one first; and what none has."""
+    rest = characters - _drawn_by(findfont(FONT))
+    # What comes with matplotlib besides is for formulas, or draws boxes.
+    shipped = matplotlib.get_data_path()
+    files = {
+        font.name: font.fname
+        for font in sorted(fontManager.ttflist, key=lambda font: font.fname)
+        if rest and (font.style, font.stretch) == ("normal", "normal")
+        if font.weight in (400, "normal", "regular") and not font.fname.startswith(shipped)
+        if not any(word in font.name.lower() for word in ("lastresort", "last resort", "emoji"))
+    }
+    has, names = {name: rest & _drawn_by(file) for name, file in files.items()}, [FONT]
+    while rest and (best := max(has, key=lambda name: len(has[name] & rest), default="")):
+        if not has[best] & rest:
+            break
+        names.append(best)
+        rest -= has[best]
+    return tuple(names), rest
+
+
+def _drawn_by(file: str) -> frozenset[str]:
+    """The characters of a font; none of one that matplotlib cannot draw with."""
+    try:
+        font = FT2Font(file)
+        return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
+    except (OSError, RuntimeError):
+        return frozenset()
+
+
+def readable(text: str, lacking: frozenset[str]) -> str:
+    """A text with escapes for what no font has and for control characters, such as ``\\u4fe1``."""
+    return "".join(
+        one.encode("unicode_escape").decode() if one in lacking else visible(one) for one in text
+    )
+
+
 class Picture(Figure):
     """A figure that has the shared look wherever it is saved or displayed."""
+
+    def draw(self, renderer: Any) -> None:
+        """As matplotlib's, each character in a font that has it."""
+        ticks = {
+            axis: [text.get_text() for text in axis.get_ticklabels()]
+            for panel in self.axes
+            for axis in (panel.xaxis, panel.yaxis)
+        }
+        texts = self.findobj(Text)
+        said = "".join([*(text.get_text() for text in texts), *sum(ticks.values(), [])])
+        names, lacking = fonts_for(frozenset(said.replace("\n", "")))
+        for axis, labels in ticks.items():
+            if (shown := [readable(label, lacking) for label in labels]) != labels:
+                axis.set_ticks(axis.get_ticklocs(), labels=shown)
+        for text in texts if lacking or len(names) > 1 else ():
+            text.set_text(readable(text.get_text(), lacking))
+            text.set_fontfamily(names)
+        super().draw(renderer)
 
     def savefig(self, *args: Any, **options: Any) -> None:
         with look():
@@ -109,7 +173,14 @@ def sign(label: str, color: str, **line: Any) -> Line2D:
 
 
 def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """One legend below all panels, without a frame."""
+    """One legend below all panels, without a frame, in fewer columns where these are too wide."""
+    words = [str(handle.get_label()) for handle in handles]
+    lacking = fonts_for(frozenset("".join(words)))[1]
+    inches = [0.4 + 0.06 * len(readable(word, lacking)) for word in words]
+    while columns > 1 and figure.get_figwidth() < sum(
+        max(column, default=0.0) for column in np.array_split(inches, columns)
+    ):
+        columns -= 1
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
     figure.legend(handles=handles, frameon=False, columnspacing=1.4, **place)
 
