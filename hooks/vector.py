@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sally_anne.core.errors import SallyAnneError, SteeringError
 from sally_anne.core.files import reading, write_atomic
-from sally_anne.core.folder import require_own
+from sally_anne.core.folder import make_own
 from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.hooks.edit import Edit, Gate
@@ -156,7 +156,7 @@ class SteeringVector(Shared):
         if self.site not in SITES:
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
-        _finite(torch.as_tensor(self.alpha))
+        _finite(self.alpha)
 
     @property
     def k(self) -> int:
@@ -183,9 +183,7 @@ class SteeringVector(Shared):
 
         ``alpha`` is the vector's own by default; strengths ``[B]`` give ``[B, L, H, D]``.
         """
-        alpha = self.alpha if alpha is None else alpha
-        strength = torch.as_tensor(alpha, dtype=torch.float64, device="cpu")
-        _finite(strength)
+        strength = _finite(self.alpha if alpha is None else alpha)
         if strength.ndim > 1:
             raise SteeringError(f"alpha is a number or one a row, not {list(strength.shape)}")
         steps = self.sigma.cpu().double()[:, None] * self.theta.cpu().double()
@@ -265,8 +263,7 @@ class SteeringVector(Shared):
             StoreError, FolderError: it cannot be written there.
         """
         folder = Path(folder)
-        require_own(folder, "a steering vector", FILE)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder, "a steering vector", FILE)
         _FILE.write(folder / FILE, self._facts(), self._tensors(), FORMAT)
         write_atomic(folder / CARD, _card(self))
         return folder
@@ -341,12 +338,20 @@ class _Applied(Edit):
 
 
 def _module(model: nn.Module | HoldsModel) -> nn.Module:
-    return model if isinstance(model, nn.Module) else model.model
+    module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(module, nn.Module):
+        raise SteeringError(f"give a model, as sa.load_model opens one, not {model!r:.60}")
+    return module
 
 
-def _finite(strength: Tensor) -> None:
+def _finite(alpha: Any) -> Tensor:
+    try:
+        strength = torch.as_tensor(alpha, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SteeringError(f"alpha is a number or one a row, not {alpha!r:.60}") from error
     if not bool(torch.isfinite(strength).all()):
         raise SteeringError(f"alpha must be finite, got {strength.tolist()}")
+    return strength
 
 
 def _card(vector: SteeringVector) -> bytes:

@@ -36,7 +36,7 @@ from sally_anne.probing.baselines import (
     controls_of,
 )
 from sally_anne.probing.config import AuditConfig
-from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes, chance
 from sally_anne.probing.sources import reopen
 
 TABLE, SAVED = "audit.parquet", "audit.json"
@@ -147,11 +147,11 @@ def measure(
 
     for label in run.x.labels:
         y = run.x.values(label)
-        common = (y == pd.Series(y[split == "train"]).mode()[0]).astype(float)
+        trained = y[split == "train"]
         whole, head = score(Control("", "", run.x.x, by_heads(run.probes)), y)
         best, test = whole, split == "test"
         facts[label] = {"head": head, **_interval(whole[test], member[test])}
-        facts[label]["chance"] = float(common[test].mean())
+        facts[label]["chance"] = chance(trained, y[test])
         part = np.full(len(every), np.nan)
         for control in controls:
             line = {"label": label, "kind": control.kind, "condition": ALL, "row": control.name}
@@ -171,14 +171,14 @@ def measure(
                 of = items["condition"]
                 parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
             for condition, at in parts.items():
-                chance = float(common[at].mean())
+                guessed = chance(trained, y[at])
                 measured = _interval(right[at], member[at])
                 beside = _interval(best[at], member[at])
                 # With few samples the interval of what predicts nothing is wide, too.
-                above, predicts = (_end(one, "low") > chance for one in (beside, measured))
+                above, predicts = (_end(one, "low") > guessed for one in (beside, measured))
                 overlap = _end(measured, "high") >= _end(beside, "low")
                 lines.append(
-                    {**line, "condition": condition, "chance": chance, **measured}
+                    {**line, "condition": condition, "chance": guessed, **measured}
                     | dict(zip(("best", "best_low", "best_high"), beside.values(), strict=False))
                     | {"reaches": above and predicts and overlap}
                     | {"why": "" if above else "the best head is not above chance on these samples"}

@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     Executor,
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.options import checked
 from sally_anne.core.processes import ALONE, Processes, exit_with_parent
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.data.samples import Sample, copies, fingerprint, untrained, with_splits
@@ -41,6 +42,7 @@ from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt, process, to_model
+from sally_anne.models.videos import check_room
 from sally_anne.probing.config import DEFAULT_BATCH
 from sally_anne.probing.probes import Activations, items_table
 
@@ -121,6 +123,20 @@ def prepare(
     return Prepared(process(loaded, parts.beginnings, frames), parts.rows, parts.endings)
 
 
+def check_samples(
+    loaded: LoadedModel, samples: Sequence[Sample]
+) -> list[tuple[int, int, int] | None]:
+    """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
+    shapes = [sample.shape() for sample in samples]
+    for shape in dict.fromkeys(shapes):
+        alike = [s for s, other in zip(samples, shapes, strict=True) if other == shape]
+        longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
+        prompt = open_prompt(loaded, longest.turns, longest.shows)
+        remedy = "give it less text" + ", or fewer frames, or --setting text" * longest.shows
+        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
+    return shapes
+
+
 def activations_of(
     loaded: LoadedModel,
     batch: Prepared,
@@ -145,6 +161,7 @@ def activations_of(
             return capture.take(items=items)[:, 0].float().cpu().numpy()
 
 
+@checked
 def extract(
     loaded: LoadedModel,
     samples: Sequence[Sample],
@@ -164,7 +181,8 @@ def extract(
         seed: of splits that are drawn.
 
     Raises:
-        RecordError: too few groups for three splits, or a picture or film cannot be read.
+        RecordError: too few groups for three splits.
+        ContextError, MediaError: a text is too long; a picture or film cannot be read or shown.
         StoreError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
         OutOfMemoryError: a batch does not fit.
@@ -173,9 +191,11 @@ def extract(
     """
     if not isinstance(loaded, LoadedModel):
         raise ProbingError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
-    if not samples or not all(isinstance(sample, Sample) for sample in samples):
+    given = list(samples) if isinstance(samples, Iterable) else []
+    if not given or not all(isinstance(sample, Sample) for sample in given):
         raise ProbingError("give samples, as sa.samples, sa.read_samples or sa.gridtom make them")
-    samples = with_splits(samples, seed)
+    samples = with_splits(given, seed)
+    check_samples(loaded, samples)
     unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))
     for note in filter(None, (untrained(samples), copies(samples), unknown.warning(loaded.name))):
         warnings.warn(note.removeprefix("warning: "), stacklevel=3)

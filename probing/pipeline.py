@@ -43,9 +43,15 @@ from sally_anne.models import estimate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
-from sally_anne.models.videos import check_room, crop_notes
+from sally_anne.models.videos import crop_notes
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
-from sally_anne.probing.extraction import cut, fill_store, plan_batches, stored_size
+from sally_anne.probing.extraction import (
+    check_samples,
+    cut,
+    fill_store,
+    plan_batches,
+    stored_size,
+)
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import Activations, HeadProbes, items_table
 from sally_anne.probing.reporting import (
@@ -340,13 +346,7 @@ def require_same_probes(config: ProbeConfig) -> None:
 
 def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unknown:
     """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
-    shapes = [sample.shape() for sample in data.samples]
-    for shape in dict.fromkeys(shapes):
-        alike = [s for s, other in zip(data.samples, shapes, strict=True) if other == shape]
-        longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
-        prompt = open_prompt(loaded, longest.turns, longest.shows)
-        remedy = "take a model that reads more" + ", or --setting text" * longest.shows
-        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
+    shapes = check_samples(loaded, data.samples)
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))

@@ -24,9 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.folder import require_own
+from sally_anne.core.folder import make_own
 from sally_anne.core.head import Head, heads_of
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
+from sally_anne.core.options import checked
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
@@ -247,17 +248,17 @@ class HeadProbes(Shared, BaseEstimator):
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
 
         Heads are ranked by validation accuracy, ties by validation log-loss. Test samples, which
-        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels; chance
-        is the accuracy of guessing what most training samples are, the same in all rows.
+        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels; for
+        chance, the same in all rows, see :func:`chance`.
 
         Gives one row a head: ``layer``, ``head`` and columns that begin with the label's name; a
         ProbingError if the probes were not fitted on activations, or no sample validates.
         """
         train = self.fitted_on()
         y = train.values(self.label_)
-        most = self.classes_[np.unique(y, return_counts=True)[1].argmax()]
+        trained = y
         own: dict[str, Any] = {"train_accuracy": self.score(train.x, y)}
-        chance = {"train_chance": np.mean(y == most)}
+        guessed = {"train_chance": chance(trained, y)}
         if not isinstance(x, Activations):
             raise ProbingError("give activations, such as x.validation, not their array")
         if not len(x.validation):
@@ -273,8 +274,8 @@ class HeadProbes(Shared, BaseEstimator):
             own[f"{split}_accuracy"] = self.score(part.x, y) if there else np.nan
             own[f"{split}_log_loss"] = self.log_loss(part.x, y) if there else np.nan
             own[f"{split}_auc"] = self.auc(part.x, y) if there and self.binary else np.nan
-            chance[f"{split}_chance"] = np.mean(y == most) if there else np.nan
-        own |= {"sigma": self.sigma_ if self.binary else np.nan, **chance}
+            guessed[f"{split}_chance"] = chance(trained, y)
+        own |= {"sigma": self.sigma_ if self.binary else np.nan, **guessed}
         layer, head = np.indices(self.intercept_.shape[:2]).reshape(2, -1)
         table = pd.DataFrame({"layer": layer, "head": head})
         for name, value in own.items():
@@ -285,6 +286,7 @@ class HeadProbes(Shared, BaseEstimator):
         self.ranked_ = heads_of(table.loc[best])
         return table
 
+    @checked
     def to_vector(
         self,
         k: int,
@@ -336,8 +338,7 @@ class HeadProbes(Shared, BaseEstimator):
         """
         self._require_samples()
         folder = Path(folder)
-        require_own(folder, "a set of probes", FILE)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder, "a set of probes", FILE)
         facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
         facts["classes_"] = self.classes_.tolist()
         tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
@@ -398,6 +399,7 @@ class HeadProbes(Shared, BaseEstimator):
 
     def decision_function(self, x: Activations | np.ndarray) -> np.ndarray:
         """Logits ``[N, L, H]``, or ``[N, L, H, n_classes]`` if multinomial."""
+        check_is_fitted(self)
         x = x.x if isinstance(x, Activations) else x
         return _project(x, self.coef_) + self.intercept_
 
@@ -411,10 +413,18 @@ class HeadProbes(Shared, BaseEstimator):
 
     def predict(self, x: Activations | np.ndarray) -> np.ndarray:
         """Predicted labels ``[N, L, H]``."""
-        return self.classes_[self.predict_proba(x).argmax(axis=-1)]
+        best = self.predict_proba(x).argmax(axis=-1)
+        return self.classes_[best]
 
-    def score(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Accuracy of every head ``[L, H]``."""
+    def score(self, x: Activations | np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
+        """Accuracy of every head ``[L, H]``; ``y [N]`` by default the activations' own label."""
+        if y is None:
+            if not isinstance(x, Activations):
+                raise ProbingError("give y [N] with x [N, L, H, D], or activations, as x.test")
+            self._require_samples()
+            y = x.values(self.label_)
+        if np.shape(y) != (len(x),):
+            raise ProbingError(f"need y [{len(x)}], one for each sample, got {list(np.shape(y))}")
         return (self.predict(x) == np.asarray(y)[:, None, None]).mean(axis=0)
 
     def log_loss(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -444,6 +454,17 @@ class HeadProbes(Shared, BaseEstimator):
         Give the training activations alone; the released code also takes the validation rows.
         """
         return _project(x, self.theta_).std(axis=0)
+
+
+def chance(train: np.ndarray, y: np.ndarray) -> float:
+    """Accuracy on labels ``y [N]`` without a look at samples; NaN if there are none.
+
+    It is that of the better of two guesses, knowing the training labels ``[M]`` alone: always
+    their commonest class, or any of their classes at random.
+    """
+    classes, counts = np.unique(train, return_counts=True)
+    common = np.mean(np.asarray(y) == classes[counts.argmax()]) if len(y) else np.nan
+    return float(np.maximum(common, 1 / len(classes)))
 
 
 def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:

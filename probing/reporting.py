@@ -25,7 +25,7 @@ from sally_anne.core.head import Head
 from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
-from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.probes import Activations, HeadProbes, chance
 from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
 # So many heads are printed, with these columns.
@@ -64,16 +64,14 @@ def summarise(
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
         first = heads[heads["layer"] == 0][f"{label}_test_accuracy"]
-        # Chance is to guess the most frequent label of the training samples.
-        most = items.loc[items["split"] == "train", label].mode()[0]
-        test = items.loc[items["split"] == "test", label]
+        train, test = (items.loc[items["split"] == s, label].to_numpy() for s in ("train", "test"))
         summary[label] = {
             "best_layer": int(best["layer"]),
             "best_head": int(best["head"]),
             "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
             "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
             "layer_0_median_test_accuracy": float(first.median()),
-            "chance_test_accuracy": float((test == most).mean()),
+            "chance_test_accuracy": chance(train, test),
         }
     return summary
 
@@ -434,6 +432,6 @@ def _quoted(figures: Mapping[str, Any]) -> str:
             f"{figures['test_clusters']} {figures['clusters']}"
         )
     parts.append(f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}")
-    if (chance := figures.get("chance_test_accuracy", 0.5)) != 0.5:
-        parts.append(f"chance {chance:.3f}")
+    if (guessed := figures.get("chance_test_accuracy", 0.5)) != 0.5:
+        parts.append(f"chance {guessed:.3f}")
     return "; ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -87,12 +87,16 @@ def samples(
         RecordError: sizes that do not agree, a value of another kind, or a group in two splits;
             names the argument or the sample.
     """
-    if isinstance(texts, str) or not hasattr(labels, "items"):
+    if not hasattr(labels, "items"):
         raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
-    columns: dict[str, list[Any]] = {"texts": list(texts)}
-    columns |= {f"labels[{name!r}]": list(values) for name, values in labels.items()}
-    given = {"groups": groups, "videos": videos, "splits": splits}
-    columns |= {name: list(column) for name, column in given.items() if column is not None}
+    given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
+    others = {"groups": groups, "videos": videos, "splits": splits}
+    given |= {name: column for name, column in others.items() if column is not None}
+    columns: dict[str, list[Any]] = {}
+    for name, column in given.items():
+        if isinstance(column, str) or not isinstance(column, Iterable):
+            raise RecordError(f"{name} is {column!r:.60}: give a list with a value for each sample")
+        columns[name] = list(column)
     for name, values in columns.items():
         if len(values) != len(columns["texts"]):
             count = len(columns["texts"])
@@ -140,10 +144,13 @@ class plot:  # noqa: N801
         from sally_anne.figures import style
         from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
 
-        if not isinstance(heads, pd.DataFrame):
-            raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
-        ranked = [str(name)[:-5] for name in heads if str(name).endswith("_rank")]
+        table = isinstance(heads, pd.DataFrame)
+        ranked = [str(name)[:-5] for name in heads if str(name).endswith("_rank")] if table else []
         labels = (label,) if isinstance(label, str) else tuple(label or ranked)
+        if not (table and labels and {"layer", "head"} <= set(heads)):
+            raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
+        if not (chance is None or (isinstance(chance, float | int) and 0 <= chance <= 1)):
+            raise ProbingError(f"chance must be from 0 to 1, got {chance!r}")
         with style.look():
             return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
 
@@ -175,8 +182,11 @@ class plot:  # noqa: N801
                 raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")
             layer, head = probes.ranked_[0]
         train, label = probes.fitted_on(), probes.label_
+        if not (isinstance(activations, type(train)) and len(activations)):
+            raise ProbingError("give activations of some samples, such as x.validation")
+        activations.values(label)
         layers, count = probes.coef_.shape[:2]
-        if not (0 <= layer < layers and 0 <= head < count):
+        if layer not in range(layers) or head not in range(count):
             raise ProbingError(
                 f"there is no {Head(layer, head)} in {layers} layers of {count} heads"
             )

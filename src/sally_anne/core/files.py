@@ -19,6 +19,9 @@ from sally_anne.core.errors import SallyAnneError, StoreError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _TMP = ".tmp"
+# How a file begins that Git LFS has left in the place of a large one, and what to say of it.
+LFS = b"version https://git-lfs"
+POINTER = "is a pointer of Git LFS, not the file itself: fetch that with `git lfs pull`"
 
 
 def write_atomic(path: Path, data: bytes) -> None:

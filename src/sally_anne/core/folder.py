@@ -75,6 +75,15 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     )
 
 
+def make_own(folder: Path, kind: str, sign: str | None = None) -> None:
+    """Make ``folder``, or take it as :func:`require_own` does; FolderError if it cannot be made."""
+    require_own(folder, kind, sign)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be made ({error.strerror}); choose another") from error
+
+
 @contextmanager
 def claimed(
     folder: Path,

@@ -17,9 +17,10 @@ import av
 import numpy as np
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from sally_anne.core.errors import MediaError
+from sally_anne.core.files import LFS, POINTER
 
 # FFmpeg's numbers of what a film's colours mean; where one does not say, from so many rows on
 # viewers take it for BT.709.
@@ -36,7 +37,8 @@ _SURE = {"mov", "mp4", "matroska", "webm", "avi"}
 # Playlists lead to other files and addresses, so they are not among the formats.
 SAFE = {
     "protocol_whitelist": "file",
-    "format_whitelist": "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,hevc,ivf",
+    "format_whitelist": "mov,matroska,webm,avi,gif,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,"
+    "hevc,ivf",
 }
 # PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
 UNREADABLE = (av.FFmpegError, OSError, ValueError)
@@ -299,7 +301,9 @@ def _opened_file(path: Path) -> Iterator[Image.Image]:
         check_file(path)
         with opened_picture(path.read_bytes()) as image:
             yield image
-    except (MediaError, OSError) as error:
+    except OSError as error:
+        raise MediaError(f"{path}: this picture cannot be read ({error.strerror})") from error
+    except MediaError as error:
         raise MediaError(f"{path}: this picture {error}") from error
 
 
@@ -315,10 +319,12 @@ def opened_picture(data: bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             yield image
+    except UnidentifiedImageError as error:
+        raise MediaError(f"is damaged, or of none of the formats {', '.join(FORMATS)}") from error
     # Pillow reports damage by many types: truncation is an OSError, broken chunks are
     # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise MediaError(f"cannot be decoded as {' or '.join(FORMATS)} ({error})") from error
+        raise MediaError(f"cannot be decoded ({error}); formats: {', '.join(FORMATS)}") from error
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
 
@@ -331,9 +337,12 @@ def check_opened(image: Image.Image) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse pipes and devices, which may never end; to be put after a name."""
+    """Refuse pipes and devices, which may never end, and pointers; to be put after a name."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise MediaError("cannot be read: it is no regular file")
+    with path.open("rb") as file:
+        if file.read(len(LFS)) == LFS:
+            raise MediaError(f"cannot be read: it {POINTER}")
 
 
 def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
@@ -353,14 +362,11 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     """
     if images is not None and video is not None:
         raise MediaError("images and a video: give one of them")
-    given = images if video is None else video
+    given = [images] if isinstance(images, str | Path) else images if video is None else video
     if given is None:
         return None
-    name = given if isinstance(given, (str, Path)) else "pictures"
     try:
-        if name is given:
-            if not Path(given).is_file():
-                raise MediaError(f"{given}: there is no such video")
+        if isinstance(given, str | Path):
             timeline = timeline_of(Path(given))
             moments = even_times(0, timeline.end, FRAMES)
             places = np.arange(len(timeline.times))
@@ -369,8 +375,11 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
             clip = read_frames(timeline, places.tolist(), FRAME_PIXELS)
         else:
             clip = np.stack([pixels_of(one) for one in given])
+    except MediaError:
+        raise
     # Each decoder reports damage by types of its own.
     except (OSError, ValueError, TypeError, LookupError) as error:
+        name = given if isinstance(given, str | Path) else "pictures"
         raise MediaError(f"{name}: cannot be read as a clip: {error}") from error
     return clip
 

@@ -11,16 +11,21 @@ import functools
 import inspect
 import json
 import math
+import numbers
+import os
 import shlex
+from collections import abc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
+from types import UnionType
 from typing import (
     Annotated,
     Any,
     Literal,
     ParamSpec,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -51,6 +56,14 @@ Seed = Annotated[int, Range(f"from 0 to {2**32 - 1}", range(2**32).__contains__)
 Natural = Annotated[int, Range("at least 0", lambda number: number >= 0)]
 Positive = Annotated[float, Range("positive", lambda number: number > 0)]
 
+# What may be given for a type, and how it is called; a value of other types is not checked.
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "a text"),
+    Path: ((str, os.PathLike), "a path"),
+    type(None): (type(None), "none"),
+}
 _COUNT = Range("at least 1", lambda number: number >= 1)
 _FINITE = Range("finite", math.isfinite)
 
@@ -69,7 +82,12 @@ def checked(function: Callable[P, Result]) -> Callable[P, Result]:
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> Result:
         hints = get_type_hints(function, include_extras=True)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            known = ", ".join(name for name in signature.parameters if name != "self")
+            raise OptionError(f"{function.__name__}: {error}; it takes {known}") from error
+        for name, value in given.items():
             _check(name, value, hints.get(name, Any))
         return function(*args, **kwargs)
 
@@ -82,15 +100,24 @@ def _check(name: str, value: Any, hint: Any) -> None:
     ranges = [_FINITE, *(part for part in parts if isinstance(part, Range))]
     if len(ranges) == 1 and int in parts and float not in parts:
         ranges.append(_COUNT)
-    for one in value if isinstance(value, tuple | list) else (value,):
-        if isinstance(one, int | float) and not isinstance(one, bool) and one not in words:
+    origins = {get_origin(part) for part in parts}
+    several = bool(origins & {tuple, list, abc.Sequence})
+    types = [part for part in parts if isinstance(part, type)]
+    # The types of numbers and texts alone, and of words those that may stand in their place.
+    plain = origins <= {None, Annotated, Union, UnionType, tuple, list} and {*types} <= {*_KINDS}
+    kinds = [_KINDS.get(part, (part, part.__name__)) for part in types]
+    known = [word for _, word in kinds] + ["one of " + ", ".join(map(str, words))] * bool(words)
+    for one in value if several and isinstance(value, tuple | list) else (value,):
+        if isinstance(one, numbers.Real) and not isinstance(one, bool) and one not in words:
             wrong = next((range for range in ranges if not range.holds(one)), None)
             if wrong is not None:
                 raise OptionError(f"{name} must be {wrong.words}, got {one}")
-        # Of a type that may be given in the place of a word, such as a number or a file.
-        free = type(None), *(part for part in parts if isinstance(part, type))
-        if words and one not in words and not isinstance(one, free):
-            raise OptionError(f"{name} must be one of {', '.join(map(str, words))}, got {one!r}")
+        if not (words or (types and plain)) or one in words or (words and one is None):
+            continue
+        # True is no number, though Python takes it for one.
+        number = bool in types or not isinstance(one, bool)
+        if not (number and any(isinstance(one, kind) for kind, _ in kinds)):
+            raise OptionError(f"{name} must be {' or '.join(known)}, got {one!r:.60}")
 
 
 def flag_name(name: str) -> str:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from sally_anne.core.errors import RecordError
+from sally_anne.core.files import LFS, POINTER
 
 T = TypeVar("T")
 csv.field_size_limit(2**31 - 1)
+_WIDE = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,12 @@ def find_file(folder: Path, names: Collection[str], layout: str) -> Path:
 def read_bytes(path: Path, hint: str = "") -> bytes:
     """A file's bytes; RecordError names it and ends with the hint."""
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror}){hint}") from error
+    if data.startswith(LFS):
+        raise RecordError(f"{path}: {POINTER}")
+    return data
 
 
 def read_text(path: Path) -> str:
@@ -155,7 +160,7 @@ def read_text(path: Path) -> str:
 
 def decoded(data: bytes, path: Path | str) -> str:
     """The text of a file's bytes, see :func:`read_text`; RecordError names the line."""
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    wide = data.startswith(_WIDE)
     encoding = "utf-16" if wide else "utf-8-sig"
     try:
         return data.decode(encoding)
@@ -170,6 +175,10 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
     """The value of a JSON text; RecordError for bad JSON, bad UTF-8 and endless nesting."""
     try:
         return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise RecordError(
+            f"{where}: is not {error.encoding} ({error.reason}); save the file as UTF-8"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{where}: is not usable as JSON ({error})") from error
 
@@ -192,7 +201,12 @@ def some(records: list[T], path: Path | str, what: str = "questions") -> list[T]
 
 
 def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
-    """The objects of a JSON-lines file, one ``what`` a line; blank lines are skipped."""
+    """The objects of a JSON-lines file, one ``what`` a line; blank lines are skipped.
+
+    Its encoding is as of :func:`read_text`.
+    """
+    if content.startswith(_WIDE):
+        content = decoded(content, path).encode()
     for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
         if line.strip():
             record = Field(parse_json(line, where := f"{path}, line {number}"), where)

@@ -54,6 +54,7 @@ class Sample:
 
     Attributes:
         text: what the user says; or give ``messages``, a chat with ``role`` and ``content`` each.
+            White space at the end is taken off, as activations would be read there.
         images: pictures of one size, shown as the frames of a film: files, or arrays
             ``uint8 [height, width, 3]``.
         video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
@@ -86,8 +87,15 @@ class Sample:
         """Raise RecordError or MediaError, with the sample's name, for what cannot be read."""
         if not isinstance(self.text, str):
             self._fail(f"its text is {self.text!r:.60}, not a text")
-        if bool(self.text) == bool(self.messages):
-            self._fail("give text or messages, and not both" if self.text else "it has no text")
+        if bool(self.text.strip()) == bool(self.messages):
+            self._fail("give text or messages, and not both" if self.messages else "it has no text")
+        for turn in self.messages:
+            said = turn.get("content") if isinstance(turn, Mapping) else None
+            if not (isinstance(said, str) and said.strip() and turn.get("role") in ROLES):
+                self._fail(
+                    f"its message {turn!r:.60} needs a content and a role of {', '.join(ROLES)}"
+                )
+        messages = tuple({**turn, "content": turn["content"].rstrip()} for turn in self.messages)
         if self.images and self.video is not None:
             self._fail("give images or a video, not both")
         if self.split not in (None, *SPLITS):
@@ -98,6 +106,10 @@ class Sample:
                 self._fail(
                     f"its label {name!r} is {value!r}: give true or false, a whole number or a text"
                 )
+        turns = (turn["content"] for turn in messages)
+        for value in (self.text, *turns, *labels.values(), *self.tags.values()):
+            if any("\ud800" <= one <= "\udfff" for one in str(value)):
+                self._fail(f"{value!r:.60} holds half of a surrogate pair")
         shown = self.video
         if isinstance(shown, str):
             shown = Path(shown)
@@ -105,11 +117,12 @@ class Sample:
             shown = self._pixels(frames_of, None, shown)
         images = tuple(
             Path(i) if isinstance(i, str | Path) else self._pixels(pixels_of, i)
-            for i in self.images
+            for i in ((self.images,) if isinstance(self.images, str | Path) else self.images)
         )
         group = self.item_id if self.group in ("", None) else str(self.group)
         for name, value in {
-            "labels": labels, "video": shown, "images": images, "group": group
+            "text": self.text.rstrip(), "messages": messages, "labels": labels, "video": shown,
+            "images": images, "group": group,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
         for name in (*self.labels, *self.tags):

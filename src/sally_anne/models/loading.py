@@ -15,13 +15,15 @@ import numpy as np
 import torch
 import transformers
 from safetensors import SafetensorError, safe_open
+from transformers.quantizers.auto import AutoHfQuantizer
 
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
+from sally_anne.core.files import LFS, POINTER
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
 from sally_anne.core.processes import SPREAD
-from sally_anne.hooks.batch_size import within_memory
+from sally_anne.hooks.batch_size import is_out_of_memory, within_memory
 from sally_anne.hooks.identity import (
     FINGERPRINT,
     ModelIdentity,
@@ -58,7 +60,7 @@ from sally_anne.models.options import (
     place_of,
 )
 from sally_anne.models.processor import RAW, hash_of, layout_of, marks_of, open_processor
-from sally_anne.models.prompts import encode, pieces_of, reply_prompt, tells_date
+from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
 
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -80,8 +82,9 @@ class LoadedModel:
         prompt: what stands around a text, ``chat`` or ``raw``.
         date: today, as its chat template may say it.
         changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
-            ``max_pixels``, ``adapter``, ``processor``, each only if it was given, ``prompt`` if it
-            is raw, and ``date`` if its chat template tells it; part of a run's identity.
+            ``max_pixels``, ``adapter`` and the hash of its files, ``processor``, each only if it
+            was given, ``prompt`` if it is raw, and ``date`` if its chat template tells it; part of
+            a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
     """
 
@@ -164,6 +167,10 @@ class LoadedModel:
         # The last three: JSON of another shape than transformers expects.
         except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
             raise _unavailable(self.name, self.location, e) from e
+        except RuntimeError as error:  # of a method of quantisation that wants a GPU, say
+            if is_out_of_memory(error):
+                raise
+            raise _unavailable(self.name, self.location, error) from error
         _check_filled(self.name, self.location, report)
         model.config._name_or_path = self.location
         if gguf:
@@ -173,9 +180,10 @@ class LoadedModel:
             setattr(model, FINGERPRINT, self.identity.fingerprint)
         return model.eval()
 
+    @checked
     def generate(
         self,
-        text: str,
+        text: str | Sequence[Message],
         images: Sequence[Any] | None = None,
         video: Any = None,
         max_new_tokens: int = 32,
@@ -188,13 +196,15 @@ class LoadedModel:
         With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
 
         Args:
-            text: what the user says; marks of the chat layout in it are plain text.
+            text: what the user says, or the turns of a chat; marks of the chat layout in it are
+                plain text.
             images: pictures that the user shows, as the frames of one clip.
             video: a clip in their place; see :func:`sally_anne.core.media.frames_of`.
             sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
                 :func:`sally_anne.data.speech.read_sound` reads them.
 
         Raises:
+            OptionError: an argument that there is not, or of another kind.
             ModelError: the model takes no videos or sounds, or a raw prompt comes with one.
             ContextError, MediaError: the prompt is too long, or what is shown is no clip.
         """
@@ -250,14 +260,14 @@ class LoadedModel:
 
 @checked
 def load_model(
-    name: str = DEFAULT_MODEL,
+    name: str | Path = DEFAULT_MODEL,
     dtype: Dtype = "auto",
     device_map: str | None = None,
     revision: str | None = None,
     *,
-    device: str | None = None,
-    adapter: str | None = None,
-    processor: str | None = None,
+    device: str | torch.device | None = None,
+    adapter: str | Path | None = None,
+    processor: str | Path | None = None,
     prompt: PromptFrame = "auto",
     date: str | None = None,
     attn_implementation: Attention | None = None,
@@ -278,11 +288,13 @@ def load_model(
             model; an option that the model or this machine cannot serve; a processor without its
             parts.
     """
+    name = str(name)
+    adapter, processor = (None if it is None else str(it) for it in (adapter, processor))
     try:
         today = datetime.date.fromisoformat(date) if date else datetime.date.today()
     except ValueError as error:
         raise ModelError(f"--date must be a day such as 2026-01-31, got {date!r}") from error
-    device_map = place_of(device, device_map)
+    device_map = place_of(None if device is None else str(device), device_map)
     check_place(device_map)
     _check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
@@ -331,6 +343,7 @@ def load_model(
         opened = open_processor(name, family, place, config, how)
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
         version = folder_hash(Path(location)) if is_here else str(commit)
+        _check_quantised(name, config, device_map)
     except ModelError:
         raise
     # A damaged file ends in any kind of error: tokenizers have no kind of their own.
@@ -341,6 +354,8 @@ def load_model(
         "attn_implementation": attn_implementation,
         "max_pixels": max_pixels,
         "adapter": adapter or (source if adapter_folder else None),
+        # One that is trained on in its folder is another one.
+        "adapter_hash": adapter_folder and file_hash(adapter_folder / file for file in ADAPTER),
         "processor": processor,
         "prompt": RAW if frame == RAW else None,
         "date": today.isoformat() if frame != RAW and tells_date(opened) else None,
@@ -414,14 +429,11 @@ def frame_of(name: str, asked: str, layout: Any, shows: bool) -> str:
 
 
 def _check_files(name: str, folder: Path) -> None:
-    """Refuse pointers of Git LFS in the place of weights."""
-    for path in filter(Path.is_file, folder.glob("*.safetensors")):
+    """Refuse pointers of Git LFS in the place of weights, or of a tokenizer."""
+    for path in sorted(filter(Path.is_file, folder.iterdir())):
         with path.open("rb") as file:
-            if file.read(20).startswith(b"version https://git"):
-                raise ModelError(
-                    f"model {name!r}: {path} is a pointer of Git LFS, not the weights; fetch them "
-                    "with `git lfs pull`"
-                )
+            if file.read(len(LFS)) == LFS:
+                raise ModelError(f"model {name!r}: {path} {POINTER}")
 
 
 def _stored_dtype(config: Any, location: str, commit: str | None) -> str:
@@ -491,6 +503,25 @@ def _check_installed(attn_implementation: str | None, quantization: str) -> None
         )
 
 
+def _check_quantised(name: str, config: Any, place: str | None) -> None:
+    """Refuse weights that are stored quantised by a method that nothing here opens."""
+    how = getattr(config, "quantization_config", None) or {}
+    if not how:
+        return
+    try:
+        kind = AutoHfQuantizer.from_config(how, pre_quantized=True)
+        kind.validate_environment(device_map=place or first_gpu())
+    except RuntimeError:
+        return  # It wants a GPU, without which --dry-run can still count.
+    # Each method asks for its library by errors of its own.
+    except Exception as error:
+        method = how.get("quant_method") if isinstance(how, dict) else how
+        raise ModelError(
+            f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
+            f"opened here: {_first_line(error).rstrip('.')}; or take the model as it was before"
+        ) from error
+
+
 def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
     """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
     for problem in ("missing_keys", "mismatched_keys"):
@@ -511,8 +542,8 @@ def _unavailable(name: str, location: str, error: Exception) -> ModelError:
             "is kept), then run with HF_HUB_OFFLINE=1; or give a folder (--model /path/to/folder)"
         )
     return ModelError(
-        f"{what}\nGive a folder that holds the model (--model /path/to/folder), or use a model "
-        f"that is shipped with this package (--model {DEFAULT_MODEL})."
+        f"{what.rstrip('.')}. Give a folder that holds the model (--model /path/to/folder), or use "
+        f"a model that is shipped with this package (--model {DEFAULT_MODEL})."
     )
 
 

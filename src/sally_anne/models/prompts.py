@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.core.errors import ContextError, MediaError, ModelError
 from sally_anne.models.families import OpenModel, check_frames, check_sounds, check_videos
 from sally_anne.models.processor import RAW, layout_of, plain, raw_ids
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
@@ -70,8 +70,8 @@ def open_prompt(
 
 
 def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str, str]]:
-    turns = [{"role": "user", "content": content}] if isinstance(content, str) else content
-    for turn in turns:
+    turns: Any = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    for turn in turns if isinstance(turns, list | tuple) and turns else [turns]:
         if not (isinstance(turn, Mapping) and isinstance(turn.get("content"), str)):
             raise ModelError(
                 "a model is asked a text, or a chat of turns with a role and a text as content; "
@@ -214,7 +214,7 @@ def process(
         if context is not None and (tokens := int(mask.sum())) > context:
             raise ContextError(
                 f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
-                f"that {loaded.name} can read; {REMEDY}"
+                f"that {loaded.name} can read; {'give less text' if clips is None else REMEDY}"
             )
     return {key: np.asarray(value) for key, value in inputs.items()}
 
@@ -262,7 +262,15 @@ def _processed(
     if first_token and all(p.startswith(first_token) for p in prompts):
         # The template wrote it already; the tokenizer would put a second one before it.
         arguments["add_special_tokens"] = False
-    inputs = loaded.processor(**arguments)
+    try:
+        inputs = loaded.processor(**arguments)
+    except ValueError as error:
+        if clips is None:
+            raise
+        size = " x ".join(map(str, clips[0].shape[2:0:-1]))
+        raise MediaError(
+            f"frames of {size} pixels cannot be shown to {loaded.name}: {error}"
+        ) from error
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
     return inputs

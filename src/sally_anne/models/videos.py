@@ -157,7 +157,10 @@ def check_room(
     written after it.
     """
     context = context_of(loaded)
-    video = sound_tokens if shape is None else sound_tokens + video_size(loaded, shape)[0]
+    try:
+        video = sound_tokens if shape is None else sound_tokens + video_size(loaded, shape)[0]
+    except MediaError as error:
+        raise MediaError(f"{what}: {error}") from error
     # No token is shorter than a byte; most prompts need not be cut to know that they fit.
     if context is None or video + len(prompt.encode()) + reply + 1 <= context:
         return

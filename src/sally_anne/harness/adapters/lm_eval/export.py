@@ -129,6 +129,12 @@ def run(config: ExportConfig) -> None:
 
     vector = open_vector(config.vector, config.allow_mismatch)
     loaded = load_model(**config.opening())
+    if loaded.adapter is not None:
+        raise HarnessError(
+            f"lm-eval's `steered` would open {loaded.location} without the adapter "
+            f"{loaded.adapter}: save the two merged (load_model(...).model.save_pretrained) and "
+            "export for that, or run `sally-anne lm-eval`, which takes adapter="
+        )
     mismatch = require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
     own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"

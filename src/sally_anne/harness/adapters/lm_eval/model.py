@@ -31,6 +31,7 @@ from sally_anne.harness.adapters.common import (
 )
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
+from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
@@ -60,8 +61,8 @@ class SallyAnneLM(LM):
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
         steer, alpha, allow_mismatch, options: as of
             :func:`sally_anne.harness.adapters.common.open_steered`.
-        batch_size: contexts that go through the model together.
-        max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
+        batch_size: contexts that go through the model together; ``auto`` (or ``auto:N``) is 16.
+        max_batch_size: the most that ``auto`` may be.
         max_length: tokens of a context and its continuation; the model's own by default. Longer
             contexts are cut on the left, with a warning.
         max_gen_toks: length of a reply where the task does not say.
@@ -85,6 +86,8 @@ class SallyAnneLM(LM):
         **options: Any,
     ) -> None:
         super().__init__()
+        if str(batch_size).partition(":")[0] == AUTO:
+            batch_size = min(BATCH_SIZE, whole("max_batch_size", max_batch_size or BATCH_SIZE))
         self.batch_size = whole("batch_size", batch_size)
         self.max_gen_toks = whole("max_gen_toks", max_gen_toks)
         if device and device.startswith("cuda") and not torch.cuda.is_available():

@@ -30,6 +30,7 @@ from sally_anne.harness.adapters.common import (
     whole,
 )
 from sally_anne.harness.model import Completion, Prompt
+from sally_anne.hooks.batch_size import AUTO
 from sally_anne.models.options import DEFAULT_MODEL
 
 # As the models of lmms-eval have it where a task says nothing.
@@ -66,7 +67,7 @@ class SallyAnne(lmms):
         steer, alpha, allow_mismatch, options: as of
             :func:`sally_anne.harness.adapters.common.open_steered`.
         max_frames: so many frames are taken of a video.
-        batch_size: prompts that go through the model together.
+        batch_size: prompts that go through the model together; ``auto`` is 1.
         max_batch_size: for models that find out their batch size; of no effect here.
     """
 
@@ -84,7 +85,7 @@ class SallyAnne(lmms):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.batch_size = whole("batch_size", batch_size)
+        self.batch_size = 1 if batch_size == AUTO else whole("batch_size", batch_size)
         self.max_frames = whole("max_frames", max_frames)
         rank = os.environ.get("LOCAL_RANK")
         if rank and torch.cuda.is_available() and not options.get("device"):
