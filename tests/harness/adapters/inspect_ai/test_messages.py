@@ -137,5 +137,5 @@ def test_what_is_broken_is_named(read, reference: str, message: str) -> None:
 def test_a_picture_of_another_format_is_refused() -> None:
     file = io.BytesIO()
     Image.new("RGB", (3, 2)).save(file, "EPS")
-    with pytest.raises(HarnessError, match="PNG or JPEG or WEBP"):
+    with pytest.raises(HarnessError, match="PNG, JPEG, WEBP"):
         provider.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")

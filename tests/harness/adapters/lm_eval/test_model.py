@@ -64,7 +64,7 @@ def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"batch_size": "auto"},
+        {"batch_size": "some"},
         {"alpha": 2},
         {"trust_remote_code": True},
         {"max_length": 0},
