@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import transformers
 from transformers.utils import find_adapter_config_file
 
 from sally_anne.core import hub
@@ -20,6 +21,8 @@ from sally_anne.hooks.identity import GGUF
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # Adapters that come with the package, by name.
 SHIPPED = Path(__file__).parent / "adapters"
+# Earlier versions read some vocabularies of GGUF files otherwise than they were written.
+_READS_GGUF = (5, 23)
 # All that a model's repository may hold that is read.
 MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 
@@ -103,8 +106,12 @@ def gguf_at(place: Path) -> Path | None:
         raise ModelError(
             f"folder {place} holds {len(found)} GGUF files: give one, as --model {found[0]}"
         )
-    if found and importlib.util.find_spec("gguf") is None:
-        raise ModelError(f"{found[0]} is read with the package gguf: pip install sally-anne[gguf]")
+    version = tuple(map(int, transformers.__version__.split(".")[:2]))
+    if found and (version < _READS_GGUF or importlib.util.find_spec("gguf") is None):
+        raise ModelError(
+            f"{found[0]} is read with the package gguf, and with transformers {_READS_GGUF[0]}."
+            f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
+        )
     return found[0] if found else None
 
 
