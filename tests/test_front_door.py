@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import sally_anne as sa
 from sally_anne.figures import style
@@ -74,9 +76,13 @@ def test_samples_are_made_of_lists() -> None:
         ({"labels": {"kind": [1, 2]}, "groups": ["a"] * 3}, "groups has 3 values"),
         ({"labels": {"kind": [1, 2]}, "videos": [None]}, "videos has 1 values"),
         ({"labels": {"kind": [1, 2]}, "splits": ["test"]}, "splits has 1 values"),
+        ({"labels": {"kind": [1, 2]}, "splits": "test"}, "splits is 'test': give a list"),
+        ({"labels": {"kind": 1}}, r"labels\['kind'\] is 1: give a list"),
+        ({"labels": {"kind": [1, None]}}, "sample-00001: its label 'kind' is None"),
+        ({"labels": [1, 2]}, "labels by name"),
     ],
 )
-def test_lists_of_other_lengths_are_named(given, named) -> None:
+def test_columns_that_do_not_fit_are_named(given, named) -> None:
     with pytest.raises(sa.SallyAnneError, match=named):
         sa.samples(["a", "b"], **given)
 
@@ -147,5 +153,50 @@ def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) ->
         sa.plot.heatmap(heads, label="cold")
     with pytest.raises(sa.SallyAnneError, match="L99H0"):
         sa.plot.kde(activations.validation, probes, layer=99, head=0)
-    predicted = probes.predict(activations.test)
-    assert (predicted == probes.predict(activations.test.x)).all()
+    others = dataclasses.replace(activations.test, labels=("kind",))
+    for wrong in (activations.x, activations.part("dev"), others):
+        with pytest.raises(sa.SallyAnneError, match="give activations|no label 'warm'"):
+            sa.plot.kde(wrong, probes)
+    for options in ({"layer": "0", "head": 0}, {"layer": -1, "head": 0}):
+        with pytest.raises(sa.SallyAnneError, match="there is no L"):
+            sa.plot.kde(activations, probes, **options)
+    for table, options in ((heads[["layer", "head"]], {}), (heads, {"chance": 2})):
+        with pytest.raises(sa.SallyAnneError, match="table of heads|from 0 to 1"):
+            sa.plot.heatmap(table, **options)
+    test = activations.test
+    predicted = probes.predict(test)
+    assert (predicted == probes.predict(test.x)).all()
+    assert (probes.score(test) == probes.score(test.x, test.values("warm"))).all()
+    for given in ((test.x,), (test.x, [True])):
+        with pytest.raises(sa.SallyAnneError, match=r"y \["):
+            probes.score(*given)
+    with pytest.raises(NotFittedError):
+        sa.HeadProbes().predict(test)
+
+
+def test_what_is_no_model_sample_or_prompt_is_named() -> None:
+    model = sa.load_model("tiny-qwen2-vl")
+    few = sa.samples(["a", "b", "c"], {"fits": [1, 0, 1]})
+    wide = np.zeros((2, 4, 1000, 3), np.uint8)
+    of = {"labels": {"fits": [1, 0, 1]}, "splits": ["train", "validation", "test"]}
+    for call, named in (
+        (lambda: sa.extract("tiny-qwen2-vl", few), "load_model"),
+        (lambda: sa.extract(model, "abc"), "give samples"),
+        (lambda: sa.extract(model, few[0]), "give samples"),
+        (lambda: sa.extract(model, few, batch_size=0), "batch_size"),
+        (lambda: sa.extract(model, sa.samples(["a", "red " * 9000, "b"], **of)), "sample-00001"),
+        (
+            lambda: sa.extract(model, sa.samples(list("abc"), **of, videos=[None, None, wide])),
+            "sample-00002: frames of 1000 x 4",
+        ),
+        (lambda: model.generate("a", video=wide), "frames of 1000 x 4"),
+        (lambda: model.generate(["a", "b"]), "a text"),
+        (lambda: model.generate(None), "a text"),
+        (lambda: model.generate("a", max_new_tokens=0), "max_new_tokens"),
+        (lambda: model.generate("a", temperature=0.7), "temperature.*it takes text"),
+        (lambda: sa.load_model("tiny-qwen2-vl", torch_dtype="auto"), "torch_dtype.*dtype"),
+        (lambda: sa.load_model(Path("/none/here")), "/none/here"),
+    ):
+        with pytest.raises(sa.SallyAnneError, match=named):
+            call()
+    assert len(sa.extract(model, (sample for sample in few))) == 3

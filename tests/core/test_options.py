@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 import tyro
 
 from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import HookError, OptionError
 from sally_anne.core.folder import save_config
-from sally_anne.core.options import Natural, Positive, Seed, check_options, read_options
+from sally_anne.core.options import Natural, Positive, Seed, check_options, checked, read_options
 from sally_anne.harness.config import EvalConfig
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.config import SweepConfig
@@ -62,6 +63,12 @@ INF, NAN = float("inf"), float("nan")
         ({"alpha": -INF}, "--alpha must be finite, got -inf"),
         ({"c": INF}, "--c must be finite, got inf"),
         ({"c": -1.0}, "--c must be positive, got -1.0"),
+        ({"c": "1"}, "--c must be a number, got '1'"),
+        ({"data_seed": True}, "--data-seed must be a whole number, got True"),
+        ({"layer": 1.5}, "--layer must be a whole number, got 1.5"),
+        ({"k": ("4",)}, "--K must be a whole number or none, got '4'"),
+        ({"out": 3}, "--out must be a path or none, got 3"),
+        ({"label": "y"}, "--label must be one of y_p, y_o, got 'y'"),
     ],
 )
 def test_numbers_out_of_range_are_named(wrong: dict[str, Any], message: str) -> None:
@@ -70,6 +77,23 @@ def test_numbers_out_of_range_are_named(wrong: dict[str, Any], message: str) -> 
     with pytest.raises(OptionError) as caught:
         check_options(Options(**wrong))
     assert str(caught.value) == message
+
+
+def test_functions_check_their_arguments_in_the_same_way() -> None:
+    @checked
+    def function(text: str, n: int | Literal["auto"] = 1, more: Any = None) -> tuple[Any, ...]:
+        return text, n, more
+
+    assert function("a", np.int64(3), more=[1]) == ("a", 3, [1])
+    assert function("a", "auto")[1] == "auto"
+    for given, wrong in (
+        ({"text": ["a"]}, "text must be a text, got"),
+        ({"text": "a", "n": 0}, "n must be at least 1, got 0"),
+        ({"text": "a", "n": "all"}, "n must be a whole number or one of auto, got 'all'"),
+        ({"text": "a", "m": 1}, "unexpected keyword argument 'm'; it takes text, n, more"),
+    ):
+        with pytest.raises(OptionError, match=wrong):
+            function(**given)
 
 
 def read(*words: str) -> Options:

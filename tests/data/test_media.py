@@ -165,6 +165,14 @@ def test_variable_rate(tmp_path: Path) -> None:
     assert seen(cut(path, Sampling(count=2), 1.0, 2.5).frames) == [2]
 
 
+def test_a_gif_is_a_film(tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    first, *rest = (Image.new("RGB", (20, 10), (STEP * n,) * 3) for n in (1, 2, 4))
+    first.save(path, save_all=True, append_images=rest, duration=[100, 300, 200])
+    assert timeline_of(path).times == pytest.approx([0.0, 0.1, 0.4])
+    assert seen(cut(path, Sampling(count=3), 0.0, 0.6).frames) == [1, 2, 4]
+
+
 def test_sound_that_goes_on_after_the_pictures(tmp_path: Path) -> None:
     path = film(tmp_path / "sound.mp4", sound=9.0)
     assert seen(cut(path, Sampling(count=2), 0.0, 8.0).frames) == [0, 59]

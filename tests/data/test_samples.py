@@ -64,6 +64,7 @@ def test_a_part_of_a_film_is_in_the_hash(tmp_path):
         ({"labels": {}}, "field labels names no label"),
         ({"labels": {"true": 0.5}}, "field labels.true must be true or false"),
         ({"labels": {"true": 1}}, "field labels must be those of the first line"),
+        ({"labels": {"true": "\ud800"}}, "holds half of a surrogate pair"),
         ({"labels": {"group": True}}, "'group' cannot name a label or tag"),
         ({"tags": {"true": "a"}}, "'true' names a label and a tag"),
         ({"split": "test"}, "field split is there, unlike in line 1"),
@@ -108,4 +109,24 @@ def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
     with pytest.raises(RecordError):
         read_samples(path)
     path.write_bytes(path.read_bytes().splitlines()[0])
-    assert read_samples(path)[0].text == "a\u2028b"
+    line = path.read_text("utf-8")
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        path.write_bytes(line.encode(encoding))
+        assert read_samples(path)[0].text == "a\u2028b"
+
+
+def test_python_is_told_the_same(tmp_path: Path) -> None:
+    sample = Sample("a", "Hi. \n", images=str(tmp_path / "a.png"))
+    assert sample.text == "Hi." and sample.images == (tmp_path / "a.png",)
+    chat = {"messages": ({"role": "user", "content": "Hi. "},)}
+    assert Sample("a", **chat).content == "Hi."
+    for wrong in (
+        {"text": " "},
+        {"text": "Hi.", "labels": {"true": None}},
+        {"text": "\ud800"},
+        {"messages": ["Hi."]},
+        {"messages": ({"role": "robot", "content": "Hi."},)},
+        {"text": "Hi.", **chat},
+    ):
+        with pytest.raises(RecordError, match="sample a: "):
+            Sample("a", **wrong)

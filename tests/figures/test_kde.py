@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, fontManager
+from matplotlib.ft2font import FT2Font
 
 from sally_anne.core.errors import FigureError
 from sally_anne.core.store import ActivationStore
-from sally_anne.figures import kde
+from sally_anne.figures import kde, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
 
@@ -188,3 +193,70 @@ def test_a_label_keeps_its_values_whatever_it_is_called(label: str) -> None:
         "true (n = 20)",
         "false (n = 20)",
     ]
+
+
+def of_classes(first: str, second: str) -> Figure:
+    values = np.array([first, second] * 20, dtype=object)
+    samples = pd.DataFrame({"item_id": range(40), "split": "test", "fits": values})
+    z = np.random.default_rng(0).normal(size=(40, 3))
+    plane, boundary = kde.density_plane(z, values == first, np.array([1.0, 0.0, 0.0]), 0.0)
+    with style.look():
+        return kde.kde_figure(plane.table(z, samples, "fits"), "fits", "L0H0", [first], boundary)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+@settings(max_examples=400)
+def test_a_text_of_any_kind_is_drawn_in_letters_that_there_are(text: str) -> None:
+    _, lacking = style.fonts_for(frozenset(text))
+    shown = style.readable(text, lacking)
+    drawn = set(map(chr, FT2Font(findfont(style.FONT)).get_charmap())) | set(text) - lacking
+    assert set(shown) - {"\n"} <= drawn and style.readable(shown, lacking) == shown
+    assert shown == text or not (text.isascii() and text.isprintable())
+    spelt = shown.encode("latin-1", "backslashreplace")
+    assert "\\" in text or spelt.decode("unicode_escape") == text
+
+
+def shown_classes(first: str, second: str) -> dict[str, Any]:
+    """The words of a density's legend for two classes, and the fonts that they are drawn in."""
+    figure = of_classes(first, second)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        style.render(figure)
+    words = figure.legends[0].get_texts()[:2]
+    assert not any(text.get_parse_math() or text.get_usetex() for text in words)
+    return {text.get_text(): text.get_fontfamily() for text in words}
+
+
+@pytest.mark.parametrize(
+    ("classes", "shown"),
+    [
+        (("$x_1$ & 50%", "no\t"), ["fits $x_1$ & 50% (n = 20)", "fits no\\t (n = 20)"]),
+        (("信", "不"), ["fits \\u4e0d (n = 20)", "fits \\u4fe1 (n = 20)"]),
+    ],
+)
+def test_classes_of_any_script_are_readable_in_the_legend(classes, shown) -> None:
+    assert [*shown_classes(*classes)] == shown
+
+
+def test_a_font_of_the_machine_draws_what_the_shipped_one_lacks(tmp_path, monkeypatch) -> None:
+    pen = TTGlyphPen(None)
+    pen.moveTo((100, 0))
+    pen.lineTo((100, 700))
+    pen.lineTo((600, 700))
+    pen.closePath()
+    font = FontBuilder(1000)
+    font.setupGlyphOrder([".notdef", "a"])
+    font.setupCharacterMap({ord("信"): "a"})
+    font.setupGlyf(dict.fromkeys((".notdef", "a"), pen.glyph()))
+    font.setupHorizontalMetrics(dict.fromkeys((".notdef", "a"), (700, 100)))
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Made", "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(tmp_path / "made.ttf")
+    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
+    fontManager.addfont(tmp_path / "made.ttf")
+    style.fonts_for.cache_clear()
+    both = [style.FONT, "Made"]
+    assert shown_classes("信", "不") == {"fits \\u4e0d (n = 20)": both, "fits 信 (n = 20)": both}
+    style.fonts_for.cache_clear()

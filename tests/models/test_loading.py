@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MambaConfig
 
 from sally_anne.core.errors import ModelError, OptionError
+from sally_anne.core.files import LFS
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import load_model
 from sally_anne.models.tiny import FAMILIES, Family, deepen
@@ -41,6 +42,14 @@ def test_dtype_is_the_checkpoints_or_the_one_asked_for(copy) -> None:
     # Checkpoints of 2024 have the older name of the field.
     (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
     assert load_model(str(folder)).dtype == "bfloat16"
+    # Some have it in the part for texts alone, others nowhere but in the weights.
+    config["text_config"]["dtype"] = "bfloat16"
+    (folder / "config.json").write_text(json.dumps(config))
+    assert str(load_model(folder).model.dtype) == "torch.bfloat16"
+    del config["text_config"]["dtype"]
+    (folder / "config.json").write_text(json.dumps(config))
+    rewrite(folder / WEIGHTS, lambda t: t.update({n: w.half() for n, w in t.items()}))
+    assert load_model(folder).dtype == "float16"
 
 
 def test_revision_follows_the_weights(copy) -> None:
@@ -84,6 +93,33 @@ def test_unsupported_class_names_the_supported_ones(config, tmp_path) -> None:
     with pytest.raises(ModelError, match=f"is of type '{config.model_type}'") as caught:
         load_model(str(tmp_path))
     assert all(name in str(caught.value) for name in CLASSES.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "gptqmodel"),
+        ({"quant_method": "gptq", "bits": 4}, "optimum"),
+        ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
+        ({"quant_method": "home-made"}, "home-made"),
+        ({"quant_algo": "FP8"}, "no method"),
+    ],
+)
+def test_stored_quantised_the_library_is_named_at_once(copy, method, named) -> None:
+    folder = copy()
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": method}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=f"stored quantised.*{named}"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", WEIGHTS])
+def test_a_pointer_is_no_file(copy, name: str) -> None:
+    folder = copy()
+    (folder / name).write_bytes(LFS + b".github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelError, match=f"{name} is a pointer"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("kept", [4, 200, 500_000])

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.probing.probes import Activations, HeadProbes, Solver
+from sally_anne.probing.probes import Activations, HeadProbes, Solver, chance
 
 N, L, H, D = 48, 2, 3, 5
 
@@ -137,6 +139,17 @@ def test_activations_are_fitted_and_ranked_by_the_name_of_a_label() -> None:
         whole["true_validation_auc"],
         probes.auc(x.validation.x, x.validation.values("true")).ravel(),
     )
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=40), st.lists(st.integers(0, 5), max_size=40)
+)
+@settings(max_examples=200)
+def test_chance_is_that_of_the_better_guesser(train: list[int], y: list[int]) -> None:
+    found = chance(np.array(train), np.array(y))
+    common = min(set(train), key=lambda c: (-train.count(c), c))
+    floor = 1 / len(set(train))
+    assert np.isnan(found) if not y else found == max(floor, y.count(common) / len(y))
 
 
 def test_several_classes_are_ranked_too() -> None:

@@ -6,7 +6,9 @@ import math
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import peft
 import pytest
 
 pytest.importorskip("lm_eval")
@@ -20,7 +22,7 @@ from PIL import Image
 
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.lm_eval import main, register
+from sally_anne.harness.adapters.lm_eval import export, main, register
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.adapters.task_files import task_files
@@ -59,6 +61,30 @@ def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
     assert (lm.model.alpha, lm.batch_size, lm.max_length) == (2.0, 4, 2048)
     assert lm.model.steering.heads == vector.heads
     assert lm.loaded.source == loaded.source and str(lm.loaded.model.device) == "cpu"
+    for words, most, size in (("auto", None, 16), ("auto:4", 8, 8), ("auto", 64, 16)):
+        assert SallyAnneLM(loaded, batch_size=words, max_batch_size=most).batch_size == size
+
+
+def test_an_adapter_is_not_lost(loaded, vector, saved, tmp_path) -> None:
+    config = peft.LoraConfig(r=2, lora_alpha=64, target_modules=["o_proj"], init_lora_weights=False)
+    wrapped = peft.get_peft_model(load_model(loaded.source).model, config)
+    adapter = {"adapter": str(tmp_path / "adapter")}
+    wrapped.save_pretrained(adapter["adapter"])
+    asked = [Instance("loglikelihood", {}, ("red", " blue"), 0)]
+    opened = load_model(loaded.source, **adapter)
+    plain, by_name, by_model = (
+        SallyAnneLM(model, **more).loglikelihood(asked, disable_tqdm=True)
+        for model, more in ((loaded, {}), (loaded.source, adapter), (opened, {}))
+    )
+    assert by_name == by_model != plain
+    options = {"vector": Path(saved), "out": tmp_path / "v.pt", "model": loaded.source}
+    with pytest.raises(HarnessError, match="adapter"):
+        export.run(export.ExportConfig(**options, **adapter, allow_mismatch=True))
+    # Trained on in its folder, it is another one.
+    for parameter in wrapped.parameters():
+        parameter.data.mul_(1.5)
+    wrapped.save_pretrained(adapter["adapter"])
+    assert load_model(loaded.source, **adapter).about != opened.about
 
 
 @pytest.mark.parametrize(
