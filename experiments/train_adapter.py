@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sally_anne.core.errors import ModelError
-from sally_anne.data.datasets import ASKED, PLOTS, STORY, Lists, part, stories
+from sally_anne.data.datasets import ASKED, PLOTS, Lists, part, stories
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.narration import reality
 from sally_anne.data.gridtom.release import open_stories
@@ -88,8 +88,8 @@ class Told(NamedTuple):
 def plain(seed: int, lists: Lists) -> Iterator[Told]:
     """Stories in plain sentences without end; beliefs are asked of all three people in training."""
     rng, train = random.Random(f"adapter/{seed}"), lists == "train"
-    own = {name: PLOTS[name] for name in part(list(PLOTS), lists)}
-    plots = own | (MORE_PLOTS if train else {})
+    plots = {name: PLOTS[name] for name in part(list(PLOTS), lists)}
+    plots |= MORE_PLOTS if train else {}
     names = list(plots)
     while True:
         made = []
@@ -98,14 +98,8 @@ def plain(seed: int, lists: Lists) -> Iterator[Told]:
             for condition in ("TB", "FB"):
                 start, end = rng.sample(story.places, 2)
                 w = {**story.words, "start": start, "end": end}
-                move = "{b} moves the {thing} to the {end}.".format(**w)
-                one, other, last, closed = (
-                    *rng.sample((start, end), 2),
-                    *rng.sample((start, end), 2),
-                )
-                events = plots[plot][condition == "TB"].format(**w, move=move)
-                said = {**w, "events": events, "one": one, "other": other, "last": last}
-                text = STORY.format(**(said | {"end": closed}))
+                opening, closing = (rng.sample((start, end), 2)[0] == start for _ in range(2))
+                own = story._replace(plot=plot, opening=opening, closing=closing)
                 believed = {"TB": end, "FB": start}
                 third = "TB" if plot in ALWAYS or condition == "FB" else "FB"
                 asked = [
@@ -120,7 +114,7 @@ def plain(seed: int, lists: Lists) -> Iterator[Told]:
                         Asked(f"third {third}", of_third, believed[third]),
                         Asked("mover TB", of_mover, end),
                     ]
-                made.append(Told(text, asked, plot))
+                made.append(Told(own.text(condition, start, plots), asked, plot))
         rng.shuffle(made)
         yield from made
 

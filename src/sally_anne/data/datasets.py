@@ -8,7 +8,7 @@ what they are made of, are a group, which is in one split.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -269,14 +269,14 @@ class Story(NamedTuple):
     opening: bool
     closing: bool
 
-    def text(self, condition: str, start: str) -> str:
-        """What is told, up to the question; ``condition`` is FB or TB."""
+    def text(self, condition: str, start: str, plots: Mapping[str, tuple[str, str]] = PLOTS) -> str:
+        """What is told, up to the question, in the belief condition FB or TB, of its plot."""
         end = self.places[self.places[0] == start]
         one, other = (start, end) if self.opening else (end, start)
         last, closed = (start, end) if self.closing else (end, start)
         words = self.words | {"start": start, "one": one, "other": other}
         move = "{b} moves the {thing} to the {to}.".format(**self.words, to=end)
-        events = PLOTS[self.plot][condition == "TB"].format(**self.words, move=move)
+        events = plots[self.plot][condition == "TB"].format(**self.words, move=move)
         return STORY.format(**words, events=events, last=last, end=closed)
 
 
