@@ -11,13 +11,15 @@ import tyro
 
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.data.items import Setting
-from sally_anne.models.options import ModelOptions
+from sally_anne.models.options import ModelOptions, reads_only
 
 Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["last_prompt"]
 Kind = Literal["question", "statement"]
+# Tasks that are made here of texts that go on.
+Made = Literal["ioi", "statements", "beliefs"]
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
@@ -77,8 +79,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
             llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral, smollm2.
         task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; or text
-            that is made here: ioi, to whom something is given; statements, true and false;
-            beliefs, in plain sentences.
+            that is made here, for which --prompt auto is raw: ioi, to whom something is given;
+            statements, true and false; beliefs, in plain sentences.
         samples: labelled texts or chats of your own, with pictures or films, in place of a task: a
             file of JSON lines with the fields text or messages, images or video, labels, group,
             split. All its labels are probed.
@@ -87,8 +89,9 @@ class ProbeConfig(ModelOptions, ScanOptions):
         contrast: matched shares the context within a pair; crossed does, too, and has as many
             stories in which the participant comes back; paper follows the paper's figure 6;
             released has the released code's form, too, which gives false-belief labels away.
-        setting: what the model is given: frames and text, frames, or text. Order, contrast,
-            stories, data-seed and frames alone are GridToM's.
+        setting: what the model is given: frames and text, frames, or text; auto is text for models
+            that only read and tasks of text alone, else frames and text. Order, contrast, stories,
+            data-seed and frames alone are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
         position: at which tokens.
@@ -116,11 +119,11 @@ class ProbeConfig(ModelOptions, ScanOptions):
             catalogue's models no weights are needed.
     """
 
-    task: Literal["gridtom", "mmtom_qa", "ioi", "statements", "beliefs"] = "gridtom"
+    task: Literal["gridtom", "mmtom_qa"] | Made = "gridtom"
     samples: Path | None = None
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
-    setting: Setting = "multimodal"
+    setting: Literal["auto"] | Setting = "auto"
     site: Site = "head_out"
     position: Position = "last_prompt"
     backend: Literal["native", "nnsight", "transformer_lens"] = "native"
@@ -138,6 +141,15 @@ class ProbeConfig(ModelOptions, ScanOptions):
     data_seed: Seed = 2025
     figures: bool = True
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        # At once, so that the folder's name, the run and its record agree.
+        made = self.samples is None and self.task in get_args(Made)
+        if made and self.prompt == "auto":
+            object.__setattr__(self, "prompt", "raw")
+        if self.setting == "auto":
+            alone = made or (self.samples is None and reads_only(self.model))
+            object.__setattr__(self, "setting", "text" if alone else "multimodal")
 
     @property
     def folder(self) -> Path:

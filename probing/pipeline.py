@@ -109,7 +109,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     pair_sets = open_pairs(config, data) if config.patching else {}
     shows = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)
-    unknown = _check_inputs(loaded, data, console)
+    unknown = _check_inputs(loaded, data, config.setting, console)
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
@@ -344,7 +344,7 @@ def require_same_probes(config: ProbeConfig) -> None:
             )
 
 
-def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unknown:
+def _check_inputs(loaded: LoadedModel, data: SampleSet, setting: str, console: Console) -> Unknown:
     """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
     shapes = check_samples(loaded, data.samples)
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
@@ -353,7 +353,8 @@ def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unk
     geometry = find_geometry(loaded.skeleton)
     console.print(
         f"[bold]{escape(loaded.described)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
-        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples"
+        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples, "
+        f"setting {setting}, {loaded.prompt} prompts"
     )
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
     unknown = unknown_words(loaded, texts)

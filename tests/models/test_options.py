@@ -59,7 +59,10 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"device_map": "cuda:0"}, "device 'cuda:0': there is no GPU here.*--device cpu"),
         ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
-        ({"model": "gemma3"}, "'gemma3' takes no videos: run it with --setting text"),
+        (
+            {"model": "gemma3", "setting": "multimodal"},
+            "'gemma3' takes no videos: run it with --setting text",
+        ),
     ],
 )
 @pytest.mark.usefixtures("bare")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +14,10 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import BenchmarkError, OptionError
 from sally_anne.data import tasks
+from sally_anne.data.datasets import SETS
 from sally_anne.data.gridtom.samples import choose_stories
 from sally_anne.data.gridtom.stories import Identity, StorySet
-from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.config import Made, ProbeConfig
 from sally_anne.probing.pipeline import run
 
 # Of stories that all differ; see tests/data/gridtom/test_samples.py for pairs.
@@ -82,3 +86,34 @@ def test_impossible_options_are_named_before_anything_is_read(
 def test_options_of_another_source_are_named(options, named: str) -> None:
     with pytest.raises(OptionError, match=named):
         tasks.open_task(ProbeConfig(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "prompt"),
+    [
+        ({}, "multimodal", "auto"),
+        ({"task": "ioi"}, "text", "raw"),
+        ({"task": "ioi", "prompt": "chat"}, "text", "chat"),
+        ({"model": "smollm2"}, "text", "auto"),
+        ({"model": "smollm2", "setting": "multimodal"}, "multimodal", "auto"),
+        ({"model": "HuggingFaceTB/SmolLM2-135M-Instruct"}, "text", "auto"),
+        ({"model": "of/the-hub"}, "multimodal", "auto"),
+        ({"model": "any.gguf"}, "text", "auto"),
+        # What they show decides.
+        ({"model": "smollm2", "samples": Path("mine.jsonl")}, "multimodal", "auto"),
+    ],
+)
+def test_setting_and_frame_are_chosen_where_they_are_not_given(options, setting, prompt) -> None:
+    config = ProbeConfig(**options)
+    assert (config.setting, config.prompt) == (setting, prompt)
+    assert replace(config) == config
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("llama", "text"), ("qwen2_vl", "multimodal")])
+def test_a_folder_says_what_its_model_is_given(kind: str, setting: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    assert ProbeConfig(model=str(tmp_path)).setting == setting
+
+
+def test_tasks_made_here_are_all_of_raw_text() -> None:
+    assert set(get_args(Made)) == set(SETS)

@@ -170,4 +170,4 @@ def test_what_the_run_would_refuse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--stories"):
         dry_run(ProbeConfig(stories=0))
     with pytest.raises(ModelError, match="takes no videos"):
-        dry_run(ProbeConfig(model="llama3", stories=20))
+        dry_run(ProbeConfig(model="llama3", setting="multimodal", stories=20))

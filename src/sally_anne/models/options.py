@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sally_anne.core.errors import ModelError
+from sally_anne.core.files import read_object
 from sally_anne.core.folder import begun
+from sally_anne.hooks.identity import GGUF
+from sally_anne.models.families import family_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
@@ -49,6 +52,21 @@ CATALOGUE: dict[str, Entry] = {
     "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", False),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
+
+
+def reads_only(model: str | Path) -> bool:
+    """Whether a model takes no films, as far as its catalogue entry, file or folder says so."""
+    for name, entry in CATALOGUE.items():
+        if str(model) in (name, entry.source):
+            return not entry.videos
+    place = Path(model).expanduser()
+    if place.suffix == GGUF or (place.is_dir() and any(place.glob(f"*{GGUF}"))):
+        return True
+    try:
+        about = read_object(place / "config.json", ModelError, "save_pretrained")
+        return family_of(str(about.get("model_type")), str(model)).frames_seen is None
+    except ModelError:  # of a hub's model it is not known yet; what is wrong is said at loading
+        return False
 
 
 def place_of(device: str | None, device_map: str | None) -> str | None:
