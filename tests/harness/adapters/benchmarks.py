@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.data.items import Question
-from sally_anne.harness.adapters.task_files import tasks
+from sally_anne.harness.adapters import tasks
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import Completion, Prompt, SteeredModel

@@ -21,10 +21,11 @@ from pydantic import TypeAdapter
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
+from sally_anne.figures.draw import measures
 from sally_anne.harness.adapters.common import options_of
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
-from sally_anne.harness.report import BELIEF, expected_parsers
+from sally_anne.harness.report import expected_parsers, part_name
 from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import TaskItems, find_task, load_items, own_file
 
@@ -44,7 +45,7 @@ READERS = {"": "robust", "official_": "official"}
 UNSCORED = "unscored"
 # The place of a picture in a text of lm-eval.
 MARK = "<image>"
-CONDITIONS = tuple(name for name in BELIEF if name != "invalid")
+CONDITIONS = ("TB", "FB", "Both")
 
 
 def config_of(options: Mapping[str, Any]) -> EvalConfig:
@@ -115,9 +116,8 @@ class TaskQuestions:
         found = expected_parsers(found, self.work.items)
         names: dict[str, str] = {}
         for prefix, parser in READERS.items():
-            pairs = _beliefs(found.get(parser, {}))
-            for name in named(found.get(parser, {})):
-                names[prefix + name] = parser if name in pairs else ""
+            for name, row in named(found.get(parser, {})).items():
+                names[prefix + name] = parser if row["measure"] in CONDITIONS else ""
         return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
 
     def results(self, item: Question, reply: str) -> dict[str, dict[str, Any]]:
@@ -141,27 +141,17 @@ class TaskQuestions:
         return {name: value for name, value in found.items() if name in self.metrics}
 
 
-def named(found: Mapping[str, Any]) -> dict[str, float]:
+def named(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """One parser's figures of an evaluation, by the names of metrics; without those of no item.
 
     Names are accuracy, invalid, TB, FB, Both, ``kind: value`` of tags, and ``values: TB`` of tags
-    that are combined.
+    that are combined. What wants several items to be right has none.
     """
-    estimates = {"accuracy": found["overall"]} if "overall" in found else {}
-    estimates |= {"invalid": found["invalid"]} if "invalid" in found else {}
-    for kind, values in found.get("groups", {}).items():
-        estimates |= {_word(f"{kind}: {value}"): estimate for value, estimate in values.items()}
-    estimates |= _beliefs(found)
-    return {name: estimate["value"] for name, estimate in estimates.items() if estimate["n"]}
-
-
-def _beliefs(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of one parser's figures that pair beliefs."""
-    figures = {name: found[name] for name in CONDITIONS if name in found}
-    figures |= {name: found["belief"][name] for name in CONDITIONS if "belief" in found}
-    for cell, belief in found.get("cells", {}).items():
-        figures |= {_word(f"{cell}: {name}"): belief[name] for name in CONDITIONS}
-    return figures
+    rows = measures({"results": {"": found}}).to_dict("records")
+    own = (r for r in rows if r["n"] and (r["part"] == "" or r["measure"] != "invalid"))
+    names = {part_name(row["part"], row["measure"]): row for row in own}
+    names = {name: row for name, row in names.items() if not name.startswith("all right: ")}
+    return {"accuracy" if n == "all" else _word(n): row for n, row in names.items()}
 
 
 def _word(name: str) -> str:
@@ -192,7 +182,8 @@ def figures(
     """What an evaluation says of rows as :func:`sally_anne.harness.score.score` gives them."""
     table = pd.DataFrame(list(rows))
     table = table.fillna({name: "" for name in table if name.startswith("tag_")})
-    return named(results_of(table, kinds, cells, beliefs, bootstrap=1)[parser])
+    found = named(results_of(table, kinds, cells, beliefs, bootstrap=1)[parser])
+    return {name: row["value"] for name, row in found.items()}
 
 
 @lru_cache(maxsize=16)
@@ -273,20 +264,21 @@ def from_environment() -> dict[str, Any]:
 class Questions:
     """A task, mixed into the configurable task of lm-eval or lmms-eval.
 
-    The config's ``dataset_kwargs`` are options of :func:`prepared`; ``task`` among them says what
-    is asked, where the task's own name does not. What else the config has stands before ours.
+    The config's ``dataset_kwargs`` are options of :func:`prepared`, before those ``given`` for all
+    tasks of a run; ``task`` among them says what is asked, where the task's own name does not. What
+    else the config has stands before ours.
     """
 
     length: ClassVar[str]  # the harness's name for the length of replies
     mark: ClassVar[str] = ""  # of each picture in a text
     systems: ClassVar[bool] = True  # whether documents may have a system message
     shows: ClassVar[str]  # the harness's name for what gives the pictures
+    scores: ClassVar[Callable[..., dict[str, Any]]] = staticmethod(results)
     config: Any
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         own = {name: value for name, value in config.items() if name != "class"}
-        kwargs = {"task": own["task"], **(own.get("dataset_kwargs") or {})}
-        options = self.given(own) | kwargs
+        options = {**given, "task": own["task"], **(own.get("dataset_kwargs") or {})}
         self.documents = documents(options, self.mark, self.systems)
         asked = asked_by(self.documents[0]["questions"])
         tokens = {self.length: asked.config.reply_tokens}
@@ -298,7 +290,7 @@ class Questions:
             "doc_to_text": "text",
             "doc_to_target": "answer",
             "generation_kwargs": {"until": [], "do_sample": False, "temperature": 0.0, **tokens},
-            "process_results": self.results(),
+            "process_results": self.scores,
             "metric_list": [
                 {
                     "metric": metric,
@@ -311,14 +303,6 @@ class Questions:
             **({self.shows: pictures} if filmed else {}),
         }
         super().__init__(config=ours | own)  # type: ignore[call-arg]
-
-    def given(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that the user gave for all tasks of a run."""
-        raise NotImplementedError
-
-    def results(self) -> Callable[..., dict[str, Any]]:
-        """Gives what a document's reply counts in each metric."""
-        return results
 
     def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
         return share(metric, parser, beliefs) if parser else mean

@@ -16,7 +16,7 @@ from lm_eval.tasks import TaskManager
 
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.questions import pictures
-from sally_anne.harness.adapters.task_files import task_files, tasks
+from sally_anne.harness.adapters import task_files, tasks
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model
@@ -33,7 +33,7 @@ from tests.harness.adapters.benchmarks import (
 
 pytestmark = pytest.mark.plugins
 
-CLASS = "sally_anne.harness.adapters.lm_eval.questions.Questions"
+CLASS = "sally_anne.harness.adapters.lm_eval.model.Questions"
 
 
 @pytest.fixture(scope="module")

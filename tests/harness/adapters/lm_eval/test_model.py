@@ -25,7 +25,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval import export, main, register
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.adapters.task_files import task_files
+from sally_anne.harness.adapters import task_files
 from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.plugins
@@ -38,7 +38,7 @@ def loaded(folders) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def tasks() -> Iterator[TaskManager]:
-    with task_files("sally_anne.harness.adapters.lm_eval.questions.Questions") as folder:
+    with task_files("sally_anne.harness.adapters.lm_eval.model.Questions") as folder:
         yield TaskManager(include_path=str(folder), include_defaults=False, metadata={"stories": 1})
 
 

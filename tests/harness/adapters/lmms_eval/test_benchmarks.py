@@ -23,7 +23,7 @@ from sally_anne.harness.adapters.questions import (  # noqa: E402
     from_environment,
     pictures,
 )
-from sally_anne.harness.adapters.task_files import task_files, tasks  # noqa: E402
+from sally_anne.harness.adapters import task_files, tasks  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
@@ -43,7 +43,7 @@ from tests.harness.adapters.conftest import SEEN  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
-CLASS = "sally_anne.harness.adapters.lmms_eval.questions.Questions"
+CLASS = "sally_anne.harness.adapters.lmms_eval.model.Questions"
 OFFERED = [name for name in CASES if name != SYSTEM]
 
 

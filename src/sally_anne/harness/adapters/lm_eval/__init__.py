@@ -10,17 +10,15 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 from sally_anne.core.console import plain_errors
-from sally_anne.harness.adapters.task_files import task_files, tasks
+from sally_anne.harness.adapters import add_tasks, task_files, tasks
 
 NAME = "sally-anne"
 
 
 def register() -> None:
-    """Make ``sally-anne`` known to the lm-eval of this process; importing this package does it."""
+    """Make ``sally-anne`` known to the lm-eval of this process."""
     # lm-eval fills its registry when it is asked for a model and finds it empty, so that ours
     # must not be the first.
     import lm_eval.models  # noqa: F401
@@ -46,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """``sally-anne lm-eval``: lm-eval's own command line, with our model and tasks."""
     if find_spec("lm_eval") is None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
+    import lm_eval.tasks
     from lm_eval.__main__ import cli_evaluate
 
     if arguments is not None:
@@ -58,20 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     for name in _MEANT:
         logging.getLogger(name).addFilter(unexpected)
-    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
-        _with_tasks(files)
+    with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
+        add_tasks(lm_eval.tasks, files, first=True)
         cli_evaluate()
-
-
-def _with_tasks(ours: Path) -> None:
-    """Every search for tasks finds ours, too; a user's own of the same name go before."""
-    import lm_eval.tasks
-
-    manager: Any = lm_eval.tasks.TaskManager
-
-    def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
-        several = isinstance(include_path, (list, tuple))
-        own = list(include_path) if several else [include_path] if include_path else []
-        return manager(*args, include_path=[ours, *own], **kwargs)
-
-    lm_eval.tasks.TaskManager = with_ours  # type: ignore[assignment,misc]

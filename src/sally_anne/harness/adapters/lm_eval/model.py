@@ -1,11 +1,11 @@
-"""The lm-eval model ``sally-anne``: a model of this toolkit, steered by a vector or not."""
+"""In lm-eval: the model ``sally-anne``, steered by a vector or not, and our tasks' questions."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
+from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.utils import Collator
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters import questions
 from sally_anne.harness.adapters.common import (
     SAMPLING,
     Decoding,
@@ -29,7 +31,7 @@ from sally_anne.harness.adapters.common import (
     open_steered,
     whole,
 )
-from sally_anne.harness.adapters.questions import MARK
+from sally_anne.harness.adapters.questions import MARK, mean, said_by
 from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.vector import SteeringVector
@@ -376,3 +378,31 @@ def pictures_of(request: Instance) -> tuple[Image.Image, ...]:
     if "audio" in extra or not all(isinstance(picture, Image.Image) for picture in found):
         raise HarnessError("of what a task shows only PIL pictures can be taken, and no sounds")
     return tuple(map(checked, found))
+
+
+def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:
+    """Plain numbers where a mean is taken, as lm-eval's takes them."""
+    found = questions.results(document, replies)
+    return {name: row.get("score", row) for name, row in found.items()}
+
+
+class Questions(questions.Questions, ConfigurableTask):
+    """The questions of ``sally-anne evaluate --task``, asked of lm-eval's models.
+
+    What lm-eval's command line says with ``--metadata`` and ``--model_args`` are options as well;
+    ``stories`` are only the first so many.
+    """
+
+    length = "max_gen_toks"
+    mark = MARK
+    shows = "doc_to_image"
+    scores = staticmethod(bare_scores)
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        given = said_by(config.get("metadata") or {})
+        super().__init__({"description": "system", **config}, given)
+
+    def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
+        found = super().aggregation_of(metric, parser, beliefs)
+        # lm-eval has a standard error for its own mean.
+        return "mean" if found is mean else found

@@ -15,7 +15,7 @@ from typing import Any
 
 from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.task_files import task_files
+from sally_anne.harness.adapters import add_tasks, task_files
 
 NAME = "sally_anne"
 
@@ -58,18 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from sally_anne.harness.adapters.questions import METADATA
 
-    manager: Any = theirs.TaskManager
-
-    def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
-        # The first of a name stands: a user's own.
-        own = [include_path] if isinstance(include_path, str) else list(include_path or ())
-        return manager(*args, include_path=[*own, str(files)], **kwargs)
-
-    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
+    with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
         os.environ[METADATA] = json.dumps(
             simple_parse_args_string(model_args) | _options(found.metadata)
         )
-        theirs.TaskManager = with_ours
+        add_tasks(theirs, files, first=False)
         sys.argv = ["sally-anne lmms-eval", *rest]
         theirs.cli_evaluate()
 

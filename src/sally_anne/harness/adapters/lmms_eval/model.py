@@ -1,4 +1,4 @@
-"""A model of this toolkit, steered or not, as lmms-eval asks its models."""
+"""In lmms-eval: a model of this toolkit, steered or not, and the questions of our tasks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from lmms_eval.api.instance import GenerationResult, Instance
 from lmms_eval.api.model import lmms
+from lmms_eval.api.task import ConfigurableTask
 from loguru import logger
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
+from sally_anne.harness.adapters import questions
 from sally_anne.harness.adapters.common import (
     SAMPLING,
     Decoding,
@@ -103,9 +105,9 @@ class SallyAnne(lmms):
 
         Errors name the document.
         """
-        questions = (self._question(request, request.args[1]) for request in requests)
+        asked = (self._question(request, request.args[1]) for request in requests)
         found: list[str] = []
-        for batch in self._batches(questions, len(requests)):
+        for batch in self._batches(asked, len(requests)):
             how = batch[0].generation
             prompts = [question.prompt for question in batch]
             replies = self.model.replies(prompts, how.max_new_tokens, how.until)
@@ -121,9 +123,9 @@ class SallyAnne(lmms):
         # Choices of one question follow each other; it is read once.
         together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
         groups = (list(group) for _, group in together)
-        questions = (self._question(group[0], {}, group) for group in groups)
+        asked = (self._question(group[0], {}, group) for group in groups)
         found: list[tuple[float, bool]] = []
-        for batch in self._batches(questions, len(requests)):
+        for batch in self._batches(asked, len(requests)):
             prompts = [question.prompt for question in batch]
             choices = [question.beginnings for question in batch]
             scores = self.model.option_log_probs(prompts, choices)
@@ -159,10 +161,10 @@ class SallyAnne(lmms):
             raise type(error)(f"{task}, document {doc_id}: {error}") from error
         return _Question(Prompt(context, clip), generation, beginnings)
 
-    def _batches(self, questions: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
+    def _batches(self, asked: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
         """Questions in their order; a batch has one shape of clips and one way to answer."""
         with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
-            for _, alike in groupby(questions, lambda q: (q.prompt.shape, q.generation)):
+            for _, alike in groupby(asked, lambda q: (q.prompt.shape, q.generation)):
                 while batch := list(islice(alike, self.batch_size)):
                     yield batch
                     bar.update(sum(len(question.beginnings) or 1 for question in batch))
@@ -220,3 +222,16 @@ def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
     if not text:
         raise HarnessError("the continuation is empty, so it has no probability")
     return text
+
+
+class Questions(questions.Questions, ConfigurableTask):
+    """The questions of ``sally-anne evaluate --task``, asked of lmms-eval's models."""
+
+    length = "max_new_tokens"
+    systems = False
+    shows = "doc_to_visual"
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        # Text alone shows nothing; errors of lmms-eval are clustered by story, as our intervals.
+        shown = {"doc_to_visual": questions.pictures, "cluster_key": "story"}
+        super().__init__(shown | dict(config), questions.from_environment())
