@@ -19,7 +19,7 @@ from sally_anne.models.tiny import (
 )
 
 # The longest first, so that both workers have something to do until the end.
-TIERS = ("e2e", "plugins", "integration", "fuzz")
+TIERS = ("published", "e2e", "plugins", "integration", "fuzz")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
