@@ -12,42 +12,31 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import LABELS, NAME, SILENCE
 from sally_anne.data.read import Field, named_lines
 from sally_anne.data.transcripts import read_transcript, within
-from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness import distractors as check
 from sally_anne.harness.config import check_endpoint
-from sally_anne.harness.distractors import (
-    Order,
-    Shuffled,
-    Verdict,
-    assess,
-    best_label,
-    check_trials,
-    orders_of,
-    reordered,
-)
+from sally_anne.harness.distractors import Order, Shuffled, Verdict
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.planning import AnyModel, keeping
 from sally_anne.harness.report import print_table
-from sally_anne.hooks.batch_size import in_batches, within_memory
+from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prompts import reply_prompt
-from sally_anne.models.videos import check_room
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"
 # In a question's place, where the options alone are shown.
@@ -87,9 +76,6 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _LETTERS = 4
 # Tokens of a reply that is a letter.
 _LETTER_TOKENS = 16
-
-AnyModel = SteeredModel | ChatEndpoint
-
 
 # The labels chosen for questions in some order of their options, None for none.
 Choose = Callable[[Sequence[Shuffled]], list[str | None]]
@@ -239,9 +225,11 @@ class Outcome:
     @property
     def best(self) -> Round | None:
         """The set that holds, else the first of those that give least away; None without any."""
-        sets = [one for one in self.rounds if one.verdict]
-        given = {id(one): one.verdict.right for one in sets if one.verdict and one.problems}
-        return min(sets, key=lambda one: given.get(id(one), -1), default=None)
+
+        def right(one: Round) -> int:
+            return one.verdict.right if one.verdict and one.problems else -1
+
+        return min((one for one in self.rounds if one.verdict), key=right, default=None)
 
     @property
     def holds(self) -> bool:
@@ -249,28 +237,20 @@ class Outcome:
 
     def line(self) -> dict[str, Any]:
         """For ``sets.jsonl``."""
-        best = self.best
-        return {
-            "id": self.question.item_id,
-            "question": self.question.question,
-            "answer": self.question.answer,
-            "distractors": best and list(best.distractors),
-            "biased": best and not self.holds,
-            "rounds": [asdict(one) for one in self.rounds],
-        }
+        asked, best = self.question, self.best
+        texts = best and list(best.distractors)
+        line = {"id": asked.item_id, "question": asked.question, "answer": asked.answer}
+        rounds = [asdict(one) for one in self.rounds]
+        return line | {"distractors": texts, "biased": best and not self.holds, "rounds": rounds}
 
     def task_line(self, seed: int) -> dict[str, Any]:
         """For ``task.jsonl``; the right option's place is random."""
         assert self.best is not None
-        options = [self.question.answer, *self.best.distractors]
-        random.Random(f"{seed} {self.question.item_id}").shuffle(options)
-        return {
-            "id": self.question.item_id,
-            "question": self.question.question,
-            "options": options,
-            "answer": options.index(self.question.answer),
-            "context": self.question.transcript,
-        }
+        asked = self.question
+        options = [asked.answer, *self.best.distractors]
+        random.Random(f"{seed} {asked.item_id}").shuffle(options)
+        line = {"id": asked.item_id, "question": asked.question, "options": options}
+        return line | {"answer": options.index(asked.answer), "context": asked.transcript}
 
 
 def work(
@@ -294,19 +274,20 @@ def _checked(
         return Round((), (f"the reply {problem}",), None)
     # The orders do not depend on where the right option stands in the record.
     options = tuple(map(Option, LABELS, (question.answer, *texts)))
-    orders = orders_of(len(options), config.trials, seed, exact=False)
+    orders = check.orders_of(len(options), config.trials, seed, exact=False)
 
     def asked(text: str) -> tuple[list[tuple[Order, str | None]], Verdict]:
         item = question.item_id
         record = Question(item, NAME, "", item, text, options, LABELS[0])
         chosen = choose([Shuffled(record, order) for order in orders])
         pairs = list(zip(orders, chosen, strict=True))
-        return pairs, assess(options, LABELS[0], pairs, config.trials, config.threshold)
+        verdict = check.assess(options, LABELS[0], pairs, config.trials, config.threshold)
+        return pairs, verdict
 
     pairs, verdict = asked(question.question)
     if not verdict.biased:
         return Round(texts, (), verdict)
-    offered = ((o, label) for order, label in pairs for o in reordered(options, order))
+    offered = ((o, label) for order, label in pairs for o in check.reordered(options, order))
     picked = Counter(option.text for option, label in offered if option.label == label)
     _, blind = asked(UNKNOWN)
     problems = giveaways(question, texts, picked, blind.right, config.threshold)
@@ -317,17 +298,16 @@ def _key(kind: str, prompt: str) -> str:
     return f"{kind} {hashlib.sha256(prompt.encode()).hexdigest()}"
 
 
-def _labels(model: AnyModel, shuffled: Sequence[Shuffled]) -> list[str | None]:
+def _choices(model: AnyModel, asked: Sequence[Shuffled]) -> Iterator[dict[str, Any]]:
     """Labels by probability, or as an endpoint's replies are read."""
-    prompts = [one.prompt for one in shuffled]
     if isinstance(model, SteeredModel):
-        scores = model.option_log_probs(prompts, [list(LABELS)] * len(prompts))
-        return [best_label(LABELS, values) for values in scores]
-    replies = model.generate(prompts, _LETTER_TOKENS)
-    return [
-        parse_choice(reply, one.options, "robust")
-        for reply, one in zip(replies, shuffled, strict=True)
-    ]
+        labels = [one["label"] for one in check.likeliest(model, asked)]
+    else:
+        replies = model.generate([one.prompt for one in asked], _LETTER_TOKENS)
+        pairs = zip(replies, asked, strict=True)
+        labels = [parse_choice(reply, one.options, "robust") for reply, one in pairs]
+    for one, label in zip(asked, labels, strict=True):
+        yield {"question": one.record.item_id, "label": label}
 
 
 @claims("a session of distractors")
@@ -342,43 +322,34 @@ def run(
     """
     console = console or Console()
     check_options(config)
-    check_trials(config.trials, config.threshold)
+    check.check_trials(config.trials, config.threshold)
     check_endpoint(config)
     questions = read_questions(config.data)
-    endpoint = None if config.endpoint is None else open_endpoint(config)
-    if endpoint is None:
-        loaded = loaded or load_model(**config.opening())
-        for question in questions:
-            prompt = reply_prompt(loaded, proposal_prompt(question), video=False)
-            what, most = f"question {question.item_id}", config.max_new_tokens
-            check_room(loaded, what, prompt, None, most, "give less transcript")
-    writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
+    prompts = {f"question {one.item_id}": proposal_prompt(one) for one in questions}
+    most, size = config.max_new_tokens, config.batch_size
+    writer = check.open_model(config, loaded, prompts, most, "give less transcript")
     checker = writer
     if config.checker is not None:
         own = {"name": config.checker, "revision": None, "max_pixels": None, "prompt": "auto"}
         checker = SteeredModel(load_model(**config.opening() | own))
-    about = {"writer": writer.about, "checker": checker.about, "tokens": config.max_new_tokens}
-    kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
+    about = {"writer": writer.about, "checker": checker.about, "tokens": most}
+    kept = keeping(config.folder, {"": writer})
     with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
         save_config(config.folder, asdict(config))
 
         def propose(question: Draft, prompt: str) -> str:
+            def written(prompts: Sequence[str]) -> Iterator[dict[str, str]]:
+                for reply in writer.generate([Prompt(text) for text in prompts], most):
+                    yield {"question": question.item_id, "reply": reply}
+
             key = _key("proposal", prompt)
-            if key not in journal.answers:
-                reply = writer.generate([Prompt(prompt)], config.max_new_tokens)[0]
-                journal.add([{"item_id": key, "question": question.item_id, "reply": reply}])
-            return str(journal.answers[key]["reply"])
+            return str(check.ask_rest(journal, {key: prompt}, 1, written)[key]["reply"])
 
         def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
-            asked = {_key("choice", one.prompt.text): one for one in shuffled}
-            todo = [key for key in asked if key not in journal.answers]
-            for batch in in_batches(todo, config.batch_size):
-                labels = _labels(checker, [asked[key] for key in batch])
-                journal.add(
-                    {"item_id": key, "question": asked[key].record.item_id, "label": label}
-                    for key, label in zip(batch, labels, strict=True)
-                )
-            return [journal.answers[_key("choice", one.prompt.text)]["label"] for one in shuffled]
+            keys = [_key("choice", one.prompt.text) for one in shuffled]
+            asked = dict(zip(keys, shuffled, strict=True))
+            found = check.ask_rest(journal, asked, size, partial(_choices, checker))
+            return [found[key]["label"] for key in keys]
 
         task = bar.add_task("questions", total=len(questions))
         outcomes = []
@@ -386,8 +357,8 @@ def run(
             outcomes.append(work(question, config, propose, choose))
             bar.advance(task)
     held = [one for one in outcomes if one.holds]
-    _write(config.folder / SETS, (one.line() for one in outcomes))
-    _write(config.folder / TASK, (one.task_line(config.seed) for one in held))
+    check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
+    check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))
     rows = []
     for one in outcomes:
         state = "holds" if one.holds else "biased" if one.best else "no set"
@@ -399,13 +370,5 @@ def run(
         if problems := one.rounds[-1].problems:
             console.print(escape(f"{one.question.item_id}: {'; '.join(problems)}"))
     console.print(f"{len(held)} of {len(outcomes)} questions have a set that holds")
-    if endpoint is not None:
-        console.print(usage_line("copilot", endpoint.usage), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    check.print_end(console, config.folder, "copilot", writer)
     return outcomes
-
-
-def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    # Replies may hold half a surrogate pair.
-    write_atomic(path, text.encode(errors="backslashreplace"))

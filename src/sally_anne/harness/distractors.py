@@ -7,10 +7,13 @@ if the right answer is chosen k times or more (section 4.2: N = 6, k = 5).
 from __future__ import annotations
 
 import itertools
+import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pandas as pd
 from rich.markup import escape
@@ -18,19 +21,25 @@ from scipy.stats import binom
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
+from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.planning import AnyModel, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import print_table, save
 from sally_anne.harness.score import accuracy, by_value
 from sally_anne.harness.tasks import sample_groups
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import reply_prompt
+from sally_anne.models.videos import check_room
 
+T = TypeVar("T")
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 # 8 options have 40,320 orders.
 MOST_OPTIONS = 6
@@ -137,10 +146,14 @@ def published(record: Question) -> Shuffled:
     return Shuffled(record, tuple(range(len(record.options))))
 
 
-def best_label(labels: Sequence[str], scores: Sequence[float]) -> str | None:
-    """The label of the highest score; None if several have it, or if none is a number."""
-    best = [label for label, score in zip(labels, scores, strict=True) if score == max(scores)]
-    return best[0] if len(best) == 1 else None
+def likeliest(model: SteeredModel, asked: Sequence[Shuffled]) -> list[dict[str, Any]]:
+    """The ``label`` of highest probability after each prompt, None of equal ones, and all."""
+    labels = [[option.label for option in one.options] for one in asked]
+    scores = model.option_log_probs([one.prompt for one in asked], labels)
+    return [
+        {"label": choose(dict(zip(names, values, strict=True)), "most"), "log_probs": values}
+        for names, values in zip(labels, scores, strict=True)
+    ]
 
 
 @claims("a check of distractors")
@@ -150,9 +163,9 @@ def run(
 ) -> pd.DataFrame:
     """Ask all that is needed, in ``config.folder``; what is there is not asked again.
 
-    A model chooses the label of highest probability after the prompt; none of equal ones. The table
-    has a row a question: ``item_id, movie, abilities, chosen, correct`` (in the published order),
-    ``orders, right, invalid, biased, flag_probability``.
+    A model chooses as in :func:`likeliest`. The table has a row a question: ``item_id, movie,
+    abilities, chosen, correct`` (in the published order), ``orders, right, invalid, biased,
+    flag_probability``.
     """
     console = console or Console()
     check_options(config)
@@ -168,37 +181,23 @@ def run(
     about = loaded.about | {"data": fingerprint(texts)}
     if config.limit is not None:
         about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
-    orders = {
-        record.item_id: orders_of(
-            len(record.options), config.trials, f"{config.seed} {record.item_id}", config.exact
-        )
-        for record in records
-    }
-    prompts = [
-        Shuffled(record, order)
-        for record in records
-        for order in dict.fromkeys([published(record).order, *orders[record.item_id]])
-    ]
-    model = SteeredModel(loaded)
+    asked = {}
+    for record in records:
+        seed = f"{config.seed} {record.item_id}"
+        orders = orders_of(len(record.options), config.trials, seed, config.exact)
+        asked[record.item_id] = [published(record), *(Shuffled(record, o) for o in orders)]
+    prompts = {one.name: one for several in asked.values() for one in several}
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
         save_config(config.folder, asdict(config))
-        todo = [one for one in prompts if one.name not in journal.answers]
         task = bar.add_task(escape(f"{config.model} without context"), total=len(prompts))
-        bar.update(task, completed=len(prompts) - len(todo))
-        for batch in in_batches(todo, config.batch_size):
-            labels = [[option.label for option in one.options] for one in batch]
-            scores = model.option_log_probs([one.prompt for one in batch], labels)
-            journal.add(
-                {"item_id": one.name, "label": best_label(names, values), "log_probs": values}
-                for one, names, values in zip(batch, labels, scores, strict=True)
-            )
-            bar.advance(task, len(batch))
-    chosen = {name: answer["label"] for name, answer in journal.answers.items()}
+        ask = partial(likeliest, SteeredModel(loaded))
+        answers = ask_rest(journal, prompts, config.batch_size, ask, partial(bar.advance, task))
     rows: list[dict[str, Any]] = []
+    how = (config.trials, config.threshold, config.exact)
     for record in records:
-        label = chosen[published(record).name]
-        choices = ((o, chosen[Shuffled(record, o).name]) for o in orders[record.item_id])
-        how = (config.trials, config.threshold, config.exact)
+        (_, label), *choices = (
+            (one.order, answers[one.name]["label"]) for one in asked[record.item_id]
+        )
         rows.append(
             {
                 "item_id": record.item_id,
@@ -219,14 +218,14 @@ def run(
     }
     shown = [text for item_id, text in texts if item_id in kept]
     save(console, config.folder / TABLE, table, saved, loaded, shown)
-    asked = "all orders" if config.exact else f"{config.trials} shuffles"
+    which = "all orders" if config.exact else f"{config.trials} shuffles"
     print_table(
         console,
-        f"{config.model}, MoMentS {config.split} without context, {asked} (%)",
+        f"{config.model}, MoMentS {config.split} without context, {which} (%)",
         ["ability", "questions", "right without context", "biased distractors", "no choice"],
         [[name, part["no_context"]["n"], *part.values()] for name, part in results.items()],
     )
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    print_end(console, config.folder)
     return table
 
 
@@ -247,3 +246,54 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
             "invalid": asdict(right.invalid),
         }
     return results
+
+
+# --- What the copilot and the ranking of films do as well ----------------------------------------
+
+
+def open_model(
+    config: Any, loaded: LoadedModel | None, prompts: Mapping[str, str], tokens: int, remedy: str
+) -> AnyModel:
+    """The model that the options name; of one here a ContextError names a prompt without room.
+
+    ``prompts`` are by what they are of, ``tokens`` those of a reply.
+    """
+    if config.endpoint is not None:
+        return open_endpoint(config)
+    loaded = loaded or load_model(**config.opening())
+    for what, prompt in prompts.items():
+        check_room(loaded, what, reply_prompt(loaded, prompt, False), None, tokens, remedy)
+    return SteeredModel(loaded)
+
+
+def ask_rest(
+    journal: Journal,
+    asked: Mapping[str, T],
+    batch_size: int,
+    answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
+    advance: Callable[[int], object] = lambda done: None,
+) -> dict[str, dict[str, Any]]:
+    """The answers by name; those that the journal lacks are asked in batches and kept at once."""
+    todo = [name for name in asked if name not in journal.answers]
+    advance(len(asked) - len(todo))
+    for batch in in_batches(todo, batch_size):
+        found = answer([asked[name] for name in batch])
+        journal.add({"item_id": n, **one} for n, one in zip(batch, found, strict=True))
+        advance(len(batch))
+    return {name: journal.answers[name] for name in asked}
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    # Replies may hold half a surrogate pair.
+    write_atomic(path, text.encode(errors="backslashreplace"))
+
+
+def print_end(
+    console: Console, folder: Path, role: str = "", model: AnyModel | None = None
+) -> None:
+    """What an endpoint has cost, and where the run is."""
+    if isinstance(model, ChatEndpoint):
+        console.print(usage_line(role, model.usage), soft_wrap=True)
+    console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)

@@ -6,33 +6,32 @@ The paper (section 3.2) names neither prompt nor scale; both are our own.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.markup import escape
+from scipy.special import softmax
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import Option
 from sally_anne.data.read import Field, named_lines
-from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint
+from sally_anne.harness.distractors import ask_rest, open_model, print_end, write_lines
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.planning import AnyModel, keeping
 from sally_anne.harness.report import print_table
-from sally_anne.hooks.batch_size import in_batches, within_memory
-from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prompts import reply_prompt
-from sally_anne.models.videos import check_room
+from sally_anne.hooks.batch_size import within_memory
+from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"
 SCALE = (
@@ -90,42 +89,23 @@ def run(
     check_options(config)
     check_endpoint(config)
     films = read_films(config.data)
-    asked = films[films["prompt"] != ""].drop_duplicates("prompt")
-    model: SteeredModel | ChatEndpoint
-    if config.endpoint is None:
-        loaded = loaded or load_model(**config.opening())
-        for prompt, name in zip(asked["prompt"], asked["id"], strict=True):
-            what, rendered = (
-                f"{config.data}, film {name}",
-                reply_prompt(loaded, prompt, video=False),
-            )
-            check_room(loaded, what, rendered, None, _TOKENS, "shorten its synopsis")
-        model = SteeredModel(loaded)
-        _check_labels(model, asked["prompt"])
-    else:
-        model = open_endpoint(config)
-    remote = model if isinstance(model, ChatEndpoint) else None
-    kept = remote.keeping(config.folder) if remote else nullcontext()
+    distinct = films.drop_duplicates("prompt").itertuples()
+    asked = {_key(film.prompt): film for film in distinct if film.prompt}
+    prompts = {f"{config.data}, film {film.id}": film.prompt for film in asked.values()}
+    model = open_model(config, loaded, prompts, _TOKENS, "shorten its synopsis")
+    if isinstance(model, SteeredModel) and prompts:
+        _check_labels(model, Prompt(next(iter(prompts.values()))))
+    kept = keeping(config.folder, {"": model})
     with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
         save_config(config.folder, asdict(config))
-        todo = [film for film in asked.itertuples() if _key(film.prompt) not in journal.answers]
-        task = bar.add_task("films", total=len(asked), completed=len(asked) - len(todo))
-        for batch in in_batches(todo, config.batch_size):
-            scored = _scores(model, [Prompt(film.prompt) for film in batch])
-            journal.add(
-                {"item_id": _key(film.prompt), "film": film.id, "score": score}
-                for film, score in zip(batch, scored, strict=True)
-            )
-            bar.advance(task, len(batch))
+        advance = partial(bar.advance, bar.add_task("films", total=len(asked)))
+        ask_rest(journal, asked, config.batch_size, partial(_scores, model), advance)
     scores = [journal.answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
     table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomic(config.folder / TABLE, text.encode())
+    write_lines(config.folder / TABLE, rows)
     _report(console, table)
-    if remote is not None:
-        console.print(usage_line("films", remote.usage), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    print_end(console, config.folder, "films", model)
     return table
 
 
@@ -143,31 +123,31 @@ def ranked(films: pd.DataFrame) -> pd.DataFrame:
     return table[["rank", "score", "id", "title", "why"]]
 
 
-def _check_labels(model: SteeredModel, prompts: Sequence[str]) -> None:
+def _check_labels(model: SteeredModel, prompt: Prompt) -> None:
     """Labels that begin with one token, or an unknown one, would all be as probable."""
-    for prompt in prompts[:1]:
-        first = [ids[0] for ids in model.continuations(Prompt(prompt), _LABELS)]
-        unknown = model.loaded.processor.tokenizer.unk_token_id
-        if len(set(first)) < len(first) or unknown in first:
-            raise HarnessError(
-                f"the tokenizer of {model.loaded.name!r} does not distinguish {', '.join(_LABELS)}"
-            )
+    first = [ids[0] for ids in model.continuations(prompt, _LABELS)]
+    unknown = model.loaded.processor.tokenizer.unk_token_id
+    if len(set(first)) < len(first) or unknown in first:
+        raise HarnessError(
+            f"the tokenizer of {model.loaded.name!r} does not distinguish {', '.join(_LABELS)}"
+        )
 
 
-def _scores(model: SteeredModel | ChatEndpoint, prompts: Sequence[Prompt]) -> list[float | None]:
-    if isinstance(model, ChatEndpoint):
-        labels = [parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
-        return [None if label is None else float(label) for label in labels]
-    return [mean(values) for values in model.option_log_probs(prompts, [_LABELS] * len(prompts))]
+def _scores(model: AnyModel, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    prompts = [Prompt(film.prompt) for film in films]
+    if isinstance(model, SteeredModel):
+        found = map(mean, model.option_log_probs(prompts, [_LABELS] * len(prompts)))
+    else:
+        labels = (parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS))
+        found = (label and float(label) for label in labels)
+    return ({"film": f.id, "score": score} for f, score in zip(films, found, strict=True))
 
 
 def mean(log_probs: Sequence[float]) -> float | None:
     """Mean label where each has a log-probability (nats); None if one is no number."""
-    if any(math.isnan(value) for value in log_probs) or max(log_probs) == -math.inf:
-        return None
-    weights = [math.exp(value - max(log_probs)) for value in log_probs]
-    values = (float(label) * w for label, w in zip(_LABELS, weights, strict=True))
-    return sum(values) / sum(weights)
+    with np.errstate(invalid="ignore"):
+        value = float(softmax(log_probs) @ np.arange(1, 1 + len(SCALE)))
+    return None if np.isnan(value) else value
 
 
 def _report(console: Console, table: pd.DataFrame) -> None:

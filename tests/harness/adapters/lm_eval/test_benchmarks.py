@@ -14,9 +14,9 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
+from sally_anne.harness.adapters import task_files, tasks
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.questions import pictures
-from sally_anne.harness.adapters import task_files, tasks
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model

@@ -22,10 +22,10 @@ from PIL import Image
 
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters import task_files
 from sally_anne.harness.adapters.lm_eval import export, main, register
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.adapters import task_files
 from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.plugins

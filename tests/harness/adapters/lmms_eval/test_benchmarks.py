@@ -16,6 +16,7 @@ import lmms_eval.__main__  # noqa: E402
 from lmms_eval import evaluator  # noqa: E402
 from lmms_eval.tasks import TaskManager  # noqa: E402
 
+from sally_anne.harness.adapters import task_files, tasks  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import main  # noqa: E402
 from sally_anne.harness.adapters.questions import (  # noqa: E402
     METADATA,
@@ -23,7 +24,6 @@ from sally_anne.harness.adapters.questions import (  # noqa: E402
     from_environment,
     pictures,
 )
-from sally_anne.harness.adapters import task_files, tasks  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
