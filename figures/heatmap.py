@@ -5,8 +5,8 @@ purple above. The ring marks the best head by validation accuracy, whichever spl
 heads whose validation accuracy is above what the best of all reaches with permuted labels.
 
 Effects of patching stand next to the same effects against accuracy. A head is readable right of the
-dashed line, the null of permuted labels; it is used if its whole bar is above the dotted one, its
-equal part of the effect of all heads.
+dashed line, the null of permuted labels; it is used above the upper dotted line, used against below
+the lower one, if its bar does not reach zero.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
 from sally_anne.core.head import Head, best, heads_of
-from sally_anne.core.run import conclusions
+from sally_anne.core.run import AGAINST, NOT_USED, USED, conclusions, in_words
 from sally_anne.figures import style
 
 CHANCE = 0.5
@@ -29,10 +29,16 @@ CHANCE = 0.5
 KINDS = {"question": "answer to the belief question", "statement": "truth of the statement"}
 UNTESTED = "not tested"
 COLOURS = {
-    "readable and used": style.COLOURS[0],
-    "used, not readable": style.COLOURS[2],
-    "readable, not used": style.COLOURS[1],
-    "neither readable nor used": style.MISSING,
+    in_words(True, USED): style.COLOURS[0],
+    in_words(False, USED): style.COLOURS[2],
+    in_words(True, AGAINST): style.COLOURS[5],
+    in_words(False, AGAINST): style.COLOURS[3],
+    in_words(True, NOT_USED): style.COLOURS[1],
+    in_words(False, NOT_USED): style.MISSING,
+    # Where nothing was permuted.
+    USED: style.COLOURS[2],
+    AGAINST: style.COLOURS[3],
+    NOT_USED: style.MISSING,
     UNTESTED: style.MISSING,
 }
 NAMED = 5  # heads that are named at their points, of each kind
@@ -124,25 +130,26 @@ def heatmap_figure(
 
 def kinds_of(heads: pd.DataFrame) -> list[str]:
     """The kinds of contrast pairs between which the heads of a table were patched."""
-    return [kind for kind in KINDS if heads.get(f"{kind}_effect", pd.Series(dtype=float)).any()]
+    return [k for k in KINDS if f"{k}_used" in heads and heads[f"{k}_effect"].notna().any()]
 
 
 def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
     """The numbers shown: a row a kind of pairs and head.
 
-    Columns ``kind, layer, head, effect, low, high, accuracy, threshold, conclusion``: the effect on
-    test pairs, the accuracy of the label's probe on validation samples.
+    Columns ``kind, layer, head, effect, low, high, against_below, used_above``: the effect on test
+    pairs, with the ends that it must pass; ``accuracy, threshold``: of the label's probe, on
+    validation samples; ``conclusion``.
     """
     parts = []
     for kind in kinds_of(heads):
         columns = {f"{kind}_effect{end}": end[1:] or "effect" for end in ("", "_low", "_high")}
+        columns |= {f"{kind}_{end}": end for end in ("against_below", "used_above")}
         columns |= {f"{label}_validation_accuracy": "accuracy", f"{label}_threshold": "threshold"}
         part = heads[["layer", "head", *columns]].rename(columns=columns).astype("float64")
         part = part.astype({"layer": "int64", "head": "int64"})
         part.insert(0, "kind", kind)
         # The scan leaves it empty where it cannot say what is used.
-        tested = heads[f"{kind}_conclusion"] != ""
-        part["conclusion"] = np.where(tested, conclusions(heads, kind, label), UNTESTED)
+        part["conclusion"] = [words or UNTESTED for words in conclusions(heads, kind, label)]
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 
@@ -174,9 +181,11 @@ def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
     panel.vlines(rows["accuracy"], rows["low"], rows["high"], colors=colours, linewidth=0.8)
     panel.scatter(rows["accuracy"], rows["effect"], c=colours, s=18, linewidths=0, zorder=3)
     panel.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
-    panel.axhline(1 / len(rows), color="0.3", linestyle=":", linewidth=0.9)
+    for end in rows[["used_above", "against_below"]].iloc[0]:
+        panel.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
     place: Any = {"xytext": (4, 2), "textcoords": "offset points", "fontsize": 7.0}
-    top = rows[colours != style.MISSING].nlargest(NAMED, "effect")
+    told = rows[colours != style.MISSING]
+    top = told.loc[told["effect"].abs().nlargest(NAMED).index]
     for head, at in zip(heads_of(top), top[["accuracy", "effect"]].to_numpy(), strict=True):
         panel.annotate(str(head), at, **place)
     panel.set_xlabel(f"validation accuracy of {style.symbol(label)}: readable")

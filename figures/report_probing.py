@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.head import Head, best, heads_of, row_of, select
-from sally_anne.core.run import LEVEL, Run, confounded
+from sally_anne.core.run import AGAINST, LEVEL, USED, Run, confounded
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style
@@ -64,31 +64,31 @@ def _best_rows(run: Run) -> dict[str, pd.Series]:
 def _map(run: Run, kinds: Sequence[str]) -> str:
     """A map of all heads, switched between labels, splits and effects."""
     heads = run.heads
+    # Of each view its numbers, the ends of its colours, and marks.
     views: dict[str, tuple[np.ndarray, tuple[float, float], np.ndarray]] = {}
     for split in SPLITS:
         for label in run.labels:
             if heads.get(f"{label}_{split}_accuracy", pd.Series(dtype=float)).notna().any():
                 table = heatmap.accuracy_table(heads, [label], split)
-                marked, limits = heatmap.grid(table, "above") == 1, heatmap.colour_limits(table)
-                views[f"{split} accuracy of {style.named(label)}"] = (
-                    heatmap.grid(table),
-                    limits,
-                    marked,
-                )
+                marks = np.where(heatmap.grid(table, "above") == 1, "●", "")
+                view = heatmap.grid(table), heatmap.colour_limits(table), marks
+                views[f"{split} accuracy of {style.named(label)}"] = view
     for kind in kinds:
         cells = heatmap.grid(heads, f"{kind}_effect")
         reach = max(0.1, float(np.nanmax(np.abs(cells))))
-        used = heatmap.grid(heads, f"{kind}_effect_low") > 1 / len(heads)
-        views[f"normalised effect: {heatmap.KINDS[kind]}"] = cells, (-reach, reach), used
+        used = heads.pivot(index="layer", columns="head", values=f"{kind}_used")
+        marks = used.replace({USED: "●", AGAINST: "○"}).where(used.isin([USED, AGAINST]), "")
+        view = cells, (-reach, reach), marks.to_numpy()
+        views[f"normalised effect: {heatmap.KINDS[kind]}"] = view
     texts = np.empty(next(iter(views.values()))[0].shape, dtype=object)
     for at in np.ndindex(texts.shape):
         numbers = (f"{page.literal(name)}: {view[0][at]:.3f}" for name, view in views.items())
         texts[at] = "<br>".join([str(Head(*at)), *numbers])
     figure, buttons = go.Figure(), []
-    for place, (name, (cells, (low, high), marked)) in enumerate(views.items()):
+    for place, (name, (cells, (low, high), marks)) in enumerate(views.items()):
         look = {"colorscale": style.DIVERGING, "zmin": low, "zmax": high, "xgap": 1, "ygap": 1}
         look |= {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
-        look |= {"text": np.where(marked, "●", ""), "texttemplate": "%{text}", "textfont_size": 18}
+        look |= {"text": marks, "texttemplate": "%{text}", "textfont_size": 18}
         figure.add_heatmap(z=cells, visible=place == 0, **look)
         visible = [i == place for i in range(len(views))]
         button = {"label": page.literal(name), "method": "update", "args": [{"visible": visible}]}
@@ -97,7 +97,7 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
     figure.update_xaxes(title="head").update_yaxes(title="layer", autorange="reversed")
     note = page.words(
         "Colours part at chance (accuracy) or zero (effect). A dot: validation accuracy above the "
-        "null of permuted labels, or an effect whose interval is above an equal part of all."
+        "null of permuted labels, or a head that is used; a circle: one that is used against."
     )
     height = round(max(14, min(44, 700 / max(texts.shape))) * len(texts) + 130)
     return note + page.plot(figure, height, updatemenus=[menu])
@@ -174,8 +174,9 @@ def _used(run: Run) -> str:
     table = heatmap.patching_table(run.heads, label)
     figure = heatmap.patching_figure(table, label, best(run.heads, label), run.title)
     note = page.words(
-        f"Readable: right of the dashed line, the null of {style.named(label)}. Used: the whole "
-        "interval (95 % over clusters) above the dotted line, an equal part of all heads."
+        f"Readable: right of the dashed line, the null of {style.named(label)}. Used: above the "
+        "upper dotted line, what random heads reach or the least that counts, the interval (95 % "
+        "over clusters) above zero. Used against: below the lower one, the interval below zero."
     )
     return note + page.picture(style.render(figure, dpi=130), "effects of heads and accuracy")
 
@@ -200,7 +201,9 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
     row = _best_rows(run)[run.labels[0]]
     if kinds:
-        found = {heatmap.KINDS[kind]: str(row[f"{kind}_conclusion"]) for kind in kinds}
+        found = {
+            heatmap.KINDS[kind]: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds
+        }
         tones = {"readable and used": "good"}
         return [(f"{kind}: {one}", tones.get(one, "bad")) for kind, one in found.items()]
     p = row.get(f"{run.labels[0]}_p_fwer", np.nan)

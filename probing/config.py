@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
-from sally_anne.core.options import Natural, Positive, Seed
+from sally_anne.core.options import Natural, Positive, Range, Seed
+from sally_anne.core.run import FLOOR
 from sally_anne.data.items import Setting
 from sally_anne.models.options import ModelOptions, reads_only
 
@@ -52,6 +53,7 @@ class ScanOptions:
         random_sets: of each size, on the same pairs.
         exact: exchange each head by itself; else they are ranked by attribution patching, one
             gradient an input, as models of many heads need.
+        floor: share of the pairs' logit difference that what is called used moves at the least.
         seed: of random sets, and of permutations.
     """
 
@@ -60,6 +62,7 @@ class ScanOptions:
     sizes: tuple[int, ...] = (4, 8)
     random_sets: int = 100
     exact: bool = True
+    floor: Annotated[float, Range("from 0 to 1", lambda share: 0 <= share <= 1)] = FLOOR
     seed: Seed = 0
 
     @property
@@ -201,8 +204,8 @@ class PatchingConfig:
         kinds: question exchanges at the last token of the belief question, between the true-belief
             and the false-belief version; statement at the end of one, between two statements
             of one context, which is what probes read. All that the samples have by default.
-        pairs, validation_pairs, sizes, random_sets, exact, seed: as of `sally-anne probe`; as in
-            the run by default.
+        pairs, validation_pairs, sizes, random_sets, exact, floor, seed: as of `sally-anne probe`;
+            as in the run by default.
         device, device_map: where the model is put; as in the run by default.
     """
 
@@ -213,6 +216,7 @@ class PatchingConfig:
     sizes: tuple[int, ...] | None = None
     random_sets: int | None = None
     exact: bool | None = None
+    floor: float | None = None
     seed: Seed | None = None
     device: str | None = None
     device_map: str | None = None

@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.progress import TaskID
 from rich.table import Table
 from safetensors.numpy import load_file, save
+from scipy.stats import median_abs_deviation
 from torch import Tensor
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
@@ -27,8 +28,20 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic, write_json
 from sally_anne.core.folder import claimed
+from sally_anne.core.head import heads_of
 from sally_anne.core.options import check_options
-from sally_anne.core.run import CONFIG, HEADS, LEVEL, PATCHING, Run, conclusions, in_words
+from sally_anne.core.run import (
+    AGAINST,
+    CONFIG,
+    HEADS,
+    LEVEL,
+    PATCHING,
+    USED,
+    Run,
+    conclusions,
+    in_words,
+    verdicts,
+)
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
@@ -37,16 +50,20 @@ from sally_anne.probing.config import Kind, PatchingConfig, ProbeConfig, ScanOpt
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.probes import Activations
-from sally_anne.probing.reporting import null_columns, selectivity_columns
+from sally_anne.probing.reporting import null_columns, print_heads, selectivity_columns
 from sally_anne.probing.sources import display_names, reopen
 
 KINDS: tuple[str, ...] = get_args(Kind)
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.
+SINGLE = ("ablate", "dla", "attribution")
 MEASURES = (
-    "effect_validation", "effect", "effect_low", "effect_high", "ablate", "dla", "attribution",
+    "effect_validation", "effect", "effect_low", "effect_high", *SINGLE,
+    "used", "against_below", "used_above",
 )  # fmt: skip
 COLUMNS = (*MEASURES, "conclusion")
+# Standard deviations to either side between which 95 % lie.
+NORMAL_95 = 1.96
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
 # Answers whose tokens are printed.
@@ -64,11 +81,12 @@ class PatchingResult(NamedTuple):
 
     Attributes:
         heads: a row a head: ``layer, head`` and :data:`MEASURES`, shares of the logit difference;
-            all but the first on test pairs.
+            all but the first on test pairs. ``used`` is of :func:`sally_anne.core.run.verdicts`,
+            empty where nothing can be said; the last two are the ends that an effect must pass.
         sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
-            ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
-            reaches as much.
+            ``random_low`` and ``random_high`` those of random sets, ``above`` the share of them
+            that reaches as much, and ``used``.
         facts: numbers of pairs and clusters, mean logit difference, share answered rightly, the
             same of whole answers, token ids of each answer, how many pairs' answers begin alike,
             Spearman's correlations of ``effect_validation`` with ``attribution`` and with each
@@ -175,9 +193,34 @@ def scan(
         value, low, high = estimate_shares(effect, on_test.logit_diff, cluster, times)
         return [value, low, high] if clusters > 1 else [value, low * np.nan, high * np.nan]
 
+    facts: dict[str, Any] = {
+        "place": pair_set.place,
+        "clusters": pair_set.clusters,
+        "pairs": len(test),
+        "clusters_drawn": clusters,
+        "floor": how.floor,
+        "mean_logit_diff": float(on_test.logit_diff.mean()),
+        "pair_accuracy": float((on_test.logit_diff > 0).mean()),
+        "whole_accuracy": float((on_test.whole > 0).mean()),
+        "answers": ids,
+        "begin_alike": alike,
+        "kept": files if folder else [],
+    }
+
+    def judged(effect: Any, ends: Any, random: Any) -> np.ndarray:
+        """Empty where the model does not answer the pairs, so that there is no effect to judge."""
+        return np.where(_answered(facts), verdicts(effect, ends, random, how.floor), "")
+
     layer, head = np.indices(shape)
-    single = [getattr(on_test, n).sum(0) / on_test.logit_diff.sum() for n in MEASURES[-3:]]
-    columns = [layer, head, causal, *share(on_test.effect), *single]
+    value, *ends = share(on_test.effect)
+    # What a random head reaches, by the spread about the middle: a few that carry much, which are
+    # what is looked for, do not widen it.
+    spread = NORMAL_95 * median_abs_deviation(value, axis=None, scale="normal")
+    middle = np.median(value) - spread, np.median(value) + spread
+    single = [getattr(on_test, n).sum(0) / on_test.logit_diff.sum() for n in SINGLE]
+    passed = min(-how.floor, middle[0]), max(how.floor, middle[1])
+    columns = [layer, head, causal, value, *ends, *single, judged(value, ends, middle)]
+    columns += [np.full(shape, end) for end in passed]
     names = ("layer", "head", *MEASURES)
     heads = pd.DataFrame({n: v.ravel() for n, v in zip(names, columns, strict=True)})
     effect = dict(zip(chosen, on_test.sets.T, strict=True))
@@ -189,21 +232,11 @@ def scan(
         for by in ("patching", *ranked):
             value, low, high = map(float, share(effect[f"{by} {k}"]))
             row = {"by": by, "k": k, "effect": value, "low": low, "high": high}
-            rows.append(row | {"random_high": most, "above": float((draws >= value).mean())})
+            row |= {"random_low": least, "random_high": most}
+            row |= {"above": float((draws >= value).mean())}
+            rows.append(row | {"used": str(judged(value, (low, high), (least, most)))})
         mean_share = float(draws.mean())
         rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
-    facts: dict[str, Any] = {
-        "place": pair_set.place,
-        "clusters": pair_set.clusters,
-        "pairs": len(test),
-        "clusters_drawn": clusters,
-        "mean_logit_diff": float(on_test.logit_diff.mean()),
-        "pair_accuracy": float((on_test.logit_diff > 0).mean()),
-        "whole_accuracy": float((on_test.whole > 0).mean()),
-        "answers": ids,
-        "begin_alike": alike,
-        "kept": files if folder else [],
-    }
     others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
     for label, table in ranked.items():
         if (column := f"{label}_validation_accuracy") in table:
@@ -264,11 +297,12 @@ def conclusion(
 ) -> str:
     """Whether the ``k`` heads that a label is read from best are those that are used, in words.
 
-    ``readable`` says of each row of ``result.heads`` whether its probe is above its null, if that
-    was tested. The best ``k`` by probe are if so many are, those by patching if half of
-    them are. ``which`` is what pairs decide, e.g. "the belief question's answer".
+    Sets of heads are judged as sets, and single heads counted by themselves. ``readable`` says of
+    each row of ``result.heads`` whether its probe is above its null, if that was tested. The best
+    ``k`` by probe are if so many are, those by patching if half of them are. ``which`` is what
+    pairs decide, e.g. "the belief question's answer".
     """
-    facts = result.facts
+    facts, heads = result.facts, result.heads
     if not _answered(facts):
         share = f"{facts['pair_accuracy']:.0%}"
         return f"The model tells {share} of the pairs apart: {which} shows nothing to be carried."
@@ -276,47 +310,64 @@ def conclusion(
     if clusters < 2:
         return f"For {which}, all pairs are of one of the {facts['clusters']}: no interval."
     sets = result.sets.set_index(["by", "k"])
-    random = sets.loc[("random", k), "effect"]
+    random = sets.loc[("random", k)]
     enough = half = None
     counted = ""
     if readable is not None:
-        order = result.heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
+        order = heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
         number = sum(bool(readable[i]) for i in order)
         enough, half = sum(readable) >= k, 2 * number >= k
         counted = f" ({number} of {k} are readable)"
 
     def said(by: str, tested: bool | None) -> tuple[str, str]:
         row = sets.loc[(by, k)]
-        used = bool(row["effect"] > row["random_high"] and row["low"] > 0)
         carried = f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        return carried, in_words(tested, used)
+        return carried, in_words(tested, row["used"])
 
     probed, causal = said(label, enough), said("patching", half)
-    return (
+    words = (
         f"For {which}, the {k} heads from which {label} is read best carry {probed[0]} of the "
-        f"difference; random sets of {k} carry {random:.2f}, and 97.5 % of them at most "
-        f"{sets.loc[('patching', k), 'random_high']:.2f}: {probed[1]}. The {k} that carry most on "
-        f"validation pairs carry {causal[0]}: {causal[1]}{counted}."
-        + (f" Intervals are over {clusters} {facts['clusters']}, too few." * (clusters < FEW))
+        f"difference; random sets of {k} carry {random['effect']:.2f}, and 95 % of them "
+        f"{random['low']:.2f} to {random['high']:.2f}: as a set {probed[1]}. The {k} that carry "
+        f"most on validation pairs carry {causal[0]}: as a set {causal[1]}{counted}."
     )
+    counts = heads["used"].value_counts()
+    if "" not in counts:
+        words += f" Of {len(heads)} heads one by one, {counts.get(USED, 0)} are used and "
+        words += f"{counts.get(AGAINST, 0)} used against, by {facts['floor']:.2f} or more."
+    few = f" Intervals are over {clusters} {facts['clusters']}, too few."
+    return words + few * (clusters < FEW)
 
 
-def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """What ``patching.json`` holds: for each kind of pairs the sets of heads, and the conclusion.
+def print_patching(
+    console: Console, saved: Mapping[str, Any], names: Mapping[str, str], heads: pd.DataFrame
+) -> None:
+    """What ``patching.json`` holds, for each kind of pairs: sets of heads, and the conclusion.
 
-    ``names`` says how labels are written.
+    ``names`` says how labels are written; of ``heads``, a run's table, those that carry most of the
+    answer, or work most against it, are listed one by one.
     """
     for kind, facts in ((kind, saved[kind]) for kind in KINDS if kind in saved):
-        table = Table(title=f"{kind}: normalised effect at {facts['place']}", title_justify="left")
-        for name in ("heads", "K", "effect", "95 %", "random sets above"):
+        title = f"{kind}: normalised effect at {facts['place']}"
+        table = Table(title=f"{title}, sets of heads", title_justify="left")
+        for name in ("heads", "K", "effect", "95 %", "random sets above", "as a set"):
             table.add_column(name, justify="right")
         for row in facts["sets"]:
             by = {"patching": "by patching", "random": "random"}.get(row["by"])
             above = "" if row["by"] == "random" else f"{row['above']:.0%}"
             ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
             name = by or f"by {names.get(row['by'], row['by'])} probe"
-            table.add_row(name, str(row["k"]), f"{row['effect']:.2f}", ends, above)
+            effect = f"{row['effect']:.2f}"
+            table.add_row(name, str(row["k"]), effect, ends, above, row.get("used", ""))
         console.print(table)
+        single = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
+        if len(single):
+            most = single.sort_values(f"{kind}_effect", key=np.abs, ascending=False)
+            columns = {"effect": "effect", "from": "effect_low", "to": "effect_high"}
+            columns |= {"verdict": "conclusion"}
+            shown = {name: f"{kind}_{column}" for name, column in columns.items()}
+            most = most.assign(name=list(map(str, heads_of(most))))
+            print_heads(console, f"{title}, single heads", most, {"head": "name"} | shown)
         right = round(facts["pair_accuracy"] * facts["pairs"])
         console.print(
             f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of "
@@ -324,9 +375,9 @@ def print_patching(console: Console, saved: Mapping[str, Any], names: Mapping[st
             "logits)"
         )
         if answers := facts.get("answers"):
-            shown = [f"{answer!r} {ids}" for answer, ids in list(answers.items())[:SHOWN]]
+            given = [f"{answer!r} {ids}" for answer, ids in list(answers.items())[:SHOWN]]
             more = f", and {len(answers) - SHOWN} more" if len(answers) > SHOWN else ""
-            console.print(f"answers by their tokens: {', '.join(shown)}{more}", markup=False)
+            console.print(f"answers by their tokens: {', '.join(given)}{more}", markup=False)
             if any(len(ids) > 1 for ids in answers.values()):
                 whole = round(facts["whole_accuracy"] * facts["pairs"])
                 console.print(
@@ -360,11 +411,12 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
         add_null(probing, opened.data, console)
         names = display_names(opened.data)
         saved = add_patching(probing, loaded, pair_sets, console, names)
-    print_patching(console, saved, names)
+    heads = Run.open(config.run).heads
+    print_patching(console, saved, names, heads)
     folder = escape(shlex.quote(str(config.run)))
     again = f"sally-anne figures {folder} && sally-anne report {folder}"
     console.print(f"next, figures and page with it: {again}", soft_wrap=True)
-    return Run.open(config.run).heads
+    return heads
 
 
 def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
@@ -397,7 +449,7 @@ def add_patching(
     saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
     kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
-    done = {kind: kept[kind] for kind in KINDS if kind in kept and f"{kind}_effect" in saved.heads}
+    done = {kind: kept[kind] for kind in KINDS if kind in kept and f"{kind}_used" in saved.heads}
     how = json.loads(json.dumps(config.scan_options))
     left = {
         kind: pairs
@@ -427,9 +479,7 @@ def add_patching(
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
         heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
-        # Where nothing can be said of the pairs, nothing is said of heads.
-        enough = config.exact and _answered(result.facts) and result.facts["clusters_drawn"] > 1
-        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if enough else ""
+        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first)
         which = f"the {kind} at {pairs.place}"
         words = conclusion(result, first, max(config.sizes), readable, which)
         done[kind] = {

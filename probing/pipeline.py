@@ -152,7 +152,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     if why:
         console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)
-    print_patching(console, patching, display_names(data))
+    print_patching(console, patching, display_names(data), heads)
     processes.wait()
     return heads
 

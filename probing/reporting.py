@@ -344,7 +344,7 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
             heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})
             best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable")
             shown = {name: f"{label}_{name}" for name in found}
-            _print_heads(console, f"{label}, {config.split}", best, shown)
+            print_heads(console, f"{label}, {config.split}", best, shown)
             console.print(above(heads, label, config.split))
         path = config.run / f"nulls-{config.split}.parquet"
         write_atomic(path, heads.to_parquet(None, index=False))
@@ -352,11 +352,11 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     return heads
 
 
-def _print_heads(
+def print_heads(
     console: Console, title: str, heads: pd.DataFrame, shown: Mapping[str, str]
 ) -> None:
     """The first heads of a table; ``shown`` are columns by their titles."""
-    columns = {"layer": "layer", "head": "head"} | dict(shown)
+    columns = shown if "head" in shown else {"layer": "layer", "head": "head", **shown}
     table = Table(title=title, title_justify="left")
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")
@@ -396,7 +396,7 @@ def print_summary(
         shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
         shown = {title: column for title, column in shown.items() if column in heads}
         best = heads.sort_values(f"{label}_rank")
-        _print_heads(
+        print_heads(
             console, f"{name}: {meaning[label]}" if label in meaning else label, best, shown
         )
         console.print(f"{name}: {_quoted(results[label])}")

@@ -87,13 +87,16 @@ def test_a_missing_or_empty_column_is_refused(run) -> None:
 
 
 def scanned(heads: pd.DataFrame) -> pd.DataFrame:
-    """L4H3 is readable (planted); L4H3 and L1H2 are used."""
+    """L4H3 is readable (planted); L4H3 and L1H2 are used, L0H1 is used against."""
     place = heads["layer"] * 10 + heads["head"]
-    effect = np.select([place == 43, place == 12], [0.6, 0.3], 0.0)
+    effect = np.select([place == 43, place == 12, place == 1], [0.6, 0.3, -0.4], 0.0)
     return heads.assign(
         y_p_threshold=0.8,
         y_p_p_fwer=np.where(place == 43, 0.001, 0.6),
         question_conclusion="as the scan says",
+        question_used=np.select([effect > 0, effect < 0], ["used", "used against"], "not used"),
+        question_against_below=-0.05,
+        question_used_above=0.15,
         question_effect=effect,
         question_effect_low=effect - 0.1,
         question_effect_high=effect + 0.1,
@@ -104,14 +107,15 @@ def test_the_table_says_what_each_head_is(run) -> None:
     table = heatmap.patching_table(scanned(run.heads), "y_p").set_index(["layer", "head"])
     assert table.loc[(4, 3), "conclusion"] == "readable and used"
     assert table.loc[(1, 2), "conclusion"] == "used, not readable"
-    assert (table["conclusion"] == "neither readable nor used").sum() == len(table) - 2
+    assert table.loc[(0, 1), "conclusion"] == "used against, not readable"
+    assert (table["conclusion"] == "neither readable nor used").sum() == len(table) - 3
     numbers = table.loc[(4, 3), ["effect", "low", "high"]].astype(float)
     np.testing.assert_array_equal(numbers, [0.6, 0.5, 0.7])
-    heads = scanned(run.heads).assign(question_effect_low=-0.1)
+    heads = scanned(run.heads).assign(question_used="not used")
     table = heatmap.patching_table(heads, "y_p").set_index(["layer", "head"])
     assert table.loc[(4, 3), "conclusion"] == "readable, not used"
     # Where the pair accuracy is too low, the scan says nothing of heads.
-    untested = heatmap.patching_table(heads.assign(question_conclusion=""), "y_p")
+    untested = heatmap.patching_table(heads.assign(question_used=""), "y_p")
     assert set(untested["conclusion"]) == {heatmap.UNTESTED}
 
 
@@ -127,9 +131,9 @@ def test_points_lines_and_names(run) -> None:
     assert ring.get_xydata().tolist() == [[3.5, 4.5]]
     points = scatter.collections[1].get_offsets()
     np.testing.assert_allclose(points, table[["accuracy", "effect"]])
-    assert {"L4H3", "L1H2"} == {text.get_text() for text in scatter.texts}
+    assert {"L4H3", "L1H2", "L0H1"} == {text.get_text() for text in scatter.texts}
     assert scatter.lines[0].get_xdata()[0] == 0.8
-    assert scatter.lines[1].get_ydata()[0] == pytest.approx(1 / len(table))
+    assert [line.get_ydata()[0] for line in scatter.lines[1:]] == [0.15, -0.05]
     bars = scatter.collections[0].get_segments()
     np.testing.assert_allclose([bar[:, 1] for bar in bars], table[["low", "high"]])
 

@@ -87,8 +87,8 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     assert len(buttons) == len(maps) == 7  # three splits of two labels, and the effects
     np.testing.assert_allclose(values(maps[-1]["z"]).ravel(), heads["question_effect"])
     assert [trace["visible"] for trace in maps] == [True, *([False] * 6)]
-    dots = [[text != "" for text in row] for row in maps[-1]["text"]]
-    np.testing.assert_array_equal(dots, (heads["question_effect"] > 0.2).to_numpy().reshape(6, 8))
+    marks = heads["question_used"].map({"used": "●", "used against": "○", "not used": ""})
+    assert np.ravel(maps[-1]["text"]).tolist() == marks.tolist()
     # The densities of three heads of each label, and the effects against accuracy.
     assert len(re.findall('src="data:image/png', without_scripts(text))) == 7
     words = words_of(text)

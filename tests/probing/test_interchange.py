@@ -176,16 +176,20 @@ def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> N
     ranked = sets_of(planted)
     cause = scan(planted, pairs_of(), ranked, how, tmp_path / "kept", lambda *at: told.append(at))
     assert told[0] == (0, 10) and told[-1] == (10, 10)
+    count = len(cause.heads)
     best = cause.heads.loc[cause.heads["effect_validation"].idxmax()]
     assert (best["layer"], best["head"]) == CARRIER
     assert best["effect_low"] == pytest.approx(1, abs=1e-3)
+    # Every other head does nothing, so a random one reaches nothing.
+    assert cause.heads["used"].value_counts().to_dict() == {"used": 1, "not used": count - 1}
+    assert set(cause.heads["used_above"]) == {0.05} and set(cause.heads["against_below"]) == {-0.05}
     sets = cause.sets.set_index(["by", "k"])
     assert sets.loc[("patching", 1), "effect"] == pytest.approx(1, abs=1e-4)
     # The last heads are the best by this ranking of probes, and the carrier is not among them.
     assert sets.loc[("y_p", 4), "effect"] == pytest.approx(0, abs=1e-4)
     # A random set carries all or nothing, so the mean is how often the carrier was drawn.
     draws = np.random.default_rng(0)
-    number, count = CARRIER[0] * 8 + CARRIER[1], len(cause.heads)
+    number = CARRIER[0] * 8 + CARRIER[1]
     hit = [number in draws.choice(count, 1, replace=False) for _ in range(30)]
     assert sets.loc[("random", 1), "effect"] == pytest.approx(np.mean(hit), abs=1e-4)
     assert cause.facts["pairs"] == 6 and cause.facts["clusters_drawn"] == 6

@@ -16,7 +16,7 @@ import pytest
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
-from sally_anne.core.run import Run, conclusions
+from sally_anne.core.run import Run, conclusions, verdicts
 from sally_anne.data.pairs import own_pairs, statement_pairs
 from sally_anne.data.samples import Sample, read_samples
 from sally_anne.probing.config import PatchingConfig
@@ -26,23 +26,25 @@ from sally_anne.probing.patching import PatchingResult, conclusion, run
 def made_cause(probed: float, causal: float, told: float = 1.0) -> PatchingResult:
     heads = pd.DataFrame(
         {"layer": [0] * 4, "head": range(4), "effect_validation": [0.1, 0.9, 0, 0]}
+        | {"used": ["used", "used against", "not used", "not used"]}
     )
     rows = [
         {"by": by, "k": 2, "effect": share, "low": share - 0.05, "high": share + 0.05}
-        | {"random_high": 0.2}
+        | {"used": str(verdicts(share, (share - 0.05, share + 0.05), (-0.1, 0.2), 0.05))}
         for by, share in (("y_p", probed), ("patching", causal), ("random", 0.05))
     ]
     facts = {"pair_accuracy": told, "mean_logit_diff": 2.0, "clusters_drawn": 9, "clusters": "maps"}
+    facts["floor"] = 0.05
     return PatchingResult(heads, pd.DataFrame(rows), facts)
 
 
 @pytest.mark.parametrize(
     ("probed", "causal", "readable", "expected"),
     [
-        (0.0, 0.9, [1, 0, 0, 1], ["0.20: readable, not used", "0.95]: readable and used (1 of 2"]),
-        (0.0, 0.9, [0, 0, 1, 1], ["0.20: readable, not used", "0.95]: used, not readable (0 of 2"]),
-        # Above the random sets, but the interval reaches zero.
-        (0.21, 0.04, [1, 1, 1, 1], ["readable and used", "0.09]: readable, not used"]),
+        (0.0, 0.9, [1, 0, 0, 1], ["set readable, not used", "as a set readable and used (1 of 2"]),
+        (0.0, 0.9, [0, 0, 1, 1], ["set readable, not used", "as a set used, not readable (0 of 2"]),
+        (0.21, 0.04, [1, 1, 1, 1], ["readable and used", "0.09]: as a set readable, not used"]),
+        (-0.3, 0.9, [1, 1, 1, 1], ["as a set readable and used against", "1 are used and 1 used"]),
     ],
 )
 def test_verdicts(probed: float, causal: float, readable: list[int], expected: list[str]) -> None:
@@ -58,7 +60,7 @@ def test_what_was_not_tested_is_not_denied() -> None:
     assert "50% of the pairs" in words and "used" not in words
     cause = made_cause(0.0, 0.9)
     said = conclusion(cause, "y_p", 2, None, "the answer")
-    assert "0.20: not used" in said and said.endswith("0.95]: used.")
+    assert "as a set not used. " in said and "0.95]: as a set used. Of 4 heads" in said
     one = cause._replace(facts={**cause.facts, "clusters_drawn": 1})
     said = conclusion(one, "y_p", 2, None, "the answer")
     assert said == "For the answer, all pairs are of one of the maps: no interval."
@@ -105,16 +107,32 @@ def test_pairs_of_all_clusters_in_turn() -> None:
     assert found.choose("train", 5) == []
 
 
-def test_heads_are_readable_by_their_null_and_used_by_their_interval() -> None:
-    """Of four heads the equal part is a quarter of the gap."""
-    heads = pd.DataFrame({"y_p_p_fwer": [0.05, 0.051, 0.01, 1.0]})
-    heads["question_effect_low"] = [0.26, 0.26, 0.25, np.nan]
+def test_a_verdict_has_a_sign_a_floor_a_control_and_an_interval() -> None:
+    """With either sign the same."""
+    rows = [
+        (0.30, 0.1, 0.5, 0.2, "used"),
+        (0.30, -0.1, 0.5, 0.2, "not used"),
+        (0.30, 0.1, 0.5, 0.3, "not used"),
+        (0.04, 0.01, 0.5, 0.02, "not used"),
+        (0.05, 0.01, 0.5, 0.02, "used"),
+        (0.30, np.nan, np.nan, 0.2, ""),
+    ]
+    effect, low, high, most, expected = map(np.array, zip(*rows, strict=True))
+    assert list(verdicts(effect, (low, high), (-most, most), 0.05)) == list(expected)
+    turned = [word + " against" * (word == "used") for word in expected]
+    assert list(verdicts(-effect, (-high, -low), (-most, most), 0.05)) == turned
+
+
+def test_heads_are_readable_by_their_null_and_used_by_their_verdict() -> None:
+    heads = pd.DataFrame({"y_p_p_fwer": [0.05, 0.051, 0.01, 1.0, 0.05, 1.0, 0.05]})
+    heads["question_used"] = [*["used"] * 2, *["not used"] * 2, *["used against"] * 2, ""]
     assert conclusions(heads, "question", "y_p") == [
         *("readable and used", "used, not readable", "readable, not used"),
-        "neither readable nor used",
+        *("neither readable nor used", "readable and used against", "used against, not readable"),
+        "",
     ]
     heads["y_p_p_fwer"] = np.nan
-    assert conclusions(heads, "question", "y_p") == ["used", "used", "not used", "not used"]
+    assert conclusions(heads, "question", "y_p") == heads["question_used"].tolist()
 
 
 @pytest.mark.integration
@@ -144,7 +162,7 @@ def test_columns_and_verdict_of_a_run(
     for kind in ("question", "statement"):
         assert " ".join(saved[kind]["conclusion"].split()) in " ".join(said.split())
         assert saved[kind]["pairs"] == 4
-    assert "by Y_P probe" in said and "random sets above" in said and "one cluster" in said
+    assert "by Y_P probe" in said and "as a set" in said and "one cluster" in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))
     again = sa.patch(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from safetensors.numpy import load_file
 
 from sally_anne.core.errors import RunFolderError
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
+# Verdicts on heads and on sets of heads; the share of the logit difference that is the least for
+# the first two, unless another is given.
+USED, AGAINST, NOT_USED = "used", "used against", "not used"
+FLOOR = 0.05
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
 # What a probing run found, what its patching scan did, and what its samples say.
 PATCHING, PROMPTS = "patching.json", "prompts.parquet"
@@ -252,25 +257,36 @@ def confounded(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def in_words(readable: bool | None, used: bool) -> str:
-    """What heads are; ``readable`` is None where that was not tested."""
-    if readable is None:
-        return "used" if used else "not used"
-    if readable:
-        return "readable and used" if used else "readable, not used"
-    return "used, not readable" if used else "neither readable nor used"
+def verdicts(effect: ArrayLike, ends: ArrayLike, random: ArrayLike, floor: float) -> np.ndarray:
+    """Whether heads, or sets of heads, carry the answer, work against it, or do neither: ``[n]``.
+
+    :data:`USED` is what has a normalised ``effect [n]`` above the upper end of ``random [2, n]``
+    ones and at least ``floor``, and an interval ``ends [2, n]`` above zero; :data:`AGAINST` is the
+    same with a negative sign. Empty where there is no interval.
+    """
+    effect, (low, high), (least, most) = map(np.asarray, (effect, ends, random))
+    used = (effect > most) & (effect >= floor) & (low > 0)
+    against = (effect < least) & (effect <= -floor) & (high < 0)
+    return np.select([np.isnan(effect + low), used, against], ["", USED, AGAINST], NOT_USED)
+
+
+def in_words(readable: bool | None, used: str) -> str:
+    """What heads are, by their verdict; ``readable`` is None where that was not tested."""
+    if readable is None or not used:
+        return used
+    if used == NOT_USED:
+        return "readable, not used" if readable else "neither readable nor used"
+    return f"readable and {used}" if readable else f"{used}, not readable"
 
 
 def conclusions(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
     """Of each row of a table of heads, whether it is readable and used, for one kind of pairs.
 
-    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is one whose normalised
-    effect is above its equal part of all, with its interval.
+    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is by :func:`verdicts`.
     """
     null = heads[f"{label}_p_fwer"]
-    used = heads[f"{kind}_effect_low"] > 1 / len(heads)
     readable = [None if np.isnan(p) else bool(p <= LEVEL) for p in null]
-    return [in_words(r, bool(u)) for r, u in zip(readable, used, strict=True)]
+    return list(map(in_words, readable, heads[f"{kind}_used"]))
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | str) -> None:
