@@ -31,7 +31,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style

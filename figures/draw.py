@@ -10,9 +10,18 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import FigureError, RunFolderError
-from sally_anne.core.head import SPLITS, Head, extremes, row_of, select
-from sally_anne.core.head import best as best_head
-from sally_anne.core.run import HEADS, Run, read_table, saved_results
+from sally_anne.core.run import (
+    HEADS,
+    SPLITS,
+    Head,
+    Run,
+    extremes,
+    read_table,
+    row_of,
+    saved_results,
+    select,
+)
+from sally_anne.core.run import best as best_head
 from sally_anne.figures import comparison, heatmap, kde, style, sweep
 from sally_anne.figures.config import FiguresConfig, TableConfig
 
@@ -41,7 +50,7 @@ def table_in(folder: Path, name: str) -> pd.DataFrame:
 
 def results_in(folder: Path) -> dict[str, Any]:
     """What ``results.json`` of a sweep, an evaluation or the like holds; empty without it."""
-    return saved_results(folder / RESULTS, "sally-anne") or {}
+    return saved_results(folder / RESULTS, "sally-anne", {"config": ()})
 
 
 def title_of(results: dict[str, Any]) -> list[str]:

@@ -20,8 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.head import Head, best, heads_of
-from sally_anne.core.run import AGAINST, NOT_USED, USED, conclusions, in_words
+from sally_anne.core.run import AGAINST, NOT_USED, USED, Head, best, conclusions, heads_of, in_words
 from sally_anne.figures import style
 
 CHANCE = 0.5

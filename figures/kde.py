@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 
-from sally_anne.core.head import Head
-from sally_anne.core.run import Run
+from sally_anne.core.run import Head, Run
 from sally_anne.figures import style
 
 PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction

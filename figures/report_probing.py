@@ -10,8 +10,18 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
-from sally_anne.core.head import Head, best, heads_of, row_of, select
-from sally_anne.core.run import AGAINST, LEVEL, USED, Run, confounded
+from sally_anne.core.run import (
+    AGAINST,
+    LEVEL,
+    USED,
+    Head,
+    Run,
+    best,
+    confounded,
+    heads_of,
+    row_of,
+    select,
+)
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style

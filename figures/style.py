@@ -29,7 +29,7 @@ from matplotlib.text import Text
 
 from sally_anne.core.console import visible
 from sally_anne.core.files import write_atomic
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 
 DPI = 200
 FONT = "DejaVu Sans"

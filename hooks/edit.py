@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sally_anne.core.errors import HookError
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks, attach
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from sally_anne.core.errors import SallyAnneError, SteeringError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import make_own
-from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
+from sally_anne.core.run import Head
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN, ModelIdentity, require_fitted

@@ -20,10 +20,10 @@ from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
-from sally_anne.core.head import Head
+from sally_anne.core.processes import within_memory
+from sally_anne.core.run import Head
 from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
-from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.baselines import (
     LEFT_OUT,

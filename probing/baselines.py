@@ -25,10 +25,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
-from sally_anne.core.head import Head
+from sally_anne.core.processes import AUTO, BatchSize, within_memory
+from sally_anne.core.run import Head
 from sally_anne.data.pairs import VERDICT, ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
-from sally_anne.hooks.batch_size import AUTO, BatchSize, within_memory
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel

@@ -29,12 +29,20 @@ import torch
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.options import checked
-from sally_anne.core.processes import ALONE, Processes, exit_with_parent
+from sally_anne.core.processes import (
+    ALONE,
+    AUTO,
+    BatchSize,
+    Processes,
+    exit_with_parent,
+    fitting,
+    in_batches,
+    within_memory,
+)
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.data.samples import Sample, copies, fingerprint, untrained, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
 from sally_anne.hooks.backends import backend as backend_named
-from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT

@@ -28,7 +28,6 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic, write_json
 from sally_anne.core.folder import claimed
-from sally_anne.core.head import heads_of
 from sally_anne.core.options import check_options
 from sally_anne.core.run import (
     AGAINST,
@@ -39,6 +38,7 @@ from sally_anne.core.run import (
     USED,
     Run,
     conclusions,
+    heads_of,
     in_words,
     verdicts,
 )

@@ -20,7 +20,7 @@ from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError,
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, versions
 from sally_anne.core.options import check_options, flag_name
-from sally_anne.core.processes import here
+from sally_anne.core.processes import AUTO, here
 from sally_anne.core.run import (
     ACTIVATIONS,
     CONFIG,
@@ -36,7 +36,6 @@ from sally_anne.data.samples import Sample, SampleSet, copies, untrained
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.figures.config import ReportConfig
 from sally_anne.hooks.backends import NATIVE
-from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import find_geometry, slice_width
 from sally_anne.hooks.identity import SEEN
 from sally_anne.models import estimate

@@ -25,9 +25,9 @@ from sklearn.utils.validation import check_is_fitted
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import make_own
-from sally_anne.core.head import Head, heads_of
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.core.options import checked
+from sally_anne.core.run import Head, heads_of
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED

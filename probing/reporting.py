@@ -21,8 +21,7 @@ from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import claimed
-from sally_anne.core.head import Head
-from sally_anne.core.run import LEVEL, Run, confounded
+from sally_anne.core.run import LEVEL, Head, Run, confounded
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
 from sally_anne.probing.probes import Activations, HeadProbes, chance

@@ -20,8 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.head import Head
-from sally_anne.core.run import LEVEL
+from sally_anne.core.run import LEVEL, Head
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 
 if TYPE_CHECKING:

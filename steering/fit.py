@@ -27,9 +27,8 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
-from sally_anne.core.head import Head
 from sally_anne.core.options import flag_name
-from sally_anne.core.run import HEADS, Run
+from sally_anne.core.run import HEADS, Head, Run
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SEEN, Split
 from sally_anne.hooks.edit import Gate

@@ -22,7 +22,8 @@ import torch
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal
-from sally_anne.core.head import Head
+from sally_anne.core.processes import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
+from sally_anne.core.run import Head
 from sally_anne.data.items import Question
 from sally_anne.data.pairs import in_turn
 from sally_anne.harness.evaluate import prompt_of
@@ -38,7 +39,6 @@ from sally_anne.harness.score import (
     score,
     scores,
 )
-from sally_anne.hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED

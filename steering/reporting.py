@@ -14,8 +14,8 @@ from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.console import Console
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
-from sally_anne.core.head import Head
 from sally_anne.core.options import command_line
+from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS

@@ -17,6 +17,7 @@ from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
+from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
@@ -25,7 +26,6 @@ from sally_anne.harness.protocols import Prompting
 from sally_anne.harness.report import print_table
 from sally_anne.harness.score import accuracy, paired_accuracy, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task, short_name
-from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.steering.config import SideEffectsConfig

@@ -15,7 +15,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
-from sally_anne.core.processes import here
+from sally_anne.core.processes import AUTO, MOST, here, in_batches
 from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.release import open_stories
@@ -28,7 +28,6 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.config import check as check_evaluation
 from sally_anne.harness.evaluate import check_items, fitted_on, loads_of, tokens_of
 from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
-from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
 from sally_anne.hooks.vector import SteeringVector

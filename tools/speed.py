@@ -29,10 +29,10 @@ from threadpoolctl import threadpool_limits
 
 import sally_anne as sa
 from sally_anne.core.console import Console
+from sally_anne.core.processes import in_batches
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.backends import backend
-from sally_anne.hooks.batch_size import in_batches
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.prompts import open_prompt, process, to_model

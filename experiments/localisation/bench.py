@@ -24,9 +24,9 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import OptionError, RunFolderError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, fingerprint, save_config
-from sally_anne.core.head import Head
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
+from sally_anne.core.run import Head
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation.localisers import (

@@ -27,8 +27,8 @@ from transformers import DynamicCache
 from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import CONFIG, claims, save_config
-from sally_anne.core.head import Head
 from sally_anne.core.options import flag_name
+from sally_anne.core.run import Head
 from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.gridtom.world import random_layouts

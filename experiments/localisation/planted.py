@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import reading, write_atomic, write_json
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.data.gridtom.narration import reality
 from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import StorySet, context_text, generated

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.localisation.localisers import PairStats, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth

@@ -12,10 +12,9 @@ import pandas as pd
 
 from sally_anne.core import run as saved_run
 from sally_anne.core.errors import ProbingError, RecordError
-from sally_anne.core.head import Head
 from sally_anne.core.hub import at_hand, push
 from sally_anne.core.options import Seed, checked
-from sally_anne.core.run import HEADS, SHARED, copy_run
+from sally_anne.core.run import HEADS, SHARED, Head, copy_run
 from sally_anne.data import datasets as datasets
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set

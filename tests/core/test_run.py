@@ -10,8 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from sally_anne.core.errors import FigureError, RunFolderError
-from sally_anne.core.head import select
-from sally_anne.core.run import Run
+from sally_anne.core.run import Run, select
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.store import ActivationStore, StoreMeta, head_activations
+from sally_anne.core.store import ActivationStore, StoreMeta
 from tests.core.conftest import contents
 
 META = StoreMeta(
@@ -141,8 +140,6 @@ def test_roundtrip(tmp_path_factory, plan, shape, dtype, stop):
     assert torch.equal(store.read(), values)
     some = list(range(meta.n_layers))[::-1][:2]
     assert torch.equal(store.read(layers=some), values[:, some])
-    numbers = head_activations(folder / "a", some[0], 0)
-    assert np.array_equal(numbers, values[:, some[0], 0].double().numpy())
 
 
 @pytest.mark.parametrize(
@@ -324,8 +321,6 @@ def test_writes_and_reads_that_do_not_fit(tmp_path, full):
         ActivationStore.open(full).write_batch(0, VALUES[BATCHES[0]])
     with pytest.raises(StoreError, match="layers 0 to 2"):
         ActivationStore.open(full).read([3])
-    with pytest.raises(StoreError, match="heads 0 to 1"):
-        head_activations(full, 0, 2)
 
 
 def test_another_folder_is_left_alone(tmp_path):

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from sally_anne.cli import main
-from sally_anne.core import head as choose
+from sally_anne.core import run as choose
 from sally_anne.core.files import write_json
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.figures import comparison, style
 from sally_anne.figures.draw import table_of
 

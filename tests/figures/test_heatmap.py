@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import FigureError, RunFolderError
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.figures import heatmap, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw

@@ -18,14 +18,13 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from sally_anne.core.errors import OutOfMemoryError
-from sally_anne.core.processes import ALONE
+from sally_anne.core.processes import ALONE, fitting
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.samples import Sample
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.hooks.batch_size import fitting
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend

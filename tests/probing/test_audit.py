@@ -16,7 +16,7 @@ import torch
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.head import Head
+from sally_anne.core.run import Head
 from sally_anne.data.gridtom.samples import sample_set as gridtom
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.pairs import ContrastPair, PairSet

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
+from sally_anne.core import processes
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.folder import Journal
+from sally_anne.core.processes import BatchSize
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question, Setting
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
-from sally_anne.hooks import batch_size
-from sally_anne.hooks.batch_size import BatchSize
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import (
     ROOM,
@@ -128,7 +128,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
         sizes.append(len(numbers))
         return extend(loaded, state, numbers, endings)
 
-    monkeypatch.setattr(batch_size, "free_memory", lambda device: (8 + 3) * size / 0.75)
+    monkeypatch.setattr(processes, "free_memory", lambda device: (8 + 3) * size / 0.75)
     monkeypatch.setattr(module, "extend", crowded)
     with (
         Journal(tmp_path / "sweep.jsonl", {}) as journal,

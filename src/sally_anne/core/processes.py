@@ -1,4 +1,4 @@
-"""Several processes at one run: which one this is, what falls to it, and waiting for the others.
+"""A run on its machine: its processes, their devices, and how many inputs go through together.
 
 Every process writes files of its own, so all they need is a place to meet. That is gloo, on GPUs
 too: it notices a process that died, and waits for hours, after which NCCL would end the run.
@@ -11,12 +11,15 @@ import multiprocessing
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from sally_anne.core.errors import ProcessError
+import psutil
+
+from sally_anne.core.errors import ModelError, OutOfMemoryError, ProcessError
 
 Piece = TypeVar("Piece")
 
@@ -34,6 +37,10 @@ _NAMES = (
 SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 # One process may fit probes for hours while the others wait.
 _PATIENCE = timedelta(days=365)
+BatchSize = int | Literal["auto"]
+AUTO: Literal["auto"] = "auto"
+# Inputs in a batch, beyond which a GPU gains nothing from more long prompts.
+MOST = 64
 
 
 @dataclass(frozen=True)
@@ -122,16 +129,20 @@ def here() -> Processes:
     if "MASTER_ADDR" not in os.environ:
         return ALONE
     for names in _NAMES:
-        if names[0] in os.environ and names[1] in os.environ:
-            rank, count = _number(names[0]), _number(names[1])
-            local_rank, local_size = _number(names[2], rank), _number(names[3], count)
-            if not (0 <= rank < count and 0 <= local_rank < local_size):
-                raise ProcessError(
-                    f"{names[0]}={rank}, {names[1]}={count}, {names[2]}={local_rank} and "
-                    f"{names[3]}={local_size} name no process; start the run with accelerate "
-                    "launch or torchrun"
-                )
-            return Processes(rank, count, local_rank, local_size)
+        rank, count, local_rank, local_count = map(os.environ.get, names)
+        if rank is None or count is None:
+            continue
+        given = rank, count, local_rank or rank, local_count or count
+        try:
+            found = Processes(*map(int, given))
+            if 0 <= found.rank < found.count and 0 <= found.local_rank < found.local_world_size:
+                return found
+        except ValueError:
+            pass
+        raise ProcessError(
+            f"{', '.join(map('='.join, zip(names, given, strict=True)))} name no process; start "
+            "the run with accelerate launch or torchrun"
+        )
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
         warnings.warn(
             "on CPUs accelerate launch starts several processes by MPI alone; this one works by "
@@ -153,16 +164,6 @@ def exit_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _number(name: str, default: int | None = None) -> int:
-    value = os.environ.get(name)
-    if value is None and default is not None:
-        return default
-    try:
-        return int(value or "")
-    except ValueError as error:
-        raise ProcessError(f"the environment variable {name} is no number: {value!r}") from error
-
-
 @functools.cache
 def _meeting_place(rank: int, count: int) -> Any:
     """The processes as a group of torch.distributed."""
@@ -172,3 +173,128 @@ def _meeting_place(rank: int, count: int) -> Any:
         return dist.new_group(backend="gloo", timeout=_PATIENCE)
     dist.init_process_group("gloo", rank=rank, world_size=count, timeout=_PATIENCE)
     return dist.group.WORLD
+
+
+def place_of(device: str | None, device_map: str | None) -> str | None:
+    """Where a model is put, as a device map; a ModelError if it is said twice."""
+    if device is not None and device_map is not None:
+        raise ModelError(
+            f"--device {device} and --device-map {device_map} both say where the model is put: "
+            "give one of them"
+        )
+    return device or device_map
+
+
+def first_gpu() -> str | None:
+    """Where a model is put if nobody says: CUDA, then Apple's; None where there is no GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda:0"
+    return "mps" if torch.backends.mps.is_available() else None
+
+
+def check_place(device_map: str | None) -> None:
+    """Refuse a device that is not here, before anything is read or made."""
+    if device_map is None or device_map in SPREAD:
+        return
+    import torch
+
+    try:
+        device = torch.device(device_map)
+    except RuntimeError as error:
+        raise ModelError(
+            f"device {device_map!r}: there is no such device; give cpu, cuda, cuda:1 or mps, or "
+            f"with --device-map one of {', '.join(SPREAD)}"
+        ) from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ModelError(
+                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
+                "the option out, or give --device cpu"
+            )
+        if (device.index or 0) >= count:
+            raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
+
+
+def in_batches(things: Sequence[Piece], size: int) -> list[Sequence[Piece]]:
+    """The things in their order, ``size`` at a time; the last batch holds what is left."""
+    return [things[start : start + size] for start in range(0, len(things), size)]
+
+
+def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: Processes) -> int:
+    """The batch size that ``--batch-size auto`` stands for: the same in all processes, the least.
+
+    On a GPU it is the largest of 64, 32, 16 ... whose trial, the batch of so many inputs that
+    needs the most memory, fits. A CPU gains nothing from larger batches, and takes ``on_cpu``.
+
+    Raises:
+        RuntimeError: not even one input fits, or the trial failed for another reason.
+    """
+    if all(p.device.type == "cpu" for p in model.parameters()):
+        return processes.all_min(on_cpu)
+    from accelerate.utils.memory import clear_device_cache
+
+    size = MOST
+    while True:
+        try:
+            trial(size)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if size == 1 or not is_out_of_memory(error):
+                raise
+        # Only here: the error held on to what the trial had made.
+        clear_device_cache(garbage_collection=True)
+        size //= 2
+    return processes.all_min(size)
+
+
+def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:
+    """How many rows go through a model together, if each keeps so much on each ``torch.device``.
+
+    The first of 64, 32, 16 ... that, with ``others`` more rows, takes at most three quarters of
+    what is free, in all processes: one layer needs the rest for itself.
+    """
+    rows = MOST
+    for device, size in bytes_a_row.items():
+        free = free_memory(device) // (processes.local_world_size if device.type == "cpu" else 1)
+        while rows > 1 and (rows + others) * size > 0.75 * free:
+            rows //= 2
+    return processes.all_min(rows)
+
+
+def free_memory(device: Any) -> int:
+    """Bytes that are free on a ``torch.device``."""
+    import torch
+
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + int(kept)
+    return int(psutil.virtual_memory().available)
+
+
+@contextmanager
+def within_memory(
+    advice: str, kept: str = "what was computed before is kept: the same command goes on with it"
+) -> Iterator[None]:
+    """Raise OutOfMemoryError if what is run in the block does not fit; also a decorator.
+
+    ``advice`` is which option to change, ``kept`` what becomes of the work that is done.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({reason})") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a GPU, torch or Python has no memory left."""
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    return isinstance(error, MemoryError) or bool(should_reduce_batch_size(error))

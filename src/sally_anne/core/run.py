@@ -1,30 +1,38 @@
-"""The one reader of a finished run's folder: JSON, Parquet and safetensors, never a pickle."""
+"""The one reader of a finished run's folder, and heads, as all rooms spell and choose them.
+
+It reads JSON, Parquet and safetensors, never a pickle. Heads are always chosen on validation
+samples.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from safetensors.numpy import load_file
 
-from sally_anne.core.errors import RunFolderError
+from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.files import read_object, reading, write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS
-from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, card, without_paths
 
 if TYPE_CHECKING:
     from sally_anne.core.store import ActivationStore
 
 MADE_BY = "sally-anne probe"
+HELD_OUT = ("validation", "test")
+# The splits of a figure's option, by its name.
+SPLITS = {"held-out": HELD_OUT, "all": ("train", *HELD_OUT)}
+SPLITS |= {split: (split,) for split in SPLITS["all"]}
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
 # Verdicts on heads and on sets of heads; the share of the logit difference that is the least for
@@ -47,24 +55,41 @@ TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 _FIRST_TASK = "gridtom"
 
 
-def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
-    """A ``results.json`` with its object ``config``; None where there is no such file.
+class Head(NamedTuple):
+    """One attention head; printed and read as ``L4H0``."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.head}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head of a text such as ``L4H0``; ValueError for any other text."""
+        match = re.fullmatch(r"L(\d+)H(\d+)", text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} is no head; write one as L4H0")
+        return cls(int(match[1]), int(match[2]))
+
+
+def saved_results(
+    path: Path, made_by: str, parts: dict[str, tuple[str, ...]] | None = None
+) -> dict[str, Any]:
+    """A file of results, with an object for each of ``parts``; empty where there is no such file.
 
     Raises:
         RunFolderError: it is damaged; ``made_by``, the command, writes it.
     """
-    return read_object(path, RunFolderError, made_by, {"config": ()}) if path.exists() else None
+    return read_object(path, RunFolderError, made_by, parts) if path.exists() else {}
 
 
-def read_table(path: Path, made_by: str) -> pd.DataFrame:
-    """A Parquet table that ``made_by`` wrote.
-
-    Raises:
-        RunFolderError: as :class:`Run`.
-    """
-    _required(path, made_by)
+def read_table(path: Path, made_by: str, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """A Parquet table that ``made_by`` wrote, with these columns; else a RunFolderError."""
     with reading(path, RunFolderError, made_by):
-        return pd.read_parquet(path)
+        table = pd.read_parquet(path)
+    require_columns(table, columns, path)
+    return table
 
 
 @dataclass(frozen=True)
@@ -87,7 +112,7 @@ class Run:
         folder = Path(folder)
         if not folder.is_dir():
             raise RunFolderError(f"no run folder at {folder}; make one with `{MADE_BY}`")
-        path = _required(folder / CONFIG)
+        path = folder / CONFIG
         saved = read_object(path, RunFolderError, MADE_BY, {"config": ()})
         for word in ("model", *TITLE_WORDS):
             value = saved["config"].get(word)
@@ -135,20 +160,12 @@ class Run:
     @cached_property
     def results(self) -> dict[str, Any]:
         """``results.json``: ``results`` by label, ``confounds``, ``figures``; empty without it."""
-        path = self.folder / RESULTS
-        if not path.exists():
-            return {}
-        found = read_object(path, RunFolderError, MADE_BY)
-        return found
+        return saved_results(self.folder / RESULTS, MADE_BY)
 
     @cached_property
     def patching(self) -> dict[str, Any]:
         """``patching.json``, what patching said of each kind of pairs; empty without it."""
-        path = self.folder / PATCHING
-        if not path.exists():
-            return {}
-        found = read_object(path, RunFolderError, "sally-anne patch")
-        return found
+        return saved_results(self.folder / PATCHING, "sally-anne patch")
 
     @cached_property
     def prompts(self) -> pd.Series | None:
@@ -156,24 +173,18 @@ class Run:
         path = self.folder / PROMPTS
         if not path.exists():
             return None
-        with reading(path, RunFolderError, MADE_BY):
-            table = pd.read_parquet(path)
-        require_columns(table, ("item_id", "text"), path)
-        return table.set_index("item_id")["text"]
+        return read_table(path, MADE_BY, ("item_id", "text")).set_index("item_id")["text"]
 
     @cached_property
     def heads(self) -> pd.DataFrame:
         """``heads.parquet``: one row a head, each with ``layer`` and ``head``, none twice."""
-        path = _required(self.folder / HEADS)
-        with reading(path, RunFolderError, MADE_BY):
-            heads = pd.read_parquet(path)
-        require_columns(heads, ("layer", "head"), path)
+        path = self.folder / HEADS
+        heads = read_table(path, MADE_BY, ("layer", "head"))
         if heads.empty:
             raise RunFolderError(f"{path} has no rows")
         twice = heads[heads.duplicated(["layer", "head"])]
         if not twice.empty:
-            layer, head = int(twice["layer"].iloc[0]), int(twice["head"].iloc[0])
-            raise RunFolderError(f"{path} has {Head(layer, head)} more than once")
+            raise RunFolderError(f"{path} has {heads_of(twice)[0]} more than once")
         return heads
 
     @property
@@ -190,7 +201,7 @@ class Run:
     @cached_property
     def probes(self) -> dict[str, np.ndarray]:
         """``probes.safetensors``: ``{label}.coef [L, H, D]``, ``{label}.intercept [L, H]``, ..."""
-        with reading(_required(self.folder / PROBES), RunFolderError, MADE_BY):
+        with reading(self.folder / PROBES, RunFolderError, MADE_BY):
             return load_file(self.folder / PROBES)
 
     def probe(self, label: str, layer: int, head: int) -> tuple[np.ndarray, float]:
@@ -224,13 +235,12 @@ class Run:
 
     def head_activations(self, layer: int, head: int) -> np.ndarray:
         """Activations of one head, ``[N, D]`` in float64, all finite, rows as ``samples``."""
-        found = self.activations([layer])
-        where = self.folder / ACTIVATIONS
-        if not 0 <= head < found.shape[2]:
-            raise RunFolderError(f"{where} has heads 0 to {found.shape[2] - 1}, not {head}")
-        values = found[:, 0, head].astype("float64")
-        broken = int((~np.isfinite(values)).any(axis=1).sum())
-        if broken:
+        values = self.activations([layer])
+        where, heads = self.folder / ACTIVATIONS, values.shape[2]
+        if not 0 <= head < heads:
+            raise RunFolderError(f"{where} has heads 0 to {heads - 1}, not {head}")
+        values = values[:, 0, head].astype("float64")
+        if broken := int((~np.isfinite(values)).any(axis=1).sum()):
             raise RunFolderError(
                 f"{where}: {Head(layer, head)} is not finite in {broken} of {len(values)} samples"
             )
@@ -242,8 +252,59 @@ class Run:
         # The one part of a run that needs torch.
         from sally_anne.core.store import ActivationStore
 
-        folder = _required(self.folder / ACTIVATIONS)
+        folder = self.folder / ACTIVATIONS
+        if not folder.exists():
+            raise RunFolderError(f"{folder} is missing; `{MADE_BY}` makes it")
         return ActivationStore.open(folder)
+
+
+def best(heads: pd.DataFrame, label: str) -> Head:
+    """The head with rank 1 for ``label`` (best validation accuracy); FigureError if none has."""
+    ranked = heads.dropna(subset=[f"{label}_rank"]).sort_values([f"{label}_rank", "layer", "head"])
+    if ranked.empty:
+        raise FigureError(f"the table of heads ranks none by {label}")
+    return heads_of(ranked)[0]
+
+
+def heads_of(table: pd.DataFrame) -> list[Head]:
+    """The heads of a table's rows."""
+    return [Head(int(layer), int(head)) for layer, head in table[["layer", "head"]].to_numpy()]
+
+
+def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
+    """A head's row of the table; FigureError if there is no such head."""
+    rows = heads[(heads["layer"] == head.layer) & (heads["head"] == head.head)]
+    if rows.empty:
+        raise FigureError(f"this run has no head {head}; its last is {heads_of(heads)[-1]}")
+    return rows.iloc[0]
+
+
+def extremes(
+    heads: pd.DataFrame, labels: Sequence[str], has_weights: Callable[[Head], bool]
+) -> tuple[Head, Head]:
+    """The head whose worse label is best, and another one whose better label is worst.
+
+    By validation accuracy; ties go by the sum over labels. A probe that has stayed at zero has no
+    boundary to show: the second head is one with ``has_weights``, unless there is none.
+    """
+    columns = [f"{label}_validation_accuracy" for label in labels]
+    scores = heads.dropna(subset=columns)
+    scores = scores.assign(**scores[columns].agg(["min", "max", "sum"], axis=1))
+    upwards = [False, False, True, True]
+    first = heads_of(scores.sort_values(["min", "sum", "layer", "head"], ascending=upwards))[0]
+    worst = scores.sort_values(
+        ["max", "sum", "layer", "head"], ascending=[True, True, False, False]
+    )
+    others = [head for head in heads_of(worst) if head != first] or [first]
+    return first, next(filter(has_weights, others), others[0])
+
+
+def select(samples: pd.DataFrame, split: str) -> np.ndarray:
+    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; FigureError if all False."""
+    mask = samples["split"].isin(SPLITS[split]).to_numpy()
+    if not mask.any():
+        raise FigureError(f"this run has no sample in split {split}")
+    return mask
 
 
 def confounded(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -294,12 +355,6 @@ def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | 
     lacking = [column for column in columns if column not in table.columns]
     if lacking:
         raise RunFolderError(f"{source} has no column {', '.join(lacking)}")
-
-
-def _required(path: Path, made_by: str = MADE_BY) -> Path:
-    if not path.exists():
-        raise RunFolderError(f"{path} is missing; `{made_by}` makes it")
-    return path
 
 
 def copy_run(run: Run, folder: Path, activations: bool = False) -> None:

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock, Timeout
@@ -27,7 +26,6 @@ from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import acquire, remove_leftovers, write_atomic
-from sally_anne.core.head import Head
 
 INDEX_NAME, ITEMS_NAME, LOCK_NAME = "index.json", "items.parquet", ".lock"
 _FORMAT = "sally-anne activations 3"
@@ -335,18 +333,6 @@ class ActivationStore:
         index = replace(self._index, shards=shards)
         index.write(self.path)
         self._index = index
-
-
-def head_activations(folder: Path, layer: int, head: int) -> np.ndarray:
-    """One head's activations `[N, D]` in float64, all finite, or StoreError, of a folder."""
-    store = ActivationStore.open(folder)
-    if not 0 <= head < store.meta.n_heads:
-        raise StoreError(f"{folder} has heads 0 to {store.meta.n_heads - 1}, not {head}")
-    values: np.ndarray = store.read([layer])[:, 0, head].double().numpy()
-    if broken := int((~np.isfinite(values)).any(axis=1).sum()):
-        name = Head(layer, head)
-        raise StoreError(f"{folder}: {name} is not finite in {broken} of {len(values)} samples")
-    return values
 
 
 def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[Index, bytes]:

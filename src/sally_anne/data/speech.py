@@ -29,6 +29,7 @@ from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, Mode
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
+from sally_anne.core.processes import check_place
 from sally_anne.data.items import VIDEOS
 from sally_anne.data.read import read_json
 from sally_anne.data.transcripts import (
@@ -41,7 +42,6 @@ from sally_anne.data.transcripts import (
     words_of,
 )
 from sally_anne.hooks.identity import folder_hash
-from sally_anne.models.loading import check_place
 
 # Samples a second, as Whisper, WavLM and Qwen's models with sound take them.
 RATE = 16_000

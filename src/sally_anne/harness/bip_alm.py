@@ -19,6 +19,7 @@ import pandas as pd
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.folder import claims, fingerprint
+from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Question
 from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.contrasts import STATEMENT
@@ -33,7 +34,6 @@ from sally_anne.data.mmtom_qa.scenes import (
 )
 from sally_anne.harness import planning
 from sally_anne.harness.method_config import BipAlmConfig
-from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 

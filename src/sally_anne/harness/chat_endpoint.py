@@ -28,7 +28,7 @@ from PIL import Image
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.core.processes import here
+from sally_anne.core.processes import AUTO, here
 from sally_anne.harness.config import (
     CHAT_PATH,
     DEFAULT_BATCH,
@@ -37,7 +37,6 @@ from sally_anne.harness.config import (
     request_fields,
 )
 from sally_anne.harness.model import Prompt
-from sally_anne.hooks.batch_size import AUTO
 
 # They log addresses whole, with the keys in them.
 for _name in ("httpx", "httpx2", "httpcore", "openai"):

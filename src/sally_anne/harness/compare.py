@@ -15,7 +15,7 @@ from sally_anne.core.console import Console as PlainConsole
 from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.core.run import read_table, require_columns, saved_results
+from sally_anne.core.run import read_table, saved_results
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import TIGHT, part_name, print_table
@@ -45,11 +45,10 @@ class Finished:
     @classmethod
     def open(cls, folder: Path) -> Finished:
         """RunFolderError if it is not finished, or of another kind."""
-        saved = saved_results(folder / RESULTS, MADE_BY)
-        if saved is None or "task" not in saved["config"] or "about" not in saved:
+        saved = saved_results(folder / RESULTS, MADE_BY, {"config": ()})
+        if "task" not in saved.get("config", {}) or "about" not in saved:
             raise RunFolderError(f"{folder} holds no finished evaluation: `{MADE_BY}` makes it")
-        answers = read_table(folder / ANSWERS, MADE_BY)
-        require_columns(answers, FACTS, folder / ANSWERS)
+        answers = read_table(folder / ANSWERS, MADE_BY, FACTS)
         return cls(folder, saved, answers)
 
     @property

@@ -23,6 +23,7 @@ from rich.markup import escape
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
+from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import LABELS, NAME, SILENCE
 from sally_anne.data.read import Field, named_lines
@@ -35,7 +36,6 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import AnyModel, keeping
 from sally_anne.harness.report import print_table
-from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"

@@ -24,6 +24,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
+from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
@@ -34,7 +35,6 @@ from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import print_table, save
 from sally_anne.harness.score import accuracy, by_value
 from sally_anne.harness.tasks import sample_groups
-from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room

@@ -21,6 +21,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
+from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option
 from sally_anne.data.read import Field, named_lines
 from sally_anne.harness.config import check_endpoint
@@ -30,7 +31,6 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import AnyModel, keeping
 from sally_anne.harness.report import print_table
-from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"

@@ -23,12 +23,12 @@ from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.core.folder import Journal
+from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.data.items import Question
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import read_template
-from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 
 # For right and for wrong.

@@ -22,6 +22,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.media import MOST_PIXELS
+from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Question
 from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
@@ -34,7 +35,6 @@ from sally_anne.harness.limp_prompts import EPISODE, Episode, Hypothesis, Person
 from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
-from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 

@@ -22,6 +22,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, save_config
+from sally_anne.core.processes import in_batches
 from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness.chat_endpoint import (
     FILTERED,
@@ -37,7 +38,6 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import print_table, save, steered_by
 from sally_anne.harness.score import accuracy
 from sally_anne.harness.tasks import Subset, sample_items
-from sally_anne.hooks.batch_size import in_batches
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 

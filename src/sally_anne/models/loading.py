@@ -22,8 +22,13 @@ from sally_anne.core.errors import ModelError
 from sally_anne.core.files import LFS, POINTER
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
-from sally_anne.core.processes import SPREAD
-from sally_anne.hooks.batch_size import is_out_of_memory, within_memory
+from sally_anne.core.processes import (
+    check_place,
+    first_gpu,
+    is_out_of_memory,
+    place_of,
+    within_memory,
+)
 from sally_anne.hooks.identity import (
     FINGERPRINT,
     ModelIdentity,
@@ -57,7 +62,6 @@ from sally_anne.models.options import (
     Entry,
     PromptFrame,
     Quantization,
-    place_of,
 )
 from sally_anne.models.processor import RAW, hash_of, layout_of, marks_of, open_processor
 from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
@@ -447,37 +451,6 @@ def _stored_dtype(config: Any, location: str, commit: str | None) -> str:
                 if (stored := _FLOATS.get(file.get_slice(key).get_dtype())) is not None:
                     return stored
     return "float32"
-
-
-def first_gpu() -> str | None:
-    """Where a model is put if nobody says: CUDA, then Apple's; None where there is no GPU."""
-    if torch.cuda.is_available():
-        return "cuda:0"
-    return "mps" if torch.backends.mps.is_available() else None
-
-
-def check_place(device_map: str | None) -> None:
-    """Refuse a device that is not here, before anything is read or made."""
-    if device_map is None or device_map in SPREAD:
-        return
-    try:
-        device = torch.device(device_map)
-    except RuntimeError as error:
-        raise ModelError(
-            f"device {device_map!r}: there is no such device; give cpu, cuda, cuda:1 or mps, or "
-            f"with --device-map one of {', '.join(SPREAD)}"
-        ) from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if not count:
-            raise ModelError(
-                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
-                "the option out, or give --device cpu"
-            )
-        if (device.index or 0) >= count:
-            raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
 
 
 def check_pixels(family: Family, name: str, max_pixels: int) -> None:

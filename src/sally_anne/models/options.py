@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import begun
+from sally_anne.core.processes import place_of
 from sally_anne.hooks.identity import GGUF
 from sally_anne.models.families import family_of
 
@@ -67,16 +68,6 @@ def reads_only(model: str | Path) -> bool:
         return family_of(str(about.get("model_type")), str(model)).frames_seen is None
     except ModelError:  # of a hub's model it is not known yet; what is wrong is said at loading
         return False
-
-
-def place_of(device: str | None, device_map: str | None) -> str | None:
-    """Where a model is put, as a device map; a ModelError if it is said twice."""
-    if device is not None and device_map is not None:
-        raise ModelError(
-            f"--device {device} and --device-map {device_map} both say where the model is put: "
-            "give one of them"
-        )
-    return device or device_map
 
 
 @dataclass(frozen=True, kw_only=True)

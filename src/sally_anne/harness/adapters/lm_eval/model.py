@@ -21,6 +21,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.processes import AUTO
 from sally_anne.harness.adapters import questions
 from sally_anne.harness.adapters.common import (
     SAMPLING,
@@ -33,7 +34,6 @@ from sally_anne.harness.adapters.common import (
 )
 from sally_anne.harness.adapters.questions import MARK, mean, said_by
 from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
-from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL

@@ -19,6 +19,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
+from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters import questions
@@ -32,7 +33,6 @@ from sally_anne.harness.adapters.common import (
     whole,
 )
 from sally_anne.harness.model import Completion, Prompt
-from sally_anne.hooks.batch_size import AUTO
 from sally_anne.models.options import DEFAULT_MODEL
 
 # As the models of lmms-eval have it where a task says nothing.
