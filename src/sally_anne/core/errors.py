@@ -100,3 +100,8 @@ class SteeringError(SallyAnneError, ValueError):
 
 class FigureError(SallyAnneError, ValueError):
     """A figure cannot be drawn: the chosen head, label or split does not exist in this run."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its type if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

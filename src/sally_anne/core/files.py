@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sally_anne.core.errors import SallyAnneError, StoreError
+from sally_anne.core.errors import SallyAnneError, StoreError, first_line
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _TMP = ".tmp"
@@ -109,10 +109,9 @@ def reading(
                 f"{path} cannot be read ({fault.strerror}); what it holds may be whole: look to "
                 "its permissions and its disk"
             ) from fault
-        said = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
         again = f"; delete it and run `{made_by}` again" if made_by else ""
         raise (damaged or error)(
-            f"{path} is damaged or another kind of file ({said}){again}"
+            f"{path} is damaged or another kind of file ({first_line(fault)}){again}"
         ) from fault
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from sally_anne.core.errors import HubError
+from sally_anne.core.errors import HubError, first_line
 
 CARD = "README.md"
 _REPOSITORY = re.compile(r"(\w[\w.-]*/[\w.-]+)(?:@([\w./-]+))?", re.ASCII)
@@ -211,5 +211,4 @@ def _naming(what: str) -> Iterator[None]:
         raise
     # Its own errors, those of its HTTP library, of wrong names and of the disk.
     except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise HubError(f"{what} ({type(error).__name__}: {said})") from error
+        raise HubError(f"{what} ({type(error).__name__}: {first_line(error)})") from error

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-from sally_anne.core.errors import ModelError, OutOfMemoryError, ProcessError
+from sally_anne.core.errors import ModelError, OutOfMemoryError, ProcessError, first_line
 
 Piece = TypeVar("Piece")
 
@@ -289,8 +289,8 @@ def within_memory(
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({reason})") from error
+        why = first_line(error)
+        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({why})") from error
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -20,9 +20,9 @@ from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.decoding import ROOM, row_bytes
 from sally_anne.models.families import check_videos, family_of
-from sally_anne.models.loading import LoadedModel, check_pixels, frame_of, load_model
+from sally_anne.models.loading import LoadedModel, check_pixels, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
-from sally_anne.models.processor import RAW, TextProcessor
+from sally_anne.models.processor import RAW, TextProcessor, frame_of
 from sally_anne.models.videos import side_of, video_size, words_of
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

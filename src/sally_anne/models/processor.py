@@ -95,6 +95,23 @@ def layout_of(processor: Any) -> Any:
     return processor.chat_template or processor.tokenizer.chat_template
 
 
+def frame_of(name: str, asked: str, layout: Any, shows: bool) -> str:
+    """What stands around a text, ``chat`` or ``raw``; a ModelError if that cannot be."""
+    if asked == "chat" and not layout:
+        raise ModelError(
+            f"model {name!r} has no chat template: leave --prompt chat out, and texts are read as "
+            "they are; or take a model that was tuned on conversations (often named -Instruct)"
+        )
+    if asked == "chat" or (layout and asked != RAW):
+        return "chat"
+    if shows:
+        raise ModelError(
+            f"model {name!r}: what is shown and played has no place in a raw prompt; run it with "
+            "--setting text" + (", or leave --prompt raw out" if layout else "")
+        )
+    return RAW
+
+
 def hash_of(processor: Any) -> str:
     """Hash of tokenizer, image settings and chat layout."""
     tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())

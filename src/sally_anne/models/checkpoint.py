@@ -1,0 +1,253 @@
+"""Where a model's files are, and in which form: folders, the hub, GGUF files and LoRA adapters."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import transformers
+from safetensors import safe_open
+from transformers.quantizers.auto import AutoHfQuantizer
+from transformers.utils import find_adapter_config_file
+
+from sally_anne.core import hub
+from sally_anne.core.errors import ModelError, first_line
+from sally_anne.core.files import LFS, POINTER, read_object
+from sally_anne.core.processes import first_gpu
+from sally_anne.hooks.identity import GGUF, weight_files
+from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
+
+# The files of an adapter, as peft writes them.
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+# Adapters that come with the package, by name.
+SHIPPED = Path(__file__).parent / "adapters"
+# Earlier versions read some vocabularies of GGUF files otherwise than they were written.
+_READS_GGUF = (5, 23)
+# All that a model's repository may hold that is read.
+MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
+_FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def located(name: str, revision: str | None = None) -> str:
+    """The folder, GGUF file or hub id that a name stands for; ModelError if it is none of them."""
+    entry = CATALOGUE.get(name)
+    location = entry.source if entry else name
+    folder = Path(location).expanduser()
+    file = gguf_at(folder)
+    if file is None and folder.is_dir():
+        if not any((folder / part).exists() for part in ("config.json", ADAPTER[0])):
+            raise ModelError(
+                f"folder {folder} has no config.json, so it holds no model; give a folder written "
+                "by save_pretrained, or a GGUF file"
+            )
+        file = folder
+    if file is not None:
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {file}")
+        return str(file)
+    if entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        known = "\n".join(
+            f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
+            for name, entry in CATALOGUE.items()
+        )
+        raise ModelError(
+            f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
+            f"\n{known}"
+        )
+    if folder.is_absolute():
+        raise ModelError(
+            f"model {name!r} is shipped with this package, but {folder} is not there: "
+            "install the package again"
+        )
+    return location
+
+
+def check_files(name: str, folder: Path) -> None:
+    """Refuse pointers of Git LFS in the place of weights, or of a tokenizer."""
+    for path in sorted(filter(Path.is_file, folder.iterdir())):
+        with path.open("rb") as file:
+            if file.read(len(LFS)) == LFS:
+                raise ModelError(f"model {name!r}: {path} {POINTER}")
+
+
+def stored_dtype(config: Any, location: str, commit: str | None) -> str:
+    """The dtype of the config, of its text part, or of the weights; float32 of unpacked ones."""
+    for part in (config, config.get_text_config()):
+        if part.dtype is not None:
+            return str(part.dtype).removeprefix("torch.")
+    for path in weight_files(location, commit) if not Path(location).is_file() else ():
+        with safe_open(path, "pt") as file:
+            for key in file.keys():  # noqa: SIM118
+                if (stored := _FLOATS.get(file.get_slice(key).get_dtype())) is not None:
+                    return stored
+    return "float32"
+
+
+def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Path | None]:
+    """Where the model is, and the adapter that belongs to it: given, with it, or in its place."""
+    is_folder, found = Path(location).is_dir(), None
+    if not Path(location).is_file():
+        local = not (is_folder or hub.answers())
+        found = find_adapter_config_file(location, local_files_only=local)
+    if adapter is not None and found is not None:
+        raise ModelError(f"{location} holds an adapter itself: give --adapter or that, not both")
+    if adapter is None and found is None:
+        return location, None
+    if importlib.util.find_spec("peft") is None:
+        raise ModelError(
+            f"model {name!r} has a LoRA adapter ({adapter or found}), and peft, which reads it, is "
+            "not installed: pip install peft, or merge it into the weights (merge_and_unload)"
+        )
+    if adapter is not None:
+        shipped = SHIPPED / adapter
+        folder = shipped if shipped.is_dir() else hub.at_hand(adapter, ADAPTER)
+    else:
+        folder = Path(location) if is_folder else hub.at_hand(location, MODEL)
+    for file in ADAPTER:
+        if not (folder / file).is_file():
+            raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")
+    if adapter is not None:
+        return location, folder
+    if (folder / "config.json").exists():
+        return str(folder), folder
+    about = read_object(folder / ADAPTER[0], ModelError, "peft")
+    base = str(about.get("base_model_name_or_path") or "")
+    if not Path(base).is_dir() and base.count("/") != 1:
+        raise ModelError(
+            f"the adapter {location} is of the model {base!r}, which is not here: give "
+            f"--model FOLDER --adapter {location}"
+        )
+    return base, folder
+
+
+@contextmanager
+def without_adapter(location: str) -> Iterator[str]:
+    """A model's folder without an adapter, which transformers would load by itself, or not."""
+    if not (Path(location) / ADAPTER[0]).is_file():
+        yield location
+        return
+    with TemporaryDirectory() as made:
+        for path in Path(location).resolve().iterdir():
+            if not path.name.startswith("adapter_"):
+                (Path(made) / path.name).symlink_to(path)
+        yield made
+
+
+def merged(model: Any, name: str, folder: Path) -> Any:
+    """A model with an adapter in its weights; ModelError if it is one for another model."""
+    import peft
+
+    try:
+        return peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+    # Whatever peft raises of an adapter that fits another model, or of a kind without weights.
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r}: the adapter in {folder} cannot be merged into it: {first_line(error)}"
+        ) from error
+
+
+def gguf_at(place: Path) -> Path | None:
+    """The GGUF file that a path is, or that is all the weights of its folder.
+
+    A ModelError if it is not there, if there are several, or without the package that reads them.
+    """
+    if place.suffix == GGUF and not place.exists():
+        raise ModelError(f"there is no file {place}")
+    found = [place] if place.suffix == GGUF and place.is_file() else []
+    if place.is_dir() and not any(place.glob("*.safetensors")):
+        found = sorted(place.glob(f"*{GGUF}"))
+    if len(found) > 1:
+        raise ModelError(
+            f"folder {place} holds {len(found)} GGUF files: give one, as --model {found[0]}"
+        )
+    version = tuple(map(int, transformers.__version__.split(".")[:2]))
+    if found and (version < _READS_GGUF or importlib.util.find_spec("gguf") is None):
+        raise ModelError(
+            f"{found[0]} is read with the package gguf, and with transformers {_READS_GGUF[0]}."
+            f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
+        )
+    return found[0] if found else None
+
+
+def read_from(location: str) -> tuple[str, dict[str, Any]]:
+    """A model's folder or hub id, and the options by which transformers reads it.
+
+    They name a GGUF file, and say whether the hub is asked.
+    """
+    file = Path(location)
+    local: dict[str, Any] = {"local_files_only": not (file.exists() or hub.answers())}
+    if file.suffix == GGUF and file.is_file():
+        return str(file.parent), local | {"gguf_file": file.name}
+    return location, local
+
+
+def forget_packing(model: Any) -> None:
+    """Of unpacked weights transformers says that they are packed, and would not save them."""
+    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
+        vars(model).pop(name, None)
+    vars(model.config).pop("quantization_config", None)
+
+
+def check_installed(attn_implementation: str | None, quantization: str) -> None:
+    """Refuse kinds of attention and quantisation whose packages are not here."""
+    needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+    package = needed.get(attn_implementation or "")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModelError(
+            f"--attn-implementation {attn_implementation} needs the package {package}, which is "
+            "not installed; sdpa and eager need none"
+        )
+    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
+        )
+
+
+def check_quantised(name: str, config: Any, place: str | None) -> None:
+    """Refuse weights that are stored quantised by a method that nothing here opens."""
+    how = getattr(config, "quantization_config", None) or {}
+    if not how:
+        return
+    try:
+        kind = AutoHfQuantizer.from_config(how, pre_quantized=True)
+        kind.validate_environment(device_map=place or first_gpu())
+    except RuntimeError:
+        return  # It wants a GPU, without which --dry-run can still count.
+    # Each method asks for its library by errors of its own.
+    except Exception as error:
+        method = how.get("quant_method") if isinstance(how, dict) else how
+        raise ModelError(
+            f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
+            f"opened here: {first_line(error).rstrip('.')}; or take the model as it was before"
+        ) from error
+
+
+def check_filled(name: str, location: str, report: dict[str, Any]) -> None:
+    """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
+    for problem in ("missing_keys", "mismatched_keys"):
+        # A mismatched key comes with both shapes.
+        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
+            raise ModelError(
+                f"model {name!r}: the weights in {location} do not fit its config: "
+                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+
+
+def unavailable(name: str, location: str, error: Exception) -> ModelError:
+    """What is said of a model whose files are not here, or make no sense."""
+    if not Path(location).exists() and not hub.answers():
+        return ModelError(
+            f"model {name!r} is not in the hub's cache, and the hub cannot be reached from here. "
+            f"Fetch it where there is a network (`hf download {location}`; HF_HOME says where it "
+            "is kept), then run with HF_HUB_OFFLINE=1; or give a folder (--model /path/to/folder)"
+        )
+    why = first_line(error).rstrip(".")
+    return ModelError(
+        f"model {name!r}: its files cannot be read from {location}: {why}. Give a folder that "
+        "holds the model (--model /path/to/folder), or use a model that is shipped with this package "
+        f"(--model {DEFAULT_MODEL})."
+    )
