@@ -43,7 +43,8 @@ from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
+from sally_anne.models.decoding import ROOM, decode, extend, greedy
+from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.steering.config import CONTROLS, ControlTask, RankBy
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from sally_anne.hooks.geometry import Geometry
-from sally_anne.models.decoding import ROOM, row_bytes, row_bytes_by_device, select
+from sally_anne.models.decoding import ROOM, select
+from sally_anne.models.estimate import row_bytes, row_bytes_by_device
 
 
 def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:

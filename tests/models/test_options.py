@@ -90,7 +90,7 @@ def test_quantization_reaches_bitsandbytes(folders, monkeypatch) -> None:
         asked.update(options)
         raise OSError("far enough")
 
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     loaded = load_model(str(folders["qwen2-vl"]), quantization="8bit")
     kind = getattr(transformers, loaded.family.class_name)
     monkeypatch.setattr(kind, "from_pretrained", from_pretrained)

@@ -21,8 +21,8 @@ from sally_anne.models.decoding import (
     ROOM,
     State,
     extend,
-    row_bytes_by_device,
 )
+from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.steering import points as module

@@ -248,6 +248,6 @@ def unavailable(name: str, location: str, error: Exception) -> ModelError:
     why = first_line(error).rstrip(".")
     return ModelError(
         f"model {name!r}: its files cannot be read from {location}: {why}. Give a folder that "
-        "holds the model (--model /path/to/folder), or use a model that is shipped with this package "
-        f"(--model {DEFAULT_MODEL})."
+        "holds the model (--model /path/to/folder), or use a model that is shipped with this "
+        f"package (--model {DEFAULT_MODEL})."
     )

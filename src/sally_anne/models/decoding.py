@@ -7,9 +7,9 @@ tokens: the beginning goes through the model once, and each prompt goes on from 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from sally_anne.core.errors import ModelError
-from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.families import OpenModel
 from sally_anne.models.processor import RAW, raw_ids
 
@@ -62,14 +61,21 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     """Cut rendered prompts after their longest common beginning that ends before a space.
 
     A new line will do where there is no space. A tokenizer may join letters across the cut; then an
-    earlier one is taken. Endings keep two tokens at least, so that none is taken for
-    a generated token. A ValueError if there is no place to cut. Raw prompts are cut between any two
-    tokens; a ModelError if they are too short.
+    earlier one is taken. Endings keep two tokens at least, so that none is taken for a generated
+    token. A ValueError if there is no place to cut. Raw prompts are cut between any two tokens; a
+    ModelError if they are too short.
     """
     if loaded.prompt == RAW:
-        return _split_tokens(loaded, prompts)
-    tokenizer = loaded.processor.tokenizer
-    whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
+        whole = [raw_ids(loaded, prompt) for prompt in prompts]
+        end = min(len(os.path.commonprefix(whole)), *(len(ids) - 2 for ids in whole))
+        if end < 1:
+            short = min(zip(whole, prompts, strict=True), key=lambda both: len(both[0]))[1]
+            raise ModelError(
+                f"the text {short[:60]!r} is too short for {loaded.name}, or shares no beginning "
+                "with those of its context: a raw prompt has three tokens at least"
+            )
+        return CommonPrefix(whole[0][:end], tuple(ids[end:] for ids in whole))
+    whole = [_ids(loaded, prompt) for prompt in prompts]
     common = os.path.commonprefix(list(prompts))
     if len(set(prompts)) == 1:
         common = common[:-1]
@@ -80,22 +86,14 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     for gap in (" ", "\n"):
         end = len(common)
         while (end := common.rfind(gap, first, end)) > 0:
-            start = tokenizer(common[:end], add_special_tokens=False)["input_ids"]
+            start = _ids(loaded, common[:end])
             if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
-                return CommonPrefix(common[:end], tuple(tuple(ids[len(start) :]) for ids in whole))
+                return CommonPrefix(common[:end], tuple(ids[len(start) :] for ids in whole))
     raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
 
 
-def _split_tokens(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
-    whole = [raw_ids(loaded, prompt) for prompt in prompts]
-    end = min(len(os.path.commonprefix(whole)), *(len(ids) - 2 for ids in whole))
-    if end < 1:
-        short = min(zip(whole, prompts, strict=True), key=lambda both: len(both[0]))[1]
-        raise ModelError(
-            f"the text {short[:60]!r} is too short for {loaded.name}, or shares no beginning with "
-            "those of its context: a raw prompt has three tokens at least"
-        )
-    return CommonPrefix(whole[0][:end], tuple(ids[end:] for ids in whole))
+def _ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
+    return tuple(loaded.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
@@ -157,7 +155,8 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
         ModelError: the model's attention takes no mask of its own, or looks back less far than this
             row is long.
     """
-    config, device = loaded.model.config.get_text_config(), state.mask.device
+    model, device = loaded.model, state.mask.device
+    config = model.config.get_text_config()
     if config._attn_implementation not in ("sdpa", "eager"):
         raise ModelError(
             f"{config._attn_implementation} attention cannot read tokens side by side; take "
@@ -165,21 +164,19 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
         )
     before = state.mask[row]
     window = getattr(config, "sliding_window", None)
-    if _looks_back_so_far(loaded.model.config) and (not window or len(before) >= window):
+    if _looks_back_so_far(config) and (not window or len(before) >= window):
         raise ModelError(
             f"model {loaded.name!r} looks back {window} tokens and the prompt has {len(before)}; "
             "take shorter prompts (--setting text)"
         )
     own = torch.eye(count, dtype=torch.bool, device=device)
     seen = torch.cat([before.bool().expand(count, -1), own], dim=1)
-    dtype = loaded.model.dtype
-    mask = torch.zeros(seen.shape, dtype=dtype, device=device)
-    mask.masked_fill_(~seen, torch.finfo(dtype).min)
-    positions = state.following[row].expand(1, count)
-    return loaded.model(
+    mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
+    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
+    return model(
         input_ids=torch.full((1, count), token, device=device),
         attention_mask=mask[None, None],
-        position_ids=positions.expand(3, -1, -1) if _is_mrope(loaded.model) else positions,
+        position_ids=_rotary(model, state.following[row].expand(1, count)),
         **{CACHE: select(state.cache, torch.tensor([row], device=device))},
         use_cache=True,
     ).logits[0]
@@ -252,22 +249,20 @@ def greedy(
 
 
 def end_tokens(loaded: OpenModel) -> list[int]:
+    """The tokens that end a reply: the model's own, or else the tokenizer's."""
     ends = loaded.model.generation_config.eos_token_id
     if ends is None:
         ends = loaded.processor.tokenizer.eos_token_id
     if ends is None:
         return []
-    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+    return list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
 def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
     """Texts of token rows, without what follows the first end token, and without special tokens."""
     ends = set(end_tokens(loaded))
-    texts = []
-    for row in tokens.tolist():
-        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
-        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
-    return texts
+    rows = [[*takewhile(lambda token: token not in ends, row)] for row in tokens.tolist()]
+    return loaded.processor.tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
 class PreallocatedLayer(DynamicLayer):
@@ -335,24 +330,6 @@ def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicC
     return chosen
 
 
-def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
-    """Bytes of a row's keys and values in all layers, ``itemsize`` bytes a number."""
-    return 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * tokens * itemsize
-
-
-def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
-    """What a row's cache takes on each device that holds layers of ``model``."""
-    places: Counter[torch.device] = Counter()
-    for o_proj in o_projs(model):
-        # Offloaded weights are nowhere, and computed with where accelerate brings them.
-        brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
-        place: Any = o_proj.weight.device if brought is None else brought
-        places[torch.device(place)] += 1
-    geometry = find_geometry(model)
-    whole = row_bytes(geometry, tokens, model.dtype.itemsize)
-    return {device: whole * n // geometry.n_layers for device, n in places.items()}
-
-
 def _looks_back_so_far(config: Any) -> bool:
     """Whether a layer sees only so many columns before its own, padding counted."""
     text = config.get_text_config()
@@ -396,18 +373,23 @@ def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
     output = model(
         input_ids=ids,
         attention_mask=whole,
-        position_ids=positions.expand(3, -1, -1) if _is_mrope(model) else positions,
+        position_ids=_rotary(model, positions),
         **{CACHE: state.cache},
         logits_to_keep=1,
         use_cache=True,
     )
-    following = state.following + mask.sum(1)
     columns = torch.cat([state.ids, ids], dim=1)
+    following = state.following + mask.sum(1)
     return State(output.logits[:, -1], output[CACHE], columns, whole, following)
 
 
 def _is_mrope(model: Any) -> bool:
     return hasattr(model.model, "get_rope_index")
+
+
+def _rotary(model: Any, positions: Tensor) -> Tensor:
+    """Positions ``[R, T]`` of words, as a model takes them."""
+    return positions.expand(3, -1, -1) if _is_mrope(model) else positions
 
 
 def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -433,6 +415,4 @@ def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
             **known,
         )
         return positions[..., :-1], positions[0, :, -1]
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    following = mask.sum(1)
-    return (positions.expand(3, -1, -1) if _is_mrope(model) else positions), following
+    return _rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, get_args
 
+import torch
 import transformers
 from rich.markup import escape
 from rich.table import Table
@@ -17,8 +19,8 @@ from torch import nn
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import here
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.decoding import ROOM, row_bytes
+from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.models.decoding import ROOM
 from sally_anne.models.families import check_videos, family_of
 from sally_anne.models.loading import LoadedModel, check_pixels, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
@@ -167,6 +169,24 @@ def needs(
         in_bytes("memory", weights + peak, "weights + above the weights"),
     ]
     return {figure.name: figure for figure in figures}
+
+
+def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
+    """Bytes of a row's keys and values in all layers, ``itemsize`` bytes a number."""
+    return 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * tokens * itemsize
+
+
+def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
+    """What a row's cache takes on each device that holds layers of ``model``."""
+    places: Tally[torch.device] = Tally()
+    for o_proj in o_projs(model):
+        # Offloaded weights are nowhere, and computed with where accelerate brings them.
+        brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
+        place: Any = o_proj.weight.device if brought is None else brought
+        places[torch.device(place)] += 1
+    geometry = find_geometry(model)
+    whole = row_bytes(geometry, tokens, model.dtype.itemsize)
+    return {device: whole * n // geometry.n_layers for device, n in places.items()}
 
 
 def _decoder_step(load: Load, text: Any) -> int:
