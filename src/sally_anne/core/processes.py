@@ -295,6 +295,8 @@ def within_memory(
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether a GPU, torch or Python has no memory left."""
+    import torch
     from accelerate.utils.memory import should_reduce_batch_size
 
-    return isinstance(error, MemoryError) or bool(should_reduce_batch_size(error))
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return known or bool(should_reduce_batch_size(error))

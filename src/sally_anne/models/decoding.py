@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -106,16 +106,8 @@ def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
     only: which tokens they still need differs from ending to ending.
     """
     positions, following = _positions(loaded.model, inputs)
-    output = loaded.model(
-        **inputs,
-        position_ids=positions,
-        **{CACHE: DynamicCache()},
-        # One row of logits: all others would cost as much as the model.
-        logits_to_keep=1,
-        use_cache=True,
-    )
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    return State(output.logits[:, -1], output[CACHE], ids, mask, following)
+    columns = inputs["input_ids"], inputs["attention_mask"], following
+    return _pass(loaded.model, inputs, positions, DynamicCache(), *columns)
 
 
 def extend(
@@ -139,17 +131,17 @@ def extend(
     mask = (torch.arange(ids.shape[1], device=device) >= gaps[:, None]).long()
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
         return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
-    cache, following = select(state.cache, index), state.following[index]
-    chosen = State(state.logits, cache, state.ids[index], state.mask[index], following)
+    columns = (part[index] for part in (state.ids, state.mask, state.following))
+    chosen = State(state.logits, select(state.cache, index), *columns)
     return _run(loaded.model, chosen, ids, mask)
 
 
 def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, count: int) -> Tensor:
     """Logits ``[count, V]`` of one token, read ``count`` times after one row of a state.
 
-    Each reads the row and itself alone, as if the others were not there, so that as many edits of
-    one place go through the model at once without a copy of what stands before it. To hooks they
-    are the columns of one row (positions ``all``). The state stays as it is.
+    Each reads the row and itself alone, so that as many edits of one place go through the model at
+    once without a copy of what stands before it. To hooks they are the columns of one row
+    (positions ``all``). The state stays as it is.
 
     Raises:
         ModelError: the model's attention takes no mask of its own, or looks back less far than this
@@ -206,8 +198,8 @@ def log_probs_of(loaded: OpenModel, state: State, endings: Sequence[Sequence[int
 def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tuple[Tensor, Tensor]:
     """What tokens ``first`` to ``first + T`` of each ending gain, and whether they are likeliest.
 
-    Column t of logits ``[R, T, V]`` is what the model expects as token ``first + t``; what lies
-    beyond a row's end counts for nothing. Sums are ``float64 [R]``, flags ``bool [R]``.
+    Column t of logits ``[R, T, V]`` is of token ``first + t``; what lies beyond a row's end counts
+    for nothing. Sums are ``float64 [R]``, flags ``bool [R]``.
     """
     width = logits.shape[1]
     parts = [list(ending[first : first + width]) for ending in endings]
@@ -269,18 +261,16 @@ class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
 
     A new token is written behind the old ones; the usual cache is copied whole for every token, and
-    a static one shows the model its empty columns. Made of ``G`` beginnings, and ``index [R]`` of
-    them.
+    a static one shows the model its empty columns.
     """
 
     keys: Tensor
     values: Tensor
 
-    def __init__(self, keys: Tensor, values: Tensor, index: Tensor) -> None:
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.lazy_initialization(keys, values)
-        self._room = ROOM
-        self._long = [self._with_room(t.index_select(0, index)) for t in (keys, values)]
+        self._grow(keys, values, ROOM)
         self._keep(keys.shape[-2])
 
     def update(
@@ -290,25 +280,15 @@ class PreallocatedLayer(DynamicLayer):
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
         if end > self._long[0].shape[-2]:
-            self._room = max(self._room, end - start)
-            self._long = [self._with_room(t) for t in (self.keys, self.values)]
+            self._grow(self.keys, self.values, max(self._room, end - start))
         for long, new in zip(self._long, (key_states, value_states), strict=True):
             long[..., start:end, :] = new
         self._keep(end)
         return self.keys, self.values
 
-    def move(self, columns: Tensor) -> None:
-        """Put in each column ``[R, T]`` what is in another one now."""
-        for long in self._long:
-            here = long[..., : columns.shape[1], :]
-            index = columns[:, None, :, None].expand(-1, long.shape[1], -1, long.shape[3])
-            here.copy_(here.gather(2, index))
-
-    def _with_room(self, tensor: Tensor) -> Tensor:
-        *outer, tokens, width = tensor.shape
-        longer = tensor.new_empty(*outer, tokens + self._room, width)
-        longer[..., :tokens, :] = tensor
-        return longer
+    def _grow(self, keys: Tensor, values: Tensor, room: int) -> None:
+        self._room = room
+        self._long = [nn.functional.pad(t, (0, 0, 0, room)) for t in (keys, values)]
 
     def _keep(self, tokens: int) -> None:
         self.keys, self.values = (long[..., :tokens, :] for long in self._long)
@@ -320,13 +300,19 @@ def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicC
     ``columns [R, T]`` says for each place in the new rows where it comes from; all stay where they
     are by default.
     """
+
+    def rows(tensor: Tensor) -> Tensor:
+        found = tensor.index_select(0, index.to(tensor.device))
+        if columns is None:
+            return found
+        source = columns.to(tensor.device)[:, None, :, None]
+        return found.gather(2, source.expand(-1, found.shape[1], -1, found.shape[3]))
+
     chosen = DynamicCache()
     chosen.layer_class_to_replicate = None
-    for layer in cache.layers:
-        row = PreallocatedLayer(layer.keys, layer.values, index.to(layer.keys.device))
-        if columns is not None:
-            row.move(columns.to(layer.keys.device))
-        chosen.layers.append(row)
+    chosen.layers += [
+        PreallocatedLayer(rows(each.keys), rows(each.values)) for each in cache.layers
+    ]
     return chosen
 
 
@@ -363,24 +349,27 @@ def _without_gaps(
             )
     cache = select(state.cache, index, source[:, :width])
     following = state.following[index] - (asked - mask).sum(1)
-    chosen = State(state.logits, cache, moved[:, :width], real[:, :width], following)
-    return chosen, again, asked
+    return State(state.logits, cache, moved[:, :width], real[:, :width], following), again, asked
 
 
 def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
     positions = state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0)
     whole = torch.cat([state.mask, mask], dim=1)
+    columns, following = torch.cat([state.ids, ids], dim=1), state.following + mask.sum(1)
+    inputs = {"input_ids": ids, "attention_mask": whole}
+    positions = _rotary(model, positions)
+    return _pass(model, inputs, positions, state.cache, columns, whole, following)
+
+
+def _pass(
+    model: Any, inputs: dict[str, Any], positions: Tensor, cache: Any, *known: Tensor
+) -> State:
+    """The state after one pass, of which ids, mask and what follows are ``known``."""
+    # One row of logits: all others would cost as much as the model.
     output = model(
-        input_ids=ids,
-        attention_mask=whole,
-        position_ids=_rotary(model, positions),
-        **{CACHE: state.cache},
-        logits_to_keep=1,
-        use_cache=True,
+        **inputs, position_ids=positions, **{CACHE: cache}, logits_to_keep=1, use_cache=True
     )
-    columns = torch.cat([state.ids, ids], dim=1)
-    following = state.following + mask.sum(1)
-    return State(output.logits[:, -1], output[CACHE], columns, whole, following)
+    return State(output.logits[:, -1], output[CACHE], *known)
 
 
 def _is_mrope(model: Any) -> bool:
