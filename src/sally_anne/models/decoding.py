@@ -180,11 +180,8 @@ def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
 
 
 def log_probs_of(loaded: OpenModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
-    """Sum of log-probabilities of each row's ending ``[R]``, in nats; ``state`` is used up.
-
-    Tokens are fed one by one.
-    """
-    longest = max(len(e) for e in endings)
+    """Sum of log-probabilities of each row's ending ``[R]``, in nats; ``state`` is used up."""
+    longest = max(map(len, endings))
     pad = loaded.processor.tokenizer.pad_token_id
     total = torch.zeros(len(endings), dtype=torch.float64)
     for column in range(longest):
@@ -243,11 +240,8 @@ def greedy(
 def end_tokens(loaded: OpenModel) -> list[int]:
     """The tokens that end a reply: the model's own, or else the tokenizer's."""
     ends = loaded.model.generation_config.eos_token_id
-    if ends is None:
-        ends = loaded.processor.tokenizer.eos_token_id
-    if ends is None:
-        return []
-    return list(ends) if isinstance(ends, list | tuple) else [ends]
+    ends = loaded.processor.tokenizer.eos_token_id if ends is None else ends
+    return list(ends) if isinstance(ends, list | tuple) else [ends] * (ends is not None)
 
 
 def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
@@ -353,12 +347,11 @@ def _without_gaps(
 
 
 def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
-    positions = state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0)
-    whole = torch.cat([state.mask, mask], dim=1)
-    columns, following = torch.cat([state.ids, ids], dim=1), state.following + mask.sum(1)
+    positions = _rotary(model, state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0))
+    whole, following = torch.cat([state.mask, mask], dim=1), state.following + mask.sum(1)
     inputs = {"input_ids": ids, "attention_mask": whole}
-    positions = _rotary(model, positions)
-    return _pass(model, inputs, positions, state.cache, columns, whole, following)
+    columns = torch.cat([state.ids, ids], dim=1), whole, following
+    return _pass(model, inputs, positions, state.cache, *columns)
 
 
 def _pass(
@@ -385,9 +378,8 @@ def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
     mask = inputs["attention_mask"]
     if _is_mrope(model) and "video_grid_thw" in inputs:
-        # One word more says where the text goes on. The model's own difference between positions
-        # and tokens would not do: it counts from the highest position, which in a video of more
-        # steps than a frame is wide and high is not that of the last word.
+        # One word more says where the text goes on. The model's own difference would not do: it
+        # counts from the highest position, which in a long video is not that of the last word.
         more = torch.ones_like(mask[:, :1])
         known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
         if "mm_token_type_ids" in inputs:
