@@ -73,7 +73,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     folders: list[Path] = []
     failed: dict[str, str] = {}
     shared = {field.name: getattr(config, field.name) for field in fields(SteeringOptions)}
-    save_config(config.folder, asdict(config))
+    save_config(config.folder, asdict(config), loaded)
     for asked in prompting:
         # Prompts that the model has no room for are refused before the long work.
         check_items(loaded, load_items(asked).items, asked.reply_tokens, asked.retold_tokens)

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError, StoreError
 from sally_anne.core.files import read_object, write_atomic, write_json
-from sally_anne.core.folder import RESULTS, claims, require_own, versions
+from sally_anne.core.folder import RESULTS, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import AUTO, here
 from sally_anne.core.run import (
@@ -259,7 +259,6 @@ def _probe(
         "head_dim": geometry.head_dim,
     }
     saved = {
-        "config": asdict(config),
         "model": model,
         "data": {
             "source": data.source,
@@ -268,10 +267,9 @@ def _probe(
         },
         "labels": {label: probes[label].classes_.tolist() for label in labels},
         SEEN: data.lineage.facts(),
-        "versions": versions(),
         **about,
     }
-    write_json(folder / CONFIG, saved)
+    save_config(folder, asdict(config), loaded, **saved)
     return results
 
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.files import reading, write_json
+from sally_anne.core.files import reading, text_of, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.harness.config import EvalConfig, check
@@ -52,7 +52,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     if len({each.out for each in evaluations.values()}) < len(config.tasks):
         raise SteeringError("--tasks: two have the same name; ask them in two runs")
     with reading(config.prompts, SteeringError):
-        lines = config.prompts.read_text(encoding="utf-8").splitlines()
+        lines = text_of(config.prompts.read_bytes()).splitlines()
     prompts = [Prompt(line.strip()) for line in lines if line.strip()]
     if not prompts:
         raise SteeringError(f"--prompts {config.prompts}: holds no prompt")
@@ -71,7 +71,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
             how: {task: _compare(each, how) for task, each in tables.items()}
             for how in config.prompting
         }
-    save_config(config.folder, asdict(config))
+    save_config(config.folder, asdict(config), loaded)
     saved = {"config": asdict(config), "mismatch": mismatch, **results}
     write_json(config.folder / RESULTS, saved)
     _print(Console(), config, results)

@@ -128,7 +128,7 @@ def run(
         vectors = vectors_of(grid, fit)
         widest = [fit(config.direction, max(config.k or ()), 0, by) for by in config.rank_by]
     if processes.first:
-        save_config(config.folder, asdict(config))
+        save_config(config.folder, asdict(config), loaded)
     about = {
         **loaded.about,
         **{name: getattr(config, name) for name in ("order", "setting", "style", "label")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -126,6 +127,7 @@ def test_options_from_a_file(tmp_path: Path, name: str) -> None:
         ("- run", "it holds a list"),
         ("run: [", "is damaged"),
         ("run: a\nc: -1", "--c must be positive, got -1.0"),
+        ("r\0u\0n\0:\0 \0a\0", r"options\.yaml .*UTF-16 without"),
         (None, "is missing"),
     ],
 )
@@ -148,6 +150,9 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str | None, mess
 )
 def test_a_saved_run_is_repeated(tmp_path: Path, config: Any) -> None:
     save_config(tmp_path, asdict(config), model="m")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["device"] and saved["dtype"] == "auto"
+    assert saved["versions"].keys() >= {"python", "torch", "transformers", "numpy", "sally-anne"}
     assert read_options(type(config), "sally-anne it", ["--config", str(tmp_path)]) == config
 
 

@@ -113,6 +113,10 @@ def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         path.write_bytes(line.encode(encoding))
         assert read_samples(path)[0].text == "a\u2028b"
+    for encoding in ("utf-16-le", "utf-16-be"):
+        path.write_bytes(line.encode(encoding))
+        with pytest.raises(RecordError, match=r"mine\.jsonl: it is UTF-16 without"):
+            read_samples(path)
 
 
 def test_python_is_told_the_same(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
         stories = set(items.loc[items["split"] == part, "group"])
         assert set(contents) == {generated().story(int(i[6:])).identity.content for i in stories}
         assert len(contents) == found["results"]["stories"][part]
+    begun = json.loads((finished / "run.json").read_text())
+    assert (saved["versions"], saved["dtype"]) == (begun["versions"], "float32")
     assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
     results = found["results"]
     assert results["stories"] == {"test": 19, "train": 3, "validation": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import json
@@ -115,6 +116,19 @@ def reading(
         ) from fault
 
 
+def text_of(data: bytes) -> str:
+    """The text of a file's bytes: in UTF-8, or in UTF-16 where a byte-order mark says so.
+
+    Raises:
+        ValueError: it is in none of them; UTF-16 without its mark is named.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    if b"\0" in data[:64]:
+        raise ValueError("it is UTF-16 without a byte-order mark, or no text; save it as UTF-8")
+    return data.decode("utf-8-sig")
+
+
 def read_object(
     path: Path | str,
     error: type[SallyAnneError],
@@ -126,7 +140,7 @@ def read_object(
     ``parts`` are names of objects that it must hold, and what each of those must.
     """
     with reading(path, error, made_by):
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(text_of(Path(path).read_bytes()))
         if not isinstance(found, dict):
             raise TypeError(f"it holds a {type(found).__name__}, not an object")
         for part, names in (parts or {}).items():

@@ -21,9 +21,9 @@ from typing import Any, ParamSpec, TextIO, TypeVar
 
 from filelock import FileLock, Timeout
 
-from sally_anne.core.errors import FolderError, HarnessError, StoreError
+from sally_anne.core.errors import FolderError, HarnessError, SallyAnneError, StoreError
 from sally_anne.core.files import acquire, read_object, reading, write_atomic, write_json
-from sally_anne.core.processes import ALONE, Processes, here
+from sally_anne.core.processes import ALONE, Processes, first_gpu, here
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -40,15 +40,17 @@ _KEPT = "what was answered before is kept: make room and run again"
 
 def kind_of(folder: Path) -> str | None:
     """The kind of run that a folder says it holds, such as ``a sweep``."""
-    path = folder / KIND
-    return read_object(path, FolderError, "sally-anne").get("kind") if path.is_file() else None
+    return _record(folder).get("kind")
 
 
 def begun(folder: Path) -> str:
     """The day on which a folder's run began, as ``2026-01-31``; today where there is none yet."""
+    return str(_record(folder).get("begun") or datetime.date.today())
+
+
+def _record(folder: Path) -> dict[str, Any]:
     path = folder / KIND
-    saved = read_object(path, FolderError, "sally-anne") if path.is_file() else {}
-    return str(saved.get("begun") or datetime.date.today())
+    return read_object(path, FolderError, "sally-anne") if path.is_file() else {}
 
 
 def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
@@ -78,10 +80,8 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
 def make_own(folder: Path, kind: str, sign: str | None = None) -> None:
     """Make ``folder``, or take it as :func:`require_own` does; FolderError if it cannot be made."""
     require_own(folder, kind, sign)
-    try:
+    with _writing(folder, "choose another --out", "made", FolderError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(f"{folder} cannot be made ({error.strerror}); choose another") from error
 
 
 @contextmanager
@@ -91,6 +91,7 @@ def claimed(
     processes: Processes = ALONE,
     mark: bool = True,
     sign: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
     """Hold ``folder`` for one run of this kind; it is made if it does not exist.
 
@@ -103,26 +104,22 @@ def claimed(
     if not processes.first:
         yield
         return
-    require_own(folder, kind, sign)
     new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    make_own(folder, kind, sign)
+    with _writing(folder, "choose another --out", "written into", FolderError):
         lock = FileLock(folder / LOCK, timeout=_PATIENCE)
-        acquire(lock)
-    except Timeout as error:
-        raise FolderError(
-            f"another run is writing to {folder}. Wait for it to end, or choose another --out"
-        ) from error
-    except OSError as error:
-        raise FolderError(
-            f"{folder} cannot be made or written into ({error.strerror}); choose another --out"
-        ) from error
+        try:
+            acquire(lock)
+        except Timeout as error:
+            raise FolderError(
+                f"another run is writing to {folder}. Wait for it to end, or choose another --out"
+            ) from error
     try:
         # Before the lock another run may have come.
         require_own(folder, kind, sign)
         if mark and not (folder / KIND).exists():
             begun = datetime.date.today().isoformat()
-            write_json(folder / KIND, {"kind": kind, "begun": begun, "versions": versions()})
+            write_json(folder / KIND, {"kind": kind, "begun": begun, **environment(options or {})})
         yield
     finally:
         empty = {path.name for path in folder.iterdir()} <= {LOCK, KIND}
@@ -146,7 +143,7 @@ def claims(
         @functools.wraps(run)
         def holding(*args: P.args, **kwargs: P.kwargs) -> Result:
             config: Any = args[0] if args else kwargs["config"]
-            with claimed(config.folder, kind, here(), sign=sign):
+            with claimed(config.folder, kind, here(), sign=sign, options=vars(config)):
                 return run(*args, **kwargs)
 
         return holding
@@ -154,19 +151,25 @@ def claims(
     return decorated
 
 
-def save_config(folder: Path, options: Mapping[str, Any], **about: Any) -> None:
-    """Write what ``--config FOLDER`` repeats a run by, with versions and what else is known."""
-    write_json(folder / CONFIG, {"config": options, "versions": versions(), **about})
+def save_config(folder: Path, options: Mapping[str, Any], loaded: Any = None, **about: Any) -> None:
+    """Write what ``--config FOLDER`` repeats a run by, its environment and what else is known."""
+    write_json(folder / CONFIG, {"config": options, **environment(options, loaded), **about})
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide the numbers."""
-    found = {"python": platform.python_version()}
+def environment(options: Mapping[str, Any], loaded: Any = None) -> dict[str, Any]:
+    """What numbers depend on besides what was asked: versions, and a model's device and dtype.
+
+    These are the loaded model's, or what the options mean here before it is loaded.
+    """
+    found: dict[str, Any] = {"versions": {"python": platform.python_version()}}
     for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found["versions"][package] = importlib.metadata.version(package)
+    if loaded is not None:
+        return found | {"device": loaded.place, "dtype": loaded.dtype}
+    if "dtype" in options and not options.get("endpoint"):
+        place = options.get("device") or options.get("device_map") or first_gpu() or "cpu"
+        found |= {"device": place, "dtype": options["dtype"]}
     return found
 
 
@@ -249,14 +252,13 @@ class Journal:
             self._begin()
         assert self._file is not None
         with _writing(self._own, _KEPT):
-            self._file.write("".join(json.dumps(line) + "\n" for line in lines))
+            self._file.write(_json_lines(lines))
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def _rewrite(self) -> None:
         """Write the file anew if it does not hold just what is known; it is always whole."""
-        lines = [{"about": self.about}, *self.answers.values()]
-        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        data = _json_lines([{"about": self.about}, *self.answers.values()]).encode()
         with _writing(self.path, _KEPT, "written anew"):
             if not (self.path.exists() and self.path.read_bytes() == data):
                 write_atomic(self.path, data)
@@ -310,13 +312,18 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 
 @contextmanager
-def _writing(what: Path | str, advice: str, done: str = "written") -> Iterator[None]:
+def _writing(
+    what: Path | str,
+    advice: str,
+    done: str = "written",
+    kind: type[SallyAnneError] = HarnessError,
+) -> Iterator[None]:
     """What the disk or the system refuses in the block, as an error that says what to do."""
     try:
         yield
     except (OSError, StoreError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise HarnessError(f"{what} cannot be {done} ({reason}); {advice}") from error
+        raise kind(f"{what} cannot be {done} ({reason}); {advice}") from error
 
 
 def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
@@ -329,6 +336,10 @@ def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, 
             return (f"{name}, {inner[0]}", *inner[1:])
         return name, one, two
     return None
+
+
+def _json_lines(records: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def _rank_file(path: Path, rank: str) -> Path:

@@ -35,7 +35,7 @@ import tyro
 import yaml
 
 from sally_anne.core.errors import OptionError
-from sally_anne.core.files import reading
+from sally_anne.core.files import reading, text_of
 
 Config = TypeVar("Config")
 P = ParamSpec("P")
@@ -163,7 +163,7 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
     if path.is_dir():
         path /= CONFIG
     with reading(path, OptionError):
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path.read_bytes())
         given = (json.loads if path.suffix == ".json" else yaml.safe_load)(text) or {}
         if not isinstance(given, dict):
             raise TypeError(f"it holds a {type(given).__name__}, not options by their names")

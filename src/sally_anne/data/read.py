@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
@@ -14,11 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from sally_anne.core.errors import RecordError
-from sally_anne.core.files import LFS, POINTER
+from sally_anne.core.files import LFS, POINTER, text_of
 
 T = TypeVar("T")
 csv.field_size_limit(2**31 - 1)
-_WIDE = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 @dataclass(frozen=True)
@@ -160,15 +158,15 @@ def read_text(path: Path) -> str:
 
 def decoded(data: bytes, path: Path | str) -> str:
     """The text of a file's bytes, see :func:`read_text`; RecordError names the line."""
-    wide = data.startswith(_WIDE)
-    encoding = "utf-16" if wide else "utf-8-sig"
     try:
-        return data.decode(encoding)
+        return text_of(data)
     except UnicodeDecodeError as error:
-        line = data[: error.start].decode(encoding, "replace").count("\n") + 1
+        line = data[: error.start].decode(error.encoding, "replace").count("\n") + 1
         raise RecordError(
-            f"{path}, line {line}: is not {encoding[:6]} ({error.reason}); save the file as UTF-8"
+            f"{path}, line {line}: is not {error.encoding} ({error.reason}); save the file as UTF-8"
         ) from error
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}") from error
 
 
 def parse_json(text: str | bytes, where: Path | str) -> Any:
@@ -205,9 +203,7 @@ def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
 
     Its encoding is as of :func:`read_text`.
     """
-    if content.startswith(_WIDE):
-        content = decoded(content, path).encode()
-    for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
+    for number, line in enumerate(decoded(content, path).encode().splitlines(), start=1):
         if line.strip():
             record = Field(parse_json(line, where := f"{path}, line {number}"), where)
             if not isinstance(record.value, dict):

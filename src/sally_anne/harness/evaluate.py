@@ -124,7 +124,7 @@ def evaluate(
     replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with kept as journal, replies, Bars(console) as bar:
         if processes.first:
-            save_config(config.folder, asdict(config))
+            save_config(config.folder, asdict(config), loaded)
         progress = bar.add_task(escape(f"{model_name(config)}, {work.title}"), total=None)
         table = ask(
             model,

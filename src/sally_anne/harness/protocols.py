@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import reading
+from sally_anne.core.files import reading, text_of
 from sally_anne.data.items import Option, Question, View
 from sally_anne.data.mimeqa import clock, in_minutes
 
@@ -223,7 +223,7 @@ def read_template(
     that gave the file, the file, and what is wrong in it.
     """
     with reading(path, HarnessError):
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path.read_bytes())
         parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
     known = (*fields, *(_EACH if "options" in fields else ()))
     for name, style, conversion in parts:
