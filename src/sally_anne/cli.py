@@ -8,8 +8,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Flag, auto
 from importlib.metadata import version
 from typing import Any
+
+
+class How(Flag):
+    """How a command works.
+
+    The same command continues in its folder after it was stopped; several processes of a launcher
+    can share the work; it needs no torch and transformers, which take seconds to load; its folder
+    gets a report, whose path is printed in the end.
+    """
+
+    RESUMES = auto()
+    TOGETHER = auto()
+    QUICK = auto()
+    PAGE = auto()
+
+
+RESUMES, TOGETHER, QUICK, PAGE = How
 
 
 @dataclass(frozen=True)
@@ -18,209 +36,152 @@ class Command:
 
     Attributes:
         about: what it does, for the list of commands.
-        work: ``module:function`` that is called with the options.
+        work: ``module:function`` that is called with the options; below ``sally_anne``, as below.
         config: ``module:Class``, the dataclass of options, which imports no torch; empty where
             ``work`` reads the words itself.
-        resumes: whether the same command continues in ``config.folder`` after it was stopped.
-        together: whether several processes of a launcher can share the work.
-        libraries: whether it needs torch and transformers, which take seconds to load.
-        page: whether ``config.folder`` gets a report, whose path is printed in the end.
+        how: how it works.
     """
 
     about: str
     work: str
     config: str = ""
-    resumes: bool = False
-    together: bool = False
-    libraries: bool = True
-    page: bool = False
+    how: How = How(0)
+
+    @property
+    def options(self) -> Any:
+        """Its dataclass of options."""
+        return _named(self.config)
 
 
 COMMANDS: dict[str, Command] = {
     "probe": Command(
         "find the attention heads that tell belief from fact",
-        "sally_anne.probing.pipeline:main",
-        "sally_anne.probing.config:ProbeConfig",
-        resumes=True,
-        together=True,
+        *("probing.pipeline:main", "probing.config:ProbeConfig", RESUMES | TOGETHER),
     ),
     "nulls": Command(
         "test a probing run's heads against permuted labels",
-        "sally_anne.probing.reporting:nulls",
-        "sally_anne.probing.config:NullsConfig",
+        *("probing.reporting:nulls", "probing.config:NullsConfig"),
     ),
     "patch": Command(
         "exchange heads within pairs: which are used",
-        "sally_anne.probing.patching:run",
-        "sally_anne.probing.config:PatchingConfig",
+        *("probing.patching:run", "probing.config:PatchingConfig"),
     ),
     "audit": Command(
         "what else than a belief could explain a run's accuracy",
-        "sally_anne.probing.audit:run",
-        "sally_anne.probing.config:AuditConfig",
+        *("probing.audit:run", "probing.config:AuditConfig"),
     ),
     "sweep": Command(
         "choose how many heads to steer, and how strongly",
-        "sally_anne.steering.sweep:work",
-        "sally_anne.steering.config:SweepConfig",
-        resumes=True,
-        together=True,
+        *("steering.sweep:work", "steering.config:SweepConfig", RESUMES | TOGETHER),
     ),
     "steer": Command(
         "make a steering vector from a probing run",
-        "sally_anne.steering.fit:run",
-        "sally_anne.steering.config:VectorConfig",
+        *("steering.fit:run", "steering.config:VectorConfig"),
     ),
     "evaluate": Command(
         "ask a model, steered or not, a benchmark's questions",
-        "sally_anne.harness.evaluate:run",
-        "sally_anne.harness.config:EvalConfig",
-        resumes=True,
-        together=True,
+        *("harness.evaluate:run", "harness.config:EvalConfig", RESUMES | TOGETHER),
     ),
     "compare": Command(
         "set finished evaluations side by side",
-        "sally_anne.harness.compare:run",
-        "sally_anne.harness.config:CompareConfig",
-        libraries=False,
-        page=True,
+        *("harness.compare:run", "harness.config:CompareConfig", QUICK | PAGE),
     ),
     "side-effects": Command(
         "measure what else a steering vector changes",
-        "sally_anne.steering.side_effects:run",
-        "sally_anne.steering.config:SideEffectsConfig",
-        resumes=True,
-        page=True,
+        *("steering.side_effects:run", "steering.config:SideEffectsConfig", RESUMES | PAGE),
     ),
     "bake": Command(
         "write a checkpoint with a steering vector in its weights",
-        "sally_anne.steering.bake:run",
-        "sally_anne.steering.config:BakeConfig",
+        *("steering.bake:run", "steering.config:BakeConfig"),
     ),
     "build": Command(
         "build the GridToM stories and films",
-        "sally_anne.data.gridtom.build:run",
-        "sally_anne.data.gridtom.build:BuildConfig",
-        libraries=False,
+        *("data.gridtom.build:run", "data.gridtom.build:BuildConfig", QUICK),
     ),
     "limp": Command(
         "answer MuMA-ToM by inverse planning",
-        "sally_anne.harness.limp:run",
-        "sally_anne.harness.method_config:LimpConfig",
-        resumes=True,
-        page=True,
+        *("harness.limp:run", "harness.method_config:LimpConfig", RESUMES | PAGE),
     ),
     "bip-alm": Command(
         "answer MMToM-QA by inverse planning",
-        "sally_anne.harness.bip_alm:run",
-        "sally_anne.harness.method_config:BipAlmConfig",
-        resumes=True,
-        page=True,
+        *("harness.bip_alm:run", "harness.method_config:BipAlmConfig", RESUMES | PAGE),
     ),
     "distractors": Command(
         "find questions that options alone answer",
-        "sally_anne.harness.distractors:run",
-        "sally_anne.harness.method_config:DistractorConfig",
-        resumes=True,
-        page=True,
+        *("harness.distractors:run", "harness.method_config:DistractorConfig", RESUMES | PAGE),
     ),
     "copilot": Command(
         "write wrong options that do not give the right one away",
-        "sally_anne.harness.copilot:run",
-        "sally_anne.harness.method_config:CopilotConfig",
-        resumes=True,
+        *("harness.copilot:run", "harness.method_config:CopilotConfig", RESUMES),
     ),
     "films": Command(
         "rank films by how social their synopses are",
-        "sally_anne.harness.films:run",
-        "sally_anne.harness.method_config:FilmsConfig",
-        resumes=True,
+        *("harness.films:run", "harness.method_config:FilmsConfig", RESUMES),
     ),
     "transcribe": Command(
         "write the speech of films as subtitles",
-        "sally_anne.data.speech:run",
-        "sally_anne.data.transcripts:TranscribeConfig",
-        resumes=True,
+        *("data.speech:run", "data.transcripts:TranscribeConfig", RESUMES),
     ),
     "report": Command(
         "write a finished run as one page to look at and share",
-        "sally_anne.probing.pipeline:report",
-        "sally_anne.figures.config:ReportConfig",
-        libraries=False,
+        *("probing.pipeline:report", "figures.config:ReportConfig", QUICK),
     ),
     "figures": Command(
         "draw a finished run: heatmap, densities, clusters, patching, curves",
-        "sally_anne.figures.draw:run",
-        "sally_anne.figures.config:FiguresConfig",
-        libraries=False,
+        *("figures.draw:run", "figures.config:FiguresConfig", QUICK),
     ),
     "table": Command(
         "print a finished run's table as CSV, LaTeX or Markdown",
-        "sally_anne.figures.draw:print_table",
-        "sally_anne.figures.config:TableConfig",
-        libraries=False,
+        *("figures.draw:print_table", "figures.config:TableConfig", QUICK),
     ),
     "story": Command(
         "draw a GridToM story: who sees and believes what, frame by frame",
-        "sally_anne.figures.story:run",
-        "sally_anne.figures.config:StoryConfig",
-        libraries=False,
+        *("figures.story:run", "figures.config:StoryConfig", QUICK),
     ),
     "recipe": Command(
         "make a figure or table of the GridToM paper",
-        "sally_anne.experiments.recipe:run",
-        "sally_anne.experiments.recipe:RecipeConfig",
-        resumes=True,
-        libraries=False,
+        *("experiments.recipe:run", "experiments.recipe:RecipeConfig", RESUMES | QUICK),
     ),
     "table1": Command(
         "measure table 1 of the GridToM paper",
-        "sally_anne.experiments.table1:run",
-        "sally_anne.experiments.config:Table1Config",
-        resumes=True,
+        *("experiments.table1:run", "experiments.config:Table1Config", RESUMES),
     ),
     "transfer": Command(
         "fit on one run, test on another: what carries over",
-        "sally_anne.experiments.transfer:run",
-        "sally_anne.experiments.config:TransferConfig",
-        page=True,
+        *("experiments.transfer:run", "experiments.config:TransferConfig", PAGE),
     ),
     "localisation": Command(
         "score localisers on heads that are known",
-        "sally_anne.experiments.localisation.bench:run",
-        "sally_anne.experiments.config:LocalisationConfig",
-        resumes=True,
-        page=True,
+        *(
+            "experiments.localisation.bench:run",
+            "experiments.config:LocalisationConfig",
+            RESUMES | PAGE,
+        ),
     ),
     "plant": Command(
         "train a model whose heads are known",
-        "sally_anne.experiments.localisation.plant:run",
-        "sally_anne.experiments.config:PlantConfig",
-        resumes=True,
+        *("experiments.localisation.plant:run", "experiments.config:PlantConfig", RESUMES),
     ),
     "train-tiny": Command(
         "train a shipped tiny model from scratch",
-        "sally_anne.experiments.train_tiny.train:run",
-        "sally_anne.experiments.config:TrainConfig",
-        resumes=True,
+        *("experiments.train_tiny.train:run", "experiments.config:TrainConfig", RESUMES),
     ),
     "evaluate-tiny": Command(
         "measure what a tiny model can do",
-        "sally_anne.experiments.train_tiny.evaluate:run",
-        "sally_anne.experiments.config:EvaluateConfig",
+        *("experiments.train_tiny.evaluate:run", "experiments.config:EvaluateConfig"),
     ),
     "export-lm-eval": Command(
         "write a steering vector as lm-eval's own `steered` model reads it",
-        "sally_anne.harness.adapters.lm_eval.export:run",
-        "sally_anne.harness.adapters.lm_eval.export:ExportConfig",
+        "harness.adapters.lm_eval.export:run",
+        "harness.adapters.lm_eval.export:ExportConfig",
     ),
     "lm-eval": Command(
         "run lm-eval with steered models and our tasks",
-        "sally_anne.harness.adapters.lm_eval:main",
+        *("harness.adapters.lm_eval:main",),
     ),
     "lmms-eval": Command(
         "run lmms-eval with steered models and our tasks",
-        "sally_anne.harness.adapters.lmms_eval:main",
+        *("harness.adapters.lmms_eval:main",),
     ),
 }
 
@@ -253,7 +214,7 @@ def options(name: str, words: Sequence[str] | None = None) -> Any:
     """The options of a command, read and checked, as its ``config`` class."""
     from sally_anne.core.options import read_options
 
-    return read_options(pkgutil.resolve_name(COMMANDS[name].config), f"sally-anne {name}", words)
+    return read_options(COMMANDS[name].options, f"sally-anne {name}", words)
 
 
 def run(name: str, words: Sequence[str] | None = None) -> None:
@@ -265,26 +226,28 @@ def run(name: str, words: Sequence[str] | None = None) -> None:
 
     command = COMMANDS[name]
     words = sys.argv[1:] if words is None else words
-    if not command.config:
-        with plain_errors():
-            pkgutil.resolve_name(command.work)(words)
-        return
     with plain_errors():
+        if not command.config:
+            _named(command.work)(words)
+            return
         config = options(name, words)
-        if here().count > 1 and not command.together:
+        if here().count > 1 and TOGETHER not in command.how:
             raise ProcessError(f"{name} works in one process; start it without a launcher")
     try:
-        if command.libraries:
+        if QUICK not in command.how:
             _load_libraries()
         with plain_errors():
-            pkgutil.resolve_name(command.work)(config)
-            if command.page:
-                write = pkgutil.resolve_name("sally_anne.figures.report:write_report")
-                print(f"report: {write(config.folder)}")
+            _named(command.work)(config)
+            if PAGE in command.how:
+                print(f"report: {_named('figures.report:write_report')(config.folder)}")
     except KeyboardInterrupt:
-        if command.resumes:
+        if RESUMES in command.how:
             print(f"\nstopped; the same command continues from {config.folder}", file=sys.stderr)
         sys.exit(130)
+
+
+def _named(path: str) -> Any:
+    return pkgutil.resolve_name(f"sally_anne.{path}")
 
 
 def _load_libraries() -> None:
