@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from sally_anne.core.store import ActivationStore
 
 MADE_BY = "sally-anne probe"
-HELD_OUT = ("validation", "test")
 # The splits of a figure's option, by its name.
-SPLITS = {"held-out": HELD_OUT, "all": ("train", *HELD_OUT)}
+SPLITS = {"held-out": ("validation", "test"), "all": ("train", "validation", "test")}
 SPLITS |= {split: (split,) for split in SPLITS["all"]}
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
@@ -76,10 +75,9 @@ class Head(NamedTuple):
 def saved_results(
     path: Path, made_by: str, parts: dict[str, tuple[str, ...]] | None = None
 ) -> dict[str, Any]:
-    """A file of results, with an object for each of ``parts``; empty where there is no such file.
+    """A file of results, with an object for each of ``parts``; empty where there is none.
 
-    Raises:
-        RunFolderError: it is damaged; ``made_by``, the command, writes it.
+    RunFolderError if it is damaged; ``made_by``, the command, writes it.
     """
     return read_object(path, RunFolderError, made_by, parts) if path.exists() else {}
 
@@ -117,10 +115,8 @@ class Run:
         for word in ("model", *TITLE_WORDS):
             value = saved["config"].get(word)
             if not isinstance(value, str | int | float | None):
-                raise RunFolderError(
-                    f"{path}: config.{word} should be text or a number, "
-                    f"is of type {type(value).__name__}"
-                )
+                kind = type(value).__name__
+                raise RunFolderError(f"{path}: config.{word} should be text or a number, is {kind}")
         return cls(folder, saved)
 
     @property
@@ -132,8 +128,8 @@ class Run:
         """An option that is a number."""
         value = self.config.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            path = self.folder / CONFIG
-            raise RunFolderError(f"{path}: config.{name} should be a number, is {value!r}")
+            where = f"{self.folder / CONFIG}: config.{name}"
+            raise RunFolderError(f"{where} should be a number, is {value!r}")
         return value
 
     @property
@@ -196,7 +192,7 @@ class Run:
     def ranked(self, label: str) -> pd.DataFrame:
         """The table of heads, best by validation accuracy of ``label`` first."""
         require_columns(self.heads, [f"{label}_rank"], self.folder / HEADS)
-        return self.heads.sort_values([f"{label}_rank", "layer", "head"])
+        return _ranked(self.heads, label)
 
     @cached_property
     def probes(self) -> dict[str, np.ndarray]:
@@ -207,10 +203,9 @@ class Run:
     def probe(self, label: str, layer: int, head: int) -> tuple[np.ndarray, float]:
         """Weight ``[D]`` and intercept of one head's probe, in float64."""
         path = self.folder / PROBES
-        names = (f"{label}.coef", f"{label}.intercept")
-        if lacking := [name for name in names if name not in self.probes]:
-            raise RunFolderError(f"{path} has no tensor {', '.join(lacking)}")
-        coef, intercept = (self.probes[name] for name in names)
+        coef, intercept = (self.probes.get(f"{label}.{part}") for part in ("coef", "intercept"))
+        if coef is None or intercept is None:
+            raise RunFolderError(f"{path} lacks a tensor {label}.coef or {label}.intercept")
         if coef.ndim != 3 or intercept.shape != coef.shape[:2]:
             raise RunFolderError(
                 f"{path}: {label}.coef {list(coef.shape)} should be [L, H, D] and "
@@ -225,9 +220,8 @@ class Run:
     @property
     def samples(self) -> pd.DataFrame:
         """The samples: a row each, in the order of the activations' rows."""
-        samples = self.store.items
-        require_columns(samples, ("item_id", "split"), self.folder / ACTIVATIONS)
-        return samples.reset_index(drop=True)
+        require_columns(self.store.items, ("item_id", "split"), self.folder / ACTIVATIONS)
+        return self.store.items.reset_index(drop=True)
 
     def activations(self, layers: Sequence[int] | None = None) -> np.ndarray:
         """Activations ``[N, L, H, D]`` in float32, of some layers or all, rows as ``samples``."""
@@ -241,9 +235,8 @@ class Run:
             raise RunFolderError(f"{where} has heads 0 to {heads - 1}, not {head}")
         values = values[:, 0, head].astype("float64")
         if broken := int((~np.isfinite(values)).any(axis=1).sum()):
-            raise RunFolderError(
-                f"{where}: {Head(layer, head)} is not finite in {broken} of {len(values)} samples"
-            )
+            what = f"is not finite in {broken} of {len(values)} samples"
+            raise RunFolderError(f"{where}: {Head(layer, head)} {what}")
         return values
 
     @cached_property
@@ -260,10 +253,14 @@ class Run:
 
 def best(heads: pd.DataFrame, label: str) -> Head:
     """The head with rank 1 for ``label`` (best validation accuracy); FigureError if none has."""
-    ranked = heads.dropna(subset=[f"{label}_rank"]).sort_values([f"{label}_rank", "layer", "head"])
+    ranked = _ranked(heads.dropna(subset=[f"{label}_rank"]), label)
     if ranked.empty:
         raise FigureError(f"the table of heads ranks none by {label}")
     return heads_of(ranked)[0]
+
+
+def _ranked(heads: pd.DataFrame, label: str) -> pd.DataFrame:
+    return heads.sort_values([f"{label}_rank", "layer", "head"])
 
 
 def heads_of(table: pd.DataFrame) -> list[Head]:
@@ -290,11 +287,9 @@ def extremes(
     columns = [f"{label}_validation_accuracy" for label in labels]
     scores = heads.dropna(subset=columns)
     scores = scores.assign(**scores[columns].agg(["min", "max", "sum"], axis=1))
-    upwards = [False, False, True, True]
-    first = heads_of(scores.sort_values(["min", "sum", "layer", "head"], ascending=upwards))[0]
-    worst = scores.sort_values(
-        ["max", "sum", "layer", "head"], ascending=[True, True, False, False]
-    )
+    up, down = [True, True], [False, False]
+    first = heads_of(scores.sort_values(["min", "sum", "layer", "head"], ascending=down + up))[0]
+    worst = scores.sort_values(["max", "sum", "layer", "head"], ascending=up + down)
     others = [head for head in heads_of(worst) if head != first] or [first]
     return first, next(filter(has_weights, others), others[0])
 
@@ -309,13 +304,12 @@ def select(samples: pd.DataFrame, split: str) -> np.ndarray:
 
 def confounded(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Rows of ``confounds`` of a ``results.json`` whose feature alone gives a label away."""
-    results = found.get("results", {})
-    return [
-        row
-        for row in found.get("confounds", ())
-        if row["accuracy"]
-        > results.get(row["label"], {}).get("chance_test_accuracy", 0.5) + CONFOUNDED
-    ]
+
+    def chance(label: str) -> float:
+        return found.get("results", {}).get(label, {}).get("chance_test_accuracy", 0.5)
+
+    rows = found.get("confounds", ())
+    return [row for row in rows if row["accuracy"] > chance(row["label"]) + CONFOUNDED]
 
 
 def verdicts(effect: ArrayLike, ends: ArrayLike, random: ArrayLike, floor: float) -> np.ndarray:
@@ -360,13 +354,9 @@ def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | 
 def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
     """Write a run, without paths of this machine, into an empty folder, to share it.
 
-    Figures and page are left out, as they may show such paths; they can be drawn again.
-
-    Args:
-        activations: also its activations, and what its samples say.
-
-    Raises:
-        RunFolderError, StoreError: as :class:`Run`.
+    Figures and page are left out, as they may show such paths; they can be drawn again. With
+    ``activations`` these, and what the samples say, are shared as well. Errors are as of
+    :class:`Run`.
     """
     _ = run.heads, run.probes
     copied = [HEADS, PROBES]
@@ -391,9 +381,9 @@ def _copy_store(run: Run, folder: Path) -> None:
     others = shutil.ignore_patterns(".*", INDEX_NAME)
     shutil.copytree(source.resolve(), folder, ignore=others, copy_function=os.symlink)
     index = Index.read(source)
-    meta = index.meta
-    cleaned = without_paths({"model_id": meta.model_id, "extra": meta.extra}, run.saved)
-    replace(index, meta=replace(meta, **cleaned)).write(folder)
+    facts = {"model_id": index.meta.model_id, "extra": index.meta.extra}
+    meta = replace(index.meta, **without_paths(facts, run.saved))
+    replace(index, meta=meta).write(folder)
 
 
 def _card(run: Run) -> bytes:

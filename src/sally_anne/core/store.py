@@ -13,6 +13,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -104,11 +105,12 @@ class Index:
         write_atomic(folder / INDEX_NAME, f"{text}\n".encode())
 
 
-class ActivationStore:
+class ActivationStore(AbstractContextManager["ActivationStore"]):
     """A store opened for writing (`open_or_create`, `join`) or for reading (`open`).
 
     A batch is computed whole or not at all and is one shard, written once, atomically. So a resumed
-    run gives the same bytes as an uninterrupted one, whoever computed which batch.
+    run gives the same bytes as an uninterrupted one, whoever computed which batch. `meta` says what
+    was run, and `batches` which rows of `items` each batch holds.
 
     with ActivationStore.open_or_create(out, meta, items, batches) as store:
         for b in store.pending():
@@ -119,11 +121,9 @@ class ActivationStore:
     def __init__(
         self, path: Path, index: Index, items: pd.DataFrame, lock: FileLock | None, writable: bool
     ) -> None:
-        self.path = path
-        self.items = items
-        self._index = index
-        self._lock = lock
-        self._writable = writable
+        self.path, self.items = path, items
+        self.meta, self.batches = index.meta, index.batches
+        self._index, self._lock, self._writable = index, lock, writable
         self._stored = set(range(len(index.batches))) if self.complete else _shards_in(path)
         # Checksums of the shards that were written or checked here: they are not hashed again.
         self._intact: dict[int, str] = {}
@@ -141,10 +141,9 @@ class ActivationStore:
             batches: rows of `items`; each row in exactly one batch, in any order.
 
         Raises:
-            StoreError: the folder holds the store of a different run.
             StoreDamagedError: its index or items table is missing or altered.
-            StoreError: another run writes to it, it is no store, the plan does not fit the items,
-                or the disk is full.
+            StoreError: it is the store of a different run, or none; another run writes to it; the
+                plan does not fit the items; or the disk is full.
         """
         folder = Path(path)
         index, table = _planned(meta, items, batches)
@@ -200,28 +199,14 @@ class ActivationStore:
         index = Index.read(folder)
         return cls(folder, index, _read_items(folder, index), None, writable=False)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Write nothing more, and let another run write. Reading goes on working."""
-        self._writable = False
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    @property
-    def meta(self) -> StoreMeta:
-        """What was run."""
-        return self._index.meta
-
-    @property
-    def batches(self) -> tuple[tuple[int, ...], ...]:
-        """The rows of `items` of each batch."""
-        return self._index.batches
+        lock, self._lock, self._writable = self._lock, None, False
+        if lock is not None:
+            lock.release()
 
     @property
     def complete(self) -> bool:
