@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,6 @@ import transformers
 from sally_anne.core.errors import HarnessError, ModelError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
-from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.tiny import Family
@@ -40,11 +40,11 @@ def _reached(*args: Any, **options: Any) -> None:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without GPU, bitsandbytes and flash-attention, and out of the hub's reach."""
-    find = loading.importlib.util.find_spec
+    find = importlib.util.find_spec
     missing = ("bitsandbytes", "flash_attn", "flash_attn_interface")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(
-        loading.importlib.util, "find_spec", lambda name: None if name in missing else find(name)
+        importlib.util, "find_spec", lambda name: None if name in missing else find(name)
     )
     monkeypatch.setattr(
         transformers.AutoConfig,

@@ -129,37 +129,6 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     return Timeline(path, times, end, broken, stamps, np.array(sorted(keys)))
 
 
-class Frames:
-    """Frames at ``places``; each is scaled and put in its row as it is decoded."""
-
-    def __init__(self, places: Sequence[int], most: int | None) -> None:
-        self.rows = {place: row for row, place in enumerate(places)}
-        self.most = most
-        self.there: set[int] = set()
-        self.pixels: np.ndarray | None = None
-
-    def add(self, place: int, frame: av.VideoFrame, ratio: Any) -> None:
-        """Take a frame whose pixels are ``ratio`` times as wide as high."""
-        if self.pixels is None:
-            width, height = fitted(*_shown_size(frame, ratio), self.most)
-            self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
-        height, width = self.pixels.shape[1:3]
-        modern = frame.colorspace == _BT709
-        modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
-        if modern and not frame.format.is_rgb:
-            # FFmpeg takes all for BT.601, unless it is told both sides.
-            frame = _REFORMATTER.reformat(
-                frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
-            )
-        whole = np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame))
-        if whole.shape[:2] != (height, width):
-            # FFmpeg's own scaling darkens by one or two of 255.
-            picture = Image.fromarray(whole).resize((width, height), Image.Resampling.BICUBIC)
-            whole = np.asarray(picture)
-        self.pixels[self.rows[place]] = whole
-        self.there.add(place)
-
-
 def _turns(frame: av.VideoFrame) -> int:
     """How often a frame is turned by 90 degrees, against the clock, before it is shown."""
     return round(getattr(frame, "rotation", 0) / 90) % 4
@@ -187,47 +156,71 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
     time of one that cannot be decoded.
     """
-    frames, why = Frames(places, most), "it is damaged there"
+    found: dict[int, np.ndarray] = {}
+    stamped = {int(timeline.stamps[place]): place for place in places}
+    # Frames that share the key frame before them are decoded from there.
+    starts = np.searchsorted(timeline.keys, list(stamped), "right") - 1
+    why = "it is damaged there"
     try:
         with opened_video(timeline.path) as (container, stream):
             stream.thread_type = "AUTO"
-            _decode(container, stream, timeline, frames)
+            for start in dict.fromkeys(starts):
+                keyed = zip(stamped.items(), starts, strict=True)
+                group = dict(pair for pair, key in keyed if key == start)
+                container.seek(int(timeline.keys[start]), stream=stream, backward=True)
+                _decode(container, stream, group, most, found)
+        # Some containers land behind the key frame, and frames after some key frames need what was
+        # before them.
+        if missing := {stamp: place for stamp, place in stamped.items() if place not in found}:
+            with opened_video(timeline.path) as (container, stream):
+                _decode(container, stream, missing, most, found)
     except UNREADABLE as error:
         why = str(error)
-    if missing := [place for place in places if place not in frames.there]:
+    if lost := [place for place in places if place not in found]:
         raise MediaError(
-            f"{timeline.path}: the frame at {timeline.times[missing[0]]:.2f} s cannot be decoded "
+            f"{timeline.path}: the frame at {timeline.times[lost[0]]:.2f} s cannot be decoded "
             f"({why}); download the video again"
         )
-    assert frames.pixels is not None
-    return frames.pixels
+    return np.stack([found[place] for place in places])
 
 
-def _decode(container: Any, stream: Any, timeline: Timeline, frames: Frames) -> None:
-    """Decodes from the key frame before each group of frames that share it."""
-    places = {int(timeline.stamps[place]): place for place in frames.rows}
-    starts = np.searchsorted(timeline.keys, list(places), "right") - 1
-    for start in dict.fromkeys(starts):
-        group = {s: p for (s, p), key in zip(places.items(), starts, strict=True) if key == start}
-        container.seek(int(timeline.keys[start]), stream=stream, backward=True)
-        _decode_from_here(container, stream, group, frames)
-    # Some containers land behind the key frame, and frames after some key frames need what was
-    # before them.
-    if missing := {stamp: p for stamp, p in places.items() if p not in frames.there}:
-        with opened_video(timeline.path) as (again, beginning):
-            _decode_from_here(again, beginning, missing, frames)
-
-
-def _decode_from_here(container: Any, stream: Any, group: dict[int, int], frames: Frames) -> None:
-    last = max(group)
+def _decode(
+    container: Any,
+    stream: Any,
+    group: dict[int, int],
+    most: int | None,
+    found: dict[int, np.ndarray],
+) -> None:
+    """Keep the frames with the stamps of ``group``, by their places, from here on."""
     try:
         for frame in container.decode(stream):
             if frame.pts in group and not frame.is_corrupt:
-                frames.add(group[frame.pts], frame, stream.sample_aspect_ratio)
-            if frame.pts is not None and frame.pts >= last:
+                first = next(iter(found.values()), None)
+                size = fitted(*_shown_size(frame, stream.sample_aspect_ratio), most)
+                size = size if first is None else first.shape[1::-1]
+                found[group[frame.pts]] = _pixels(frame, size)
+            if frame.pts is not None and frame.pts >= max(group):
                 return
     except av.EOFError:
         return
+
+
+def _pixels(frame: av.VideoFrame, size: tuple[int, ...]) -> np.ndarray:
+    modern = frame.colorspace == _BT709
+    modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
+    if modern and not frame.format.is_rgb:
+        # FFmpeg takes all for BT.601, unless it is told both sides.
+        frame = _REFORMATTER.reformat(
+            frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
+        )
+    return _scaled(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), size)
+
+
+def _scaled(pixels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """Pixels at a width and height; FFmpeg's own scaling darkens by one or two of 255."""
+    if pixels.shape[1::-1] == size:
+        return pixels
+    return np.array(Image.fromarray(pixels).resize(size[:2], Image.Resampling.BICUBIC))
 
 
 @contextmanager
@@ -276,11 +269,7 @@ def read_picture(path: Path, most: int | None = None) -> np.ndarray:
         if size != _turned(image):
             # A JPEG is decoded at half its size or less where that is enough.
             image.draft("RGB", size if _turned(image) == image.size else size[::-1])
-        picture = as_shown(image)
-        if picture.shape[1::-1] != size:
-            scaled = Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC)
-            picture = np.array(scaled)
-        return picture
+        return _scaled(as_shown(image), size)
 
 
 def size_of_picture(path: Path) -> tuple[int, int]:
