@@ -335,7 +335,7 @@ def run(
     about = {"writer": writer.about, "checker": checker.about, "tokens": most}
     kept = keeping(config.folder, {"": writer})
     with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, asdict(config), loaded)
+        save_config(config.folder, asdict(config), getattr(writer, "loaded", None))
 
         def propose(question: Draft, prompt: str) -> str:
             def written(prompts: Sequence[str]) -> Iterator[dict[str, str]]:

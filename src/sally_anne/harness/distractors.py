@@ -188,7 +188,7 @@ def run(
         asked[record.item_id] = [published(record), *(Shuffled(record, o) for o in orders)]
     prompts = {one.name: one for several in asked.values() for one in several}
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
-        save_config(config.folder, asdict(config))
+        save_config(config.folder, asdict(config), loaded)
         task = bar.add_task(escape(f"{config.model} without context"), total=len(prompts))
         ask = partial(likeliest, SteeredModel(loaded))
         answers = ask_rest(journal, prompts, config.batch_size, ask, partial(bar.advance, task))

@@ -97,7 +97,7 @@ def run(
         _check_labels(model, Prompt(next(iter(prompts.values()))))
     kept = keeping(config.folder, {"": model})
     with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, asdict(config))
+        save_config(config.folder, asdict(config), getattr(model, "loaded", None))
         advance = partial(bar.advance, bar.add_task("films", total=len(asked)))
         ask_rest(journal, asked, config.batch_size, partial(_scores, model), advance)
     scores = [journal.answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
