@@ -18,7 +18,7 @@ from sally_anne.experiments.table1 import print_table
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import SteeringOptions, SweepConfig
 
-FAMILY = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
+FAMILY = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"), place="cpu", dtype="float32")
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
