@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import safe_open
@@ -39,44 +40,62 @@ _ENTRY = "sally-anne"
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A kind of safetensors files: facts in JSON and tensors, sealed by their SHA-256.
+    """How something is saved: a card, and facts in JSON and tensors, sealed by their SHA-256.
 
     The same facts and tensors give the same bytes.
 
     Attributes:
         what: what a file holds, e.g. ``steering vector``.
-        formats: what is read; the first is how messages call it.
+        name: of the file in its folder.
+        form: its format.
         part: what the facts are called in the file.
         made_by: what writes it, for messages.
         error: what is raised.
     """
 
     what: str
-    formats: tuple[str, ...]
+    name: str
+    form: str
     part: str
     made_by: str
     error: type[SallyAnneError]
 
     def write(
-        self, path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], form: str
-    ) -> None:
-        """Write a file in one of the formats."""
+        self,
+        folder: Path | str,
+        facts: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        card: bytes,
+    ) -> Path:
+        """Write it into a folder, which is given back; FolderError, StoreError if it cannot be."""
+        folder = Path(folder)
+        make_own(folder, f"a {self.what}", self.name)
         text = json.dumps(facts, default=dict)
-        entry = {"format": form, "sha256": _digest(text, tensors), self.part: text}
-        write_atomic(path, save(dict(tensors), {_ENTRY: json.dumps(entry)}))
+        entry = {"format": self.form, "sha256": _digest(text, tensors), self.part: text}
+        write_atomic(folder / self.name, save(dict(tensors), {_ENTRY: json.dumps(entry)}))
+        write_atomic(folder / CARD, card)
+        return folder
 
-    def read(self, path: Path) -> tuple[str, dict[str, Tensor]]:
-        """Facts, as the JSON that was written, and tensors; an ``error`` names what is wrong."""
-        with reading(path, self.error, self.made_by), safe_open(path, "pt") as stored:
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            entry = json.loads(stored.metadata()[_ENTRY])
-            form, digest, text = entry["format"], entry["sha256"], str(entry[self.part])
-        if form not in self.formats or digest != _digest(text, tensors):
-            raise self.error(
-                f"{path} is altered, or not a {self.what} of format {self.formats[0]!r}; write it "
-                f"again with `{self.made_by}`"
-            )
-        return text, tensors
+    @contextmanager
+    def reading(self, path: Path | str) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
+        """Facts and tensors, to be made into what they are in the block.
+
+        ``path`` is a folder, the file itself, or a hub's repository ``user/name[@revision]``; an
+        ``error`` names what is wrong there, also in the block.
+        """
+        place = at_hand(path, (self.name, CARD))
+        file = place / self.name if place.is_dir() else place
+        with reading(file, self.error, self.made_by):
+            with safe_open(file, "pt") as stored:
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+                entry = json.loads(stored.metadata()[_ENTRY])
+            text = str(entry[self.part])
+            if entry["format"] != self.form or entry["sha256"] != _digest(text, tensors):
+                raise self.error(
+                    f"{file} is altered, or not a {self.what} of format {self.form!r}; write it "
+                    f"again with `{self.made_by}`"
+                )
+            yield json.loads(text), tensors
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
@@ -89,14 +108,7 @@ def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-_FILE = TensorFile("steering vector", (FORMAT,), "vector", MADE_BY, SteeringError)
-
-
-class HoldsModel(Protocol):
-    """Whatever has a Hugging Face model, as a loaded model with its processor does."""
-
-    @property
-    def model(self) -> nn.Module: ...
+_FILE = TensorFile("steering vector", FILE, FORMAT, "vector", MADE_BY, SteeringError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +226,7 @@ class SteeringVector(Shared):
 
     def apply(
         self,
-        model: nn.Module | HoldsModel,
+        model: Any,
         alpha: float | Tensor | None = None,
         gate: Gate | None = None,
         allow_mismatch: bool = False,
@@ -256,23 +268,15 @@ class SteeringVector(Shared):
     def save(self, folder: Path | str) -> Path:
         """Write ``vector.safetensors`` (the same bytes for the same vector) and a card.
 
-        Returns:
-            The folder.
-
-        Raises:
-            StoreError, FolderError: it cannot be written there.
+        Gives the folder; a StoreError or FolderError if it cannot be written there.
         """
-        folder = Path(folder)
-        make_own(folder, "a steering vector", FILE)
-        _FILE.write(folder / FILE, self._facts(), self._tensors(), FORMAT)
-        write_atomic(folder / CARD, _card(self))
-        return folder
+        return _FILE.write(folder, self._facts(), self._tensors(), _card(self))
 
     @classmethod
     def load(
         cls,
         path: Path | str,
-        model: nn.Module | HoldsModel | None = None,
+        model: Any = None,
         allow_mismatch: bool = False,
     ) -> Self:
         """Read a vector.
@@ -284,15 +288,11 @@ class SteeringVector(Shared):
             allow_mismatch: take a vector that was fitted on another model, and note that.
 
         Raises:
-            ModelError: it was fitted on other weights or in another dtype; both are named.
+            ModelError: as of :meth:`apply`.
             HubError: there is no such folder, and no such repository can be read.
             SteeringError: the file is missing, damaged or of another kind, or does not fit.
         """
-        place = at_hand(path, (FILE, CARD))
-        file = place / FILE if place.is_dir() else place
-        text, tensors = _FILE.read(file)
-        with reading(file, SteeringError, MADE_BY):
-            facts = json.loads(text)
+        with _FILE.reading(path) as (facts, tensors):
             if "gate" in facts:
                 facts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
             vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **facts)
@@ -337,7 +337,7 @@ class _Applied(Edit):
             warnings.warn(message, stacklevel=2)
 
 
-def _module(model: nn.Module | HoldsModel) -> nn.Module:
+def _module(model: Any) -> nn.Module:
     module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     if not isinstance(module, nn.Module):
         raise SteeringError(f"give a model, as sa.load_model opens one, not {model!r:.60}")

@@ -5,7 +5,6 @@ Equation 3 of the GridToM paper (section 4.3), for all heads at once.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -23,9 +22,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.errors import ProbingError, SteeringError
-from sally_anne.core.files import write_atomic
-from sally_anne.core.folder import make_own
-from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
+from sally_anne.core.hub import Shared, card, without_paths
 from sally_anne.core.options import checked
 from sally_anne.core.run import Head, heads_of
 from sally_anne.data.samples import Sample
@@ -37,7 +34,7 @@ from sally_anne.probing.solver import fit_heads, scale_of
 
 MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
-_FILE = TensorFile("set of probes", (FORMAT,), "probes", "HeadProbes.save", ProbingError)
+_FILE = TensorFile("set of probes", FILE, FORMAT, "probes", "HeadProbes.save", ProbingError)
 # What fitting and ranking leave, and what a file keeps; the last is there once they are ranked.
 _WEIGHTS = ("coef_", "intercept_", "sigma_")
 _FACTS = ("classes_", "unconverged_", "label_", "site_", "model_", "ranked_")
@@ -337,12 +334,9 @@ class HeadProbes(Shared, BaseEstimator):
         Probes that are read again predict and make vectors, and rank no more. Gives the folder.
         """
         self._require_samples()
-        folder = Path(folder)
-        make_own(folder, "a set of probes", FILE)
         facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
         facts["classes_"] = self.classes_.tolist()
         tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
-        _FILE.write(folder / FILE, facts, tensors, FORMAT)
         body = _CARD.format(
             label=self.label_,
             model=self.model_.get("model", "unknown"),
@@ -350,8 +344,7 @@ class HeadProbes(Shared, BaseEstimator):
             classes=", ".join(map(str, facts["classes_"])),
             best=", ".join(map(str, facts.get("ranked_", ())[:10])) or "not ranked",
         )
-        write_atomic(folder / CARD, card(body, self.model_, "probes"))
-        return folder
+        return _FILE.write(folder, facts, tensors, card(body, self.model_, "probes"))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -360,17 +353,12 @@ class HeadProbes(Shared, BaseEstimator):
         A HubError or ProbingError says what is not there, cut short, or of another kind.
         """
         probes = cls()
-        file = at_hand(path, (FILE, CARD)) / FILE
-        text, tensors = _FILE.read(file)
-        try:
-            facts = json.loads(text)
+        with _FILE.reading(path) as (facts, tensors):
             state = {name: facts[name] for name in (*probes.get_params(), *_FACTS[:-1])}
             state |= {name: tensors[name].numpy() for name in _WEIGHTS}
             state["classes_"] = np.array(state["classes_"])
             if "ranked_" in facts:
                 state["ranked_"] = [Head(int(layer), int(h)) for layer, h in facts["ranked_"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProbingError(f"{file} lacks a part of a set of probes: {error}") from error
         probes.__dict__.update(state)
         return probes
 
