@@ -34,8 +34,7 @@ class Capture(ModelHooks):
     Captures nest; one that is opened inside a steering context sees the steered activations.
 
     Args:
-        model: the Hugging Face model whose forward will be called, not a part of it.
-        site: one of `hooks.geometry.SITES`.
+        model, site: as of `ModelHooks`.
         positions: a spec of `hooks.positions`. With `all`, padding is left out: the real tokens of
             each row come first, in order, and zeros fill the shorter rows.
         layers: the layers to capture, in this order; all by default.
@@ -110,7 +109,7 @@ class Capture(ModelHooks):
         return activations
 
     def _require_finite(self, activations: Tensor, items: Sequence[str] | None) -> None:
-        if activations.device.type == "meta" or not activations.numel():
+        if activations.is_meta or not activations.numel():
             return
         broken = ~torch.isfinite(activations).flatten(3).all(dim=3).all(dim=1)  # [B, L]
         rows = broken.any(dim=1).nonzero().flatten().tolist()
@@ -143,8 +142,8 @@ class Capture(ModelHooks):
     def _watch(self, cache: Any) -> None:
         """Raise when the rows of this KV cache, and of no other, are reordered.
 
-        After that, row b continues another row's text. Only the cache is called then: an instance
-        attribute hides its method.
+        After that, row b continues another row's text. An instance attribute hides the cache's
+        method.
         """
         if cache is self._watched:
             return
@@ -166,10 +165,13 @@ class Capture(ModelHooks):
         cache.reorder_cache = guarded
 
     def _see(self, layer: int, activation: Tensor) -> None:
-        # On the layer's own device.
-        rows, index = self.rows.to(activation.device), self.index.to(activation.device)
         if self.index.shape[1]:
-            self.keep(layer, activation.detach()[rows, index])
+            self.keep(layer, self.at_positions(activation))
+
+    def at_positions(self, activation: Tensor) -> Tensor:
+        """Of a layer's `[B, T, ...]`, on its own device, the positions `[B, P, ...]`."""
+        rows, index = self.rows.to(activation.device), self.index.to(activation.device)
+        return activation.detach()[rows, index]
 
     def keep(self, layer: int, piece: Tensor) -> None:
         """Add `[B, P, W]` of a layer, at `rows [B, 1]` and `index [B, P]`, to the running pass."""
@@ -190,16 +192,15 @@ class Capture(ModelHooks):
 
     def _move(self, tensor: Tensor) -> Tensor:
         # There are no numbers to move off the meta device.
-        return tensor if tensor.device.type == "meta" else tensor.to(self.device)
+        return tensor if tensor.is_meta else tensor.to(self.device)
 
 
 def _close_gaps(activations: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Move the real tokens of each row to the front and cut what no row needs."""
-    if valid.device.type == "meta":
+    if valid.is_meta:
         return activations, valid
     order = torch.argsort((~valid).long(), dim=1, stable=True)[:, : int(valid.sum(1).max())]
-    rows = torch.arange(valid.shape[0], device=valid.device)[:, None]
-    valid = valid[rows, order]
-    activations = activations[rows, order]
+    rows = torch.arange(len(valid), device=valid.device)[:, None]
+    activations, valid = activations[rows, order], valid[rows, order]
     activations[~valid] = 0
     return activations, valid

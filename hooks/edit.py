@@ -65,10 +65,8 @@ class Edit(ModelHooks):
     hidden / H are edited, at `attn_out` as in the paper's released code.
 
     Args:
-        model: the Hugging Face model whose forward will be called, not a part of it.
+        model, site, positions: as of `ModelHooks`. P counts the positions in their order.
         values: `[L, H, D]`, `[B, L, H, D]` or `[B, P, L, H, D]`, in the model's own units.
-        site: one of `hooks.geometry.SITES`.
-        positions: a spec of `hooks.positions`. P counts them in their order.
         gate: edit only the tokens at which this probe says so.
         how: one of `How`.
         heads: which heads change, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`; by default those
@@ -80,7 +78,7 @@ class Edit(ModelHooks):
             unknown site or way, or a gate behind the edit; during a forward, rows that do not fit
             `B`, more positions than `P`, a layer that did not run, or a result that is not
             finite; or the heads are not found.
-        PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
+        PositionError: as of `hooks.capture.Capture`.
     """
 
     error = HookError
@@ -171,10 +169,10 @@ class Edit(ModelHooks):
         before = 0 if at.new_sequence or at.n_seen else self._passed
         count = self.mask.cumsum(1) + before
         self._passed = count[:, -1:]
-        if self.mask.device.type != "meta" and int(self._passed.max()) > self._places:
+        if not self.mask.is_meta and int(self._passed.max()) > self._places:
+            most = int(self._passed.max())
             raise HookError(
-                f"values are for {self._places} positions {self.positions!r}; this pass reaches "
-                f"the {int(self._passed.max())}th."
+                f"values are for {self._places} positions {self.positions!r}; this pass has {most}."
             )
         self._place = (count - 1).clamp(min=0)
 
@@ -221,9 +219,8 @@ class Edit(ModelHooks):
     def _check_gate(self, gate: Gate) -> None:
         geometry = self.geometry
         shape = tuple(gate.weight.shape)
-        if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads) or (
-            shape != (geometry.head_dim,)
-        ):
+        there = 0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads
+        if not there or shape != (geometry.head_dim,):
             raise HookError(
                 f"the gate reads {Head(gate.layer, gate.head)} by a weight {list(shape)}; the "
                 f"model has {geometry.n_layers} layers of {geometry.n_heads} heads of width "

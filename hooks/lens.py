@@ -128,8 +128,7 @@ class TransformerLensBackend(SharingBackend):
     def _read(self, capture: Capture, inputs: dict[str, Any]) -> None:
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
             # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
-            rows, index = capture.rows.to(tensor.device), capture.index.to(tensor.device)
-            capture.keep(layer, tensor[rows, index].flatten(2).detach().cpu())
+            capture.keep(layer, capture.at_positions(tensor).flatten(2).cpu())
 
         self._run(capture, inputs, keep)
         capture.after_pass(capture.model, (), None)
