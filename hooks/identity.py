@@ -54,18 +54,13 @@ class ModelIdentity:
     def of_module(cls, model: nn.Module) -> ModelIdentity:
         """Of a loaded Hugging Face model; later changes of its weights are not noticed."""
         config = getattr(model, "config", None)
+        names = ("_name_or_path", "_commit_hash", "model_type")
+        source, revision, kind = (getattr(config, name, None) or "" for name in names)
         # Modules without weights, or with quantised ones, have no dtype of their own.
-        no_dtype = any(parameter.is_meta for parameter in model.parameters())
-        no_dtype |= getattr(config, "quantization_config", None) is not None
-        source = getattr(config, "_name_or_path", None) or ""
-        revision = getattr(config, "_commit_hash", None) or ""
-        return cls(
-            source,
-            revision,
-            model_type=getattr(config, "model_type", None) or "",
-            dtype="" if no_dtype else str(getattr(model, "dtype", "")).removeprefix("torch."),
-            fingerprint=_fingerprint(model, source, revision),
-        )
+        packed = getattr(config, "quantization_config", None) is not None
+        known = not (packed or any(parameter.is_meta for parameter in model.parameters()))
+        dtype = str(getattr(model, "dtype", "")).removeprefix("torch.") if known else ""
+        return cls(source, revision, kind, dtype, "", _fingerprint(model, source, revision))
 
     def facts(self) -> dict[str, str]:
         """As a probing run's config keeps it: what is known."""
@@ -108,23 +103,18 @@ def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remed
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
     """Raise ModelError if a vector was fitted on another model than the one ``here``.
 
-    Returns:
-        The difference, if the vector was opened with ``allow_mismatch``; else empty.
+    Gives the difference, if the vector was opened with ``allow_mismatch``; else an empty text.
     """
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
     if not fitted.get(ALLOW_MISMATCH):
-        require_same(
-            "the vector", made_with, here, "fit one on this model, or pass --allow-mismatch"
-        )
+        remedy = "fit one on this model, or pass --allow-mismatch"
+        require_same("the vector", made_with, here, remedy)
     return made_with.difference(here)
 
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
-    """Hash of a model's weights: of a GGUF file, a folder, or a model in the hub's cache.
-
-    Empty if a file is not here.
-    """
+    """Hash of a model's :func:`weight_files`; empty if one is not here."""
     try:
         files = weight_files(source, commit)
         return file_hash(files) if files else ""
@@ -133,10 +123,7 @@ def weights_hash(source: str | Path, commit: str | None = None) -> str:
 
 
 def weight_files(source: str | Path, commit: str | None = None) -> list[Path]:
-    """The weights of a model, safetensors in a folder or in the hub's cache, or its GGUF file.
-
-    None if not known.
-    """
+    """The weights of a model, safetensors in a folder or in the hub's cache, or its GGUF file."""
     folder = Path(source).expanduser()
     if folder.suffix == GGUF and folder.is_file():
         return [folder]

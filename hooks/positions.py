@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
@@ -45,11 +45,6 @@ class Pass:
     n_seen: int = 0
     new_sequence: bool = True
 
-    @property
-    def n_columns(self) -> int:
-        """T."""
-        return self.real.shape[1]
-
 
 def check_spec(spec: str) -> str:
     """Return `spec` unchanged. Raises PositionError if it is none of POSITIONS."""
@@ -64,10 +59,8 @@ def real_columns(
     """Which of `n_query` columns after `n_cached` cached ones are not padding, `[B, T]` bool.
 
     `attention_mask` is `[B, n_cached + n_query]`, None where nothing is padding, or additive,
-    `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding.
-
-    Raises:
-        PositionError: the mask is of neither form or does not cover cache and query.
+    `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding;
+    a PositionError for any other.
     """
     if attention_mask is None:
         return torch.ones(batch, n_query, dtype=torch.bool, device=device)
@@ -92,10 +85,8 @@ def position_mask(spec: str, at: Pass) -> Tensor:
     """The columns of a pass that `spec` means, `[B, T]` bool.
 
     In generation without a cache a generated token stays in the mask in every later pass, so that
-    whatever is done at these positions gives the same result as with a cache.
-
-    Raises:
-        PositionError: a row whose prompt is all padding.
+    whatever is done at these positions gives the same result as with a cache. A PositionError if a
+    row's prompt is all padding.
     """
     if spec == ALL:
         return at.real
@@ -103,24 +94,18 @@ def position_mask(spec: str, at: Pass) -> Tensor:
     if spec != LAST_PROMPT:
         mask[:, at.n_prompt :] = at.real[:, at.n_prompt :]
     if spec != GENERATED and at.n_prompt:
-        columns = torch.arange(at.n_columns, device=at.real.device)
-        mask |= columns == _last_prompt_column(at)[:, None]
+        mask.scatter_(1, _last_prompt_column(at)[:, None], True)
     return mask
 
 
 def fresh_index(spec: str, at: Pass) -> tuple[Tensor, Tensor]:
     """The columns that `spec` means and no earlier pass has shown.
 
-    Returns:
-        index: `[B, P]` column numbers within this pass; P may be 0.
-        valid: `[B, P]` bool, False where the column is padding (with `all` only, as its count
-            differs from row to row).
-
-    Raises:
-        PositionError: a row whose prompt is all padding.
+    Gives their numbers within this pass, `[B, P]`, where P may be 0, and which of them are no
+    padding, bool `[B, P]` (with `all` only, as their count differs from row to row). Errors are as
+    of `position_mask`.
     """
-    batch, device = at.real.shape[0], at.real.device
-    columns = torch.arange(at.n_columns, device=device).expand(batch, -1)
+    columns = torch.arange(at.real.shape[1], device=at.real.device).expand(len(at.real), -1)
     if spec == ALL:
         return columns[:, at.n_seen :], at.real[:, at.n_seen :]
     parts = []
@@ -136,7 +121,7 @@ def _last_prompt_column(at: Pass) -> Tensor:
     """`[B]`: the last column of the prompt that is not padding."""
     columns = torch.arange(at.n_prompt, device=at.real.device)
     last = torch.where(at.real[:, : at.n_prompt], columns, -1).amax(dim=1)
-    if last.device.type != "meta" and bool((last < 0).any()):
+    if not last.is_meta and bool((last < 0).any()):
         row = int((last < 0).nonzero()[0])
         raise PositionError(f"row {row} of the batch has no prompt: its mask is all padding.")
     return last
@@ -176,10 +161,11 @@ class PassTracker:
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
         """The pass that `model(*args, **kwargs)` is about to run.
 
-        Raises:
-            PositionError: no input, a mask that does not fit, or tokens of an unknown kind.
+        A PositionError for no input, a mask that does not fit, or tokens of an unknown kind.
         """
-        inputs = _named_arguments(model, args, kwargs)
+        inputs = kwargs
+        if args:
+            inputs = inspect.signature(model.forward).bind_partial(*args).arguments | kwargs
         ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
         tokens = ids if ids is not None else embeds
         if tokens is None:
@@ -230,7 +216,7 @@ class PassTracker:
         return (
             before is not None
             and now is not None
-            and now.device.type != "meta"
+            and not now.is_meta
             and now.shape == (before.shape[0], before.shape[1] + 1)
             and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
         )
@@ -238,29 +224,14 @@ class PassTracker:
 
 def _generating() -> set[str]:
     """The functions of transformers' `generate` that are calling this pass, if any."""
-    names = set()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "transformers.generation.utils":
-            names.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return names
+    return {
+        frame.f_code.co_name
+        for frame, _ in traceback.walk_stack(sys._getframe(1))
+        if frame.f_globals.get("__name__") == "transformers.generation.utils"
+    }
 
 
 def cache_in(inputs: Mapping[str, Any]) -> Any:
     """The cache among a pass's named arguments, if any; transformers renamed it in 5.24."""
     cache = inputs.get("cache")
     return inputs.get("past_key_values") if cache is None else cache
-
-
-def _named_arguments(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    if not args:
-        return kwargs
-    names = [
-        name
-        for name, parameter in inspect.signature(model.forward).parameters.items()
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    ]
-    return {**dict(zip(names, args, strict=False)), **kwargs}

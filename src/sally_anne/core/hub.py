@@ -6,7 +6,6 @@ is a pickle, nothing in them is run, and their checksums are those of local ones
 
 from __future__ import annotations
 
-import abc
 import functools
 import os
 import re
@@ -26,42 +25,32 @@ _THEIRS = {".gitattributes", CARD}
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-class Shared(abc.ABC):
-    """What is saved in a folder, and pushed to a repository as it is saved."""
+class Shared:
+    """What can be saved, loaded and pushed by the names that users of the hub know.
 
-    # The file by which a repository is known to hold such a thing.
+    A class has ``save`` and ``load``, of a folder, and ``to_give``: the same without paths of this
+    machine. ``SIGN`` is the file by which a repository is known to hold such a thing.
+    """
+
     SIGN: ClassVar[str]
+    save: ClassVar[Any]
+    load: ClassVar[Any]
+    to_give: ClassVar[Any]
 
-    @abc.abstractmethod
-    def save(self, folder: Path | str) -> Path:
-        """Write it; gives the folder."""
-
-    @classmethod
-    @abc.abstractmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read it from a folder, or from a repository."""
-
-    @abc.abstractmethod
-    def to_give(self) -> Self:
-        """The same without paths of this machine."""
-
-    # By the names that users of the hub know.
     def save_pretrained(self, folder: Path | str) -> Path:
-        """As :meth:`save`."""
+        """As ``save``."""
         return self.save(folder)
 
     @classmethod
     def from_pretrained(cls, path: Path | str, **options: Any) -> Self:
-        """As :meth:`load`."""
+        """As ``load``."""
         return cls.load(path, **options)
 
     def push_to_hub(self, repository: str, private: bool | None = None) -> str:
         """Push it to ``user/name``, which is made if it is not there; gives the commit's address.
 
-        Paths of this machine are not pushed: of each its last part stays.
-
-        Raises:
-            HubError: it holds something else, or cannot be reached or written.
+        Paths of this machine are not pushed: of each its last part stays. A HubError says that the
+        repository holds something else, or cannot be reached or written.
         """
         return push(repository, self.SIGN, self.to_give().save, private)
 
@@ -69,10 +58,8 @@ class Shared(abc.ABC):
 def at_hand(place: Path | str, names: Sequence[str]) -> Path:
     """The file or folder ``place``; or where a repository's files ``names`` are, once fetched.
 
-    What is neither here nor the name of a repository is given back as it is.
-
-    Raises:
-        HubError: a repository that cannot be had; it is named.
+    What is neither here nor the name of a repository is given back as it is; a HubError names a
+    repository that cannot be had.
     """
     found = _REPOSITORY.fullmatch(str(place))
     if found is None or Path(place).exists():
@@ -80,14 +67,8 @@ def at_hand(place: Path | str, names: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     with _naming(f"there is no {place} here, and from the hub it cannot be had"):
-        return Path(
-            snapshot_download(
-                found[1],
-                revision=found[2],
-                allow_patterns=list(names),
-                local_files_only=not answers(),
-            )
-        )
+        how: Any = {"allow_patterns": list(names), "local_files_only": not answers()}
+        return Path(snapshot_download(found[1], revision=found[2], **how))
 
 
 def answers() -> bool:
@@ -131,14 +112,9 @@ def push(
                     f"{name} holds other files ({', '.join(sorted(there)[:3])}), and was left as "
                     "it is: push to another repository"
                 )
-            return str(
-                api.upload_folder(
-                    repo_id=name,
-                    folder_path=made,
-                    commit_message=f"sally-anne {version('sally-anne')}",
-                    delete_patterns="*",
-                )
-            )
+            said = f"sally-anne {version('sally-anne')}"
+            how: Any = {"commit_message": said, "delete_patterns": "*"}
+            return str(api.upload_folder(repo_id=name, folder_path=made, **how))
 
 
 def card(body: str, model: Mapping[str, Any], *tags: str) -> bytes:
@@ -164,35 +140,26 @@ def without_paths(found: Any, context: Any = ()) -> Any:
     A path that stands as a text of its own, there or in what is ``context``, is also found within
     other texts.
     """
-    texts = _texts([found, context])
+    texts: list[str] = []
+    _mapped([found, context], lambda text: texts.append(text) or text)
     paths = sorted({text.rstrip("/") for text in texts if _is_path(text)}, key=len)
+    if not paths:
+        return _mapped(found, str)
     # The longest first; a part of a longer name is not meant.
     either = "|".join(map(re.escape, reversed(paths)))
     stands = re.compile(rf"(?<![\w.~-])(?:{either})(?!-|\.?\w)/?")
-
-    def cleaned(part: Any) -> Any:
-        if isinstance(part, Mapping):
-            return {cleaned(name): cleaned(value) for name, value in part.items()}
-        if isinstance(part, list | tuple):
-            return [cleaned(value) for value in part]
-        if isinstance(part, Path):
-            return cleaned(str(part))
-        if isinstance(part, str) and paths:
-            return stands.sub(lambda path: os.path.basename(path[0].rstrip("/")), part)
-        return part
-
-    return cleaned(found)
+    return _mapped(
+        found, lambda text: stands.sub(lambda p: os.path.basename(p[0].rstrip("/")), text)
+    )
 
 
-def _texts(found: Any) -> Iterator[str]:
-    if isinstance(found, Mapping):
-        for name, value in found.items():
-            yield from (*_texts(name), *_texts(value))
-    elif isinstance(found, list | tuple):
-        for value in found:
-            yield from _texts(value)
-    elif isinstance(found, str | Path):
-        yield str(found)
+def _mapped(part: Any, change: Callable[[str], str]) -> Any:
+    """JSON data with every text of it, names too, changed."""
+    if isinstance(part, Mapping):
+        return {_mapped(name, change): _mapped(value, change) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_mapped(value, change) for value in part]
+    return change(str(part)) if isinstance(part, str | Path) else part
 
 
 def _is_path(text: str) -> bool:
