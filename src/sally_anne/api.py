@@ -90,28 +90,22 @@ def samples(
         raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
     given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
     others = {"groups": groups, "videos": videos, "splits": splits}
-    given |= {name: column for name, column in others.items() if column is not None}
     columns: dict[str, list[Any]] = {}
-    for name, column in given.items():
+    for name, column in (given | others).items():
+        if name in others and column is None:
+            continue
         if isinstance(column, str) or not isinstance(column, Iterable):
             raise RecordError(f"{name} is {column!r:.60}: give a list with a value for each sample")
         columns[name] = list(column)
-    for name, values in columns.items():
-        if len(values) != len(columns["texts"]):
-            count = len(columns["texts"])
-            raise RecordError(f"{name} has {len(values)} values for {count} texts")
-    none: list[Any] = [None] * len(columns["texts"])
-    made = [
-        Sample(
-            item_id=f"sample-{i:05d}",
-            text=text,
-            video=columns.get("videos", none)[i],
-            labels={name: columns[f"labels[{name!r}]"][i] for name in labels},
-            group="" if groups is None else str(columns["groups"][i]),
-            split=columns.get("splits", none)[i],
-        )
-        for i, text in enumerate(columns["texts"])
-    ]
+        if (count := len(columns["texts"])) != len(columns[name]):
+            raise RecordError(f"{name} has {len(columns[name])} values for {count} texts")
+    made = []
+    for i in range(len(columns["texts"])):
+        row = {name: values[i] for name, values in columns.items()}
+        known = {name: row[f"labels[{name!r}]"] for name in labels}
+        group = str(row["groups"]) if "groups" in row else ""
+        shown = {"video": row.get("videos"), "split": row.get("splits")}
+        made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, group=group, **shown))
     if made and all(sample.split for sample in made):
         with_splits(made)
     return made
@@ -215,17 +209,12 @@ class Run(saved_run.Run):
     def push_to_hub(
         self, repository: str, private: bool | None = None, activations: bool = False
     ) -> str:
-        """Push table, probes and results to ``user/name``; gives the commit's address.
+        """Push table, probes and results to ``user/name``, as :meth:`Shared.push_to_hub` does.
 
-        Paths of this machine are not pushed; neither are figures and page, which may show them.
-
-        Args:
-            repository: it is made if it is not there.
-            private: whether it is made so.
-            activations: also the activations, and what the samples say.
+        Figures and page, which may show paths, are not pushed; ``activations``, with what the
+        samples say, only on demand.
 
         Raises:
-            HubError: it holds something else, or cannot be reached or written.
             RunFolderError, StoreError: the run is damaged.
         """
         return push(repository, HEADS, lambda folder: copy_run(self, folder, activations), private)

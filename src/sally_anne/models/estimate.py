@@ -25,12 +25,12 @@ from sally_anne.models.families import check_videos, family_of
 from sally_anne.models.loading import LoadedModel, check_pixels, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, frame_of
-from sally_anne.models.videos import side_of, video_size, words_of
+from sally_anne.models.videos import context_of, side_of, video_size, words_of
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
+# Bytes of a number of a linear layer.
 QUANTIZED = {"8bit": 1, "4bit": 0.5}
+# Published vocabularies cut some words in two; chat layouts add a system message.
+TEXT_FACTOR, TEXT_MORE = 1.1, 20
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Load:
 class Counter:
     """Counts tokens and patches as a model's processor makes them.
 
-    Text is cut by the tokenizer; where only a description of the model is here, by a stand-in, and
-    numbers are stretched.
+    Where only a description of the model is here, a stand-in cuts its text, and numbers are
+    stretched.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -113,9 +113,9 @@ class Counter:
     def each(self, name: str, tokens: Sequence[int]) -> Figure:
         """Tokens of a sample or prompt, over all of them."""
         mean = sum(tokens) / len(tokens)
-        how = "by the model's own tokenizer and processor"
-        if not self.exact:
-            how = f"text estimated, as the vocabulary is not here: x {TEXT_FACTOR:g} + {TEXT_MORE}"
+        how = f"text estimated, as the vocabulary is not here: x {TEXT_FACTOR:g} + {TEXT_MORE}"
+        if self.exact:
+            how = "by the model's own tokenizer and processor"
         spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
         return Figure(name, mean, spread, how)
 
@@ -129,11 +129,11 @@ def needs(
     The weights are not read.
     """
     geometry = find_geometry(loaded.skeleton)
-    item = DTYPE_BYTES[loaded.dtype]
+    item = getattr(torch, loaded.dtype).itemsize
     text = loaded.config.get_text_config()
     whole = sum(p.numel() for p in loaded.skeleton.parameters())
-    read = sum(sum(load.contexts) + sum(load.endings) + sum(load.later) for load in loads)
-    limit = getattr(text, "max_position_embeddings", None)
+    read = sum(sum(map(sum, (load.contexts, load.endings, load.later))) for load in loads)
+    limit = context_of(loaded)
     longest = max(max(load.contexts) + max(load.endings, default=0) + load.reply for load in loads)
     weights, how = float(whole * item), "parameters x item"
     if quantization in QUANTIZED:
@@ -209,7 +209,7 @@ def _tower(config: Any) -> tuple[float, int]:
 
 def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figure:
     """What the activations of so many samples take in a store."""
-    item = DTYPE_BYTES[dtype]
+    item = getattr(torch, dtype).itemsize
     how = f"N x L x H x D x item = {samples:,} x {layers} x {heads} x {width} x {item}"
     return in_bytes("activations on disk", samples * layers * heads * width * item, how)
 
@@ -225,10 +225,6 @@ def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Fi
     return {figure.name: figure for figure in figures}
 
 
-# Published vocabularies cut some words in two; chat layouts add a system message.
-TEXT_FACTOR, TEXT_MORE = 1.1, 20
-
-
 class PublishedModel(LoadedModel):
     """A model of which everything is known but its weights and vocabulary."""
 
@@ -241,12 +237,11 @@ class PublishedModel(LoadedModel):
 
 def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description."""
-    # What another machine may have, this one need not.
-    here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
-    opening = options.opening() | here
     name, dtype, pixels = options.model, options.dtype, options.max_pixels
     if dtype not in get_args(Dtype) or _entry(name) is None:
-        return load_model(**opening, videos=videos)
+        # What another machine may have, this one need not.
+        here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
+        return load_model(**options.opening() | here, videos=videos)
     loaded = open_published(name, dtype)
     if videos:
         check_videos(loaded.family, name)
@@ -266,27 +261,18 @@ def open_published(name: str, dtype: str = "auto") -> PublishedModel:
     name, entry = found
     options = dict(entry["config"])
     config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
-    loaded = PublishedModel(
-        name=name,
-        source=CATALOGUE[name].source,
-        revision="published",
-        family=family_of(config.model_type, name),
-        dtype=entry["dtype"] if dtype == "auto" else dtype,
-        config=config,
-        processor=_processor(entry),
-        location=CATALOGUE[name].source,
-    )
+    source, family = CATALOGUE[name].source, family_of(config.model_type, name)
+    dtype = entry["dtype"] if dtype == "auto" else dtype
+    parts = family, dtype, config, _processor(entry), source
+    loaded = PublishedModel(name, source, "published", *parts)
     loaded.processor.tokenizer.padding_side = "left"
     loaded.parameters = entry["parameters"]
     return loaded
 
 
 def _entry(name: str) -> tuple[str, dict[str, Any]] | None:
-    everything = json.loads((files("sally_anne.models") / "published.json").read_text())
-    for known, entry in everything.items():
-        if name in (known, CATALOGUE[known].source):
-            return known, entry
-    return None
+    every = json.loads((files("sally_anne.models") / "published.json").read_text()).items()
+    return next((one for one in every if name in (one[0], CATALOGUE[one[0]].source)), None)
 
 
 def _processor(entry: dict[str, Any]) -> Any:
@@ -301,9 +287,5 @@ def _processor(entry: dict[str, Any]) -> Any:
     for part in ("image_processor", "video_processor"):
         settings = dict(described[part])
         eyes[part] = getattr(transformers, settings.pop("class"))(**settings)
-    return getattr(transformers, described["class"])(
-        tokenizer=tokenizer,
-        chat_template=tokenizer.chat_template,
-        **eyes,
-        **described.get("options", {}),
-    )
+    how = {"tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
+    return getattr(transformers, described["class"])(**how, **eyes, **described.get("options", {}))
