@@ -116,9 +116,8 @@ class SharingBackend(Backend):
             for hook in chain(module._forward_hooks.values(), module._forward_pre_hooks.values()):
                 if not (getattr(hook, "__module__", None) or "").startswith(_OWN):
                     raise HookError(
-                        f"{name or type(model).__name__} has a forward hook, which backend "
-                        f"{self.name!r} would not run. Close every open Capture and Edit first, or "
-                        f"use backend {NATIVE!r}."
+                        f"{name or type(model).__name__} has a forward hook, which {self.name!r} "
+                        f"would not run: close every open Capture and Edit, or use {NATIVE!r}."
                     )
         # All that may be exchanged later; the copy keeps the tensors alive, so that ids stay.
         attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
@@ -210,8 +209,7 @@ class NnsightBackend(SharingBackend):
         name, commit = config.name_or_path, getattr(config, "_commit_hash", None)
         if name.count("/") != 1 or name[0] in "./~":
             raise HookError(
-                f"remote tracing needs a checkpoint of the hub; this {type(model).__name__} comes "
-                f"from {name or 'nowhere'!r}."
+                f"remote tracing needs a checkpoint of the hub, not {name or 'of none'!r}."
             )
         if (name, commit) not in self._served:
             self._served[name, commit] = self.nnsight.TransformersModel(
@@ -236,10 +234,7 @@ def backend(name: str = NATIVE, **options: Any) -> Backend:
     if name not in BACKENDS:
         raise HookError(f"unknown backend {name!r}: choose one of {', '.join(BACKENDS)}.")
     if name != NATIVE and find_spec(name) is None:
-        raise HookError(
-            f"backend {name!r} needs the package {name!r}, a dependency that is missing here: "
-            f"pip install {name.replace('_', '-')}, or use backend {NATIVE!r}."
-        )
+        raise HookError(f"backend {name!r} is not installed: pip install {name.replace('_', '-')}.")
     made: Any = NativeBackend if name == NATIVE else NnsightBackend
     if name == "transformer_lens":
         made = import_module("sally_anne.hooks.lens").TransformerLensBackend  # slow to import

@@ -91,19 +91,13 @@ class Capture(ModelHooks):
         if aborted:
             raise HookError("nothing captured: the last forward pass ended with an error.")
         if not done:
-            raise HookError(
-                f"nothing captured: {ran} forward passes ran since the capture was opened or last "
-                f"taken, none with a position {self.positions!r}."
-            )
+            raise HookError(f"nothing captured: {ran} passes ran, none with {self.positions!r}.")
         activations, valid = (torch.cat(parts, dim=1) for parts in zip(*done, strict=True))
         if self.positions == ALL:
             activations, valid = _close_gaps(activations, valid)
         rows = activations.shape[0]
         if items is not None and len(items) != rows:
-            raise HookError(
-                f"{len(items)} items, but the model ran {rows} rows (beams and "
-                "num_return_sequences multiply rows)."
-            )
+            raise HookError(f"{len(items)} items, but {rows} rows ran (beams multiply rows).")
         self._require_finite(activations, items)
         self.valid = valid
         return activations
@@ -130,8 +124,7 @@ class Capture(ModelHooks):
     def _begin(self, at: Pass, cache: Any) -> None:
         if at.new_sequence and self._n_passes:
             raise HookError(
-                "a new batch began before the last one was taken: call take() after each batch. "
-                "(Beam search without a cache looks like this, too.)"
+                "a new batch or beam began before the last was taken: call take() first."
             )
         self.index, self._valid = fresh_index(self.positions, at)
         self.rows = torch.arange(len(self.index), device=self.index.device)[:, None]
@@ -156,10 +149,7 @@ class Capture(ModelHooks):
 
         def guarded(beam_idx: Tensor) -> None:
             if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
-                raise HookError(
-                    "beam search reordered the rows while generated positions are captured; they "
-                    "would mix beams. Use num_beams=1, or positions 'last_prompt'."
-                )
+                raise HookError("beam search would mix generated positions: use num_beams=1.")
             reorder(beam_idx)
 
         cache.reorder_cache = guarded

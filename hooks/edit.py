@@ -222,9 +222,8 @@ class Edit(ModelHooks):
         there = 0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads
         if not there or shape != (geometry.head_dim,):
             raise HookError(
-                f"the gate reads {Head(gate.layer, gate.head)} by a weight {list(shape)}; the "
-                f"model has {geometry.n_layers} layers of {geometry.n_heads} heads of width "
-                f"{geometry.head_dim}."
+                f"the gate reads {Head(gate.layer, gate.head)} by {list(shape)}; the model has "
+                f"{geometry.n_layers} layers of {geometry.n_heads} heads of {geometry.head_dim}."
             )
         if not bool(gate.weight.isfinite().all()) or not math.isfinite(gate.bias):
             raise HookError("the gate's weight or bias is not finite.")
@@ -252,9 +251,8 @@ def _require_finite(values: Tensor) -> None:
     """That values `[B, P, L, H, D]` are finite in their dtype."""
     if not bool(torch.isfinite(values).all()):
         *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
-        kind = str(values.dtype).removeprefix("torch.")
+        most = torch.finfo(values.dtype).max
         raise HookError(
-            f"values are not finite at {Head(layer, head)} in {kind} (at most "
-            f"{torch.finfo(values.dtype).max:.4g}). Lower alpha, or load the model in a wider "
-            "dtype."
+            f"values are not finite at {Head(layer, head)} in {values.dtype} (at most {most:.4g}): "
+            "lower alpha, or load the model in a wider dtype."
         )

@@ -75,8 +75,7 @@ def slice_width(geometry: Geometry, site: str) -> int:
         return geometry.head_dim
     if geometry.hidden_size % geometry.n_heads:
         raise HookError(
-            f"site {site!r} cuts the hidden size {geometry.hidden_size} in {geometry.n_heads} "
-            f"equal slices, which it does not divide into. Use site {HEAD_OUT!r}."
+            f"site {site!r} cannot cut {geometry.hidden_size} in {geometry.n_heads} equal slices."
         )
     return geometry.hidden_size // geometry.n_heads
 
@@ -152,10 +151,7 @@ def _find_o_proj(model: nn.Module, layer_name: str) -> str:
     names = _o_proj_children(layer)
     if len(names) != 1:
         children = ", ".join(name for name, _ in layer.named_children())
-        raise HookError(
-            f"{layer_name}: looked for one `o_proj`, found {names or 'none'} "
-            f"(its children: {children})."
-        )
+        raise HookError(f"{layer_name}: {names or 'none'} in place of one `o_proj` ({children}).")
     return f"{layer_name}.{names[0]}"
 
 

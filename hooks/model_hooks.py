@@ -139,9 +139,8 @@ class ModelHooks:
     def _checked(self, layer: int, activation: Tensor) -> Tensor | None:
         if self._pass is None or self._pass.real.shape != activation.shape[:2]:
             raise self.error(
-                f"layer {layer} ran outside a forward pass of the {type(self.model).__name__} "
-                f"given to {type(self).__name__}, or on other tokens: positions would be wrong. "
-                "Call that model, not a part of it."
+                f"layer {layer} ran outside a pass of the {type(self.model).__name__} that this "
+                f"{type(self).__name__} was given, or on other tokens: call that model itself."
             )
         self._ran.add(layer)
         return self._see(layer, activation)

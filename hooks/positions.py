@@ -69,14 +69,13 @@ def real_columns(
         return attention_mask[:, 0, :, n_cached:].diagonal(dim1=-2, dim2=-1) == 0
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
         raise PositionError(
-            "positions are read from an attention mask of shape [batch, tokens], but the model was "
-            f"given a {type(attention_mask).__name__}{f' {tuple(shape)}' if shape else ''}. Static "
-            "and compiled caches build such masks: generate with the default dynamic cache."
+            f"the attention mask is a {type(attention_mask).__name__} {tuple(shape or ())}, not "
+            "[batch, tokens]: generate with the default dynamic cache."
         )
     if tuple(attention_mask.shape) != (batch, n_cached + n_query):
         raise PositionError(
-            f"the attention mask has shape {tuple(attention_mask.shape)}, but this pass has batch "
-            f"{batch} and {n_cached} cached + {n_query} new tokens. Pass a mask that covers both."
+            f"the attention mask is {list(attention_mask.shape)}, not of {batch} rows x "
+            f"({n_cached} cached + {n_query} new) tokens."
         )
     return attention_mask[:, n_cached:].bool()
 
@@ -175,20 +174,16 @@ class PassTracker:
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
         caller = _generating()
         if "_assisted_decoding" in caller:
-            raise PositionError(
-                "assisted decoding guesses tokens and drops the wrong ones. Generate without "
-                "prompt_lookup_num_tokens, assistant_model and the like."
-            )
+            raise PositionError("assisted decoding drops tokens it guessed: generate without it.")
         before, self._ids = self._ids, None
         if n_cached:
             n_prompt = n_query if n_query > 1 or "_prefill" in caller else 0
             n_seen, begins = 0, self._n_total != n_cached
             if n_prompt and self.spec != ALL and (not begins or self._cache() is cache):
                 raise PositionError(
-                    f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} "
-                    "cached ones of a sequence that is under way; a prompt in chunks "
-                    "(prefill_chunk_size) or guessed tokens (assisted decoding). Turn that off, "
-                    "use a new copy of the cache for each prompt, or positions 'all'."
+                    f"positions {self.spec!r}: {n_query} tokens follow {n_cached} cached ones of a "
+                    "sequence, a prompt in chunks (prefill_chunk_size) or assisted decoding: turn "
+                    "that off, copy the cache for each prompt, or use positions 'all'."
                 )
         else:
             self._ids = ids if inputs.get("use_cache") is False else None
@@ -197,10 +192,9 @@ class PassTracker:
                 self._n_prompt = n_query
             elif "generate" not in caller and self.spec != ALL:
                 raise PositionError(
-                    f"positions {self.spec!r}: with use_cache=False this pass repeats the tokens "
-                    "of the one before and one more, which may be a generated token or another "
-                    "prompt. To generate, call model.generate or keep a cache; for another prompt, "
-                    "leave use_cache out or open a new block."
+                    f"positions {self.spec!r}: use_cache=False, and this pass repeats the last "
+                    "tokens and one more, generated or of another prompt: call model.generate, "
+                    "keep a cache, or open a new block."
                 )
             n_prompt, n_seen = self._n_prompt, 0 if begins else n_query - 1
         mask = inputs.get("attention_mask")

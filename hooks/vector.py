@@ -92,8 +92,7 @@ class TensorFile:
             text = str(entry[self.part])
             if entry["format"] != self.form or entry["sha256"] != _digest(text, tensors):
                 raise self.error(
-                    f"{file} is altered, or not a {self.what} of format {self.form!r}; write it "
-                    f"again with `{self.made_by}`"
+                    f"{file} is altered, or no {self.what}; write it again with `{self.made_by}`"
                 )
             yield json.loads(text), tensors
 
@@ -210,9 +209,8 @@ class SteeringVector(Shared):
         there = (geometry.n_layers, geometry.n_heads, slice_width(geometry, self.site))
         if shape != there:
             raise SteeringError(
-                f"the vector is for {shape[0]} layers x {shape[1]} heads x {shape[2]}, "
-                f"{type(model).__name__} has {there[0]} x {there[1]} x {there[2]} at "
-                f"{self.site}; fit it on this model"
+                f"the vector is for {shape} layers, heads, width; this {type(model).__name__} "
+                f"has {there} at {self.site}: fit it on this model"
             )
         config: Any = model.config
         here = ModelIdentity(model_type=config.model_type or "")

@@ -106,10 +106,7 @@ def reading(
         ) from fault
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno is not None:
-            raise error(
-                f"{path} cannot be read ({fault.strerror}); what it holds may be whole: look to "
-                "its permissions and its disk"
-            ) from fault
+            raise error(f"{path} cannot be read ({fault.strerror}): see its permissions") from fault
         again = f"; delete it and run `{made_by}` again" if made_by else ""
         raise (damaged or error)(
             f"{path} is damaged or another kind of file ({first_line(fault)}){again}"

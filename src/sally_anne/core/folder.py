@@ -296,10 +296,8 @@ class Journal:
                 file.truncate(len(data) - len(rest))
         if other := _difference(records[0]["about"], self.about):
             name, there, own = other[0], *(repr(part)[:80] for part in other[1:])
-            raise HarnessError(
-                f"{path} holds another run: {name} is {there} there, {own} here. "
-                "Choose another --out"
-            )
+            what = f"{name} is {there} there, {own} here"
+            raise HarnessError(f"{path} holds another run: {what}. Choose another --out")
         return {r["item_id"]: r for r in records[1:]}
 
 

@@ -108,10 +108,8 @@ def push(
             name = api.create_repo(repository, private=private, exist_ok=True).repo_id
             there = set(api.list_repo_files(name)) - _THEIRS
             if there and sign not in there:
-                raise HubError(
-                    f"{name} holds other files ({', '.join(sorted(there)[:3])}), and was left as "
-                    "it is: push to another repository"
-                )
+                shown = ", ".join(sorted(there)[:3])
+                raise HubError(f"{name} holds other files ({shown}): push to another repository")
             said = f"sally-anne {version('sally-anne')}"
             how: Any = {"commit_message": said, "delete_patterns": "*"}
             return str(api.upload_folder(repo_id=name, folder_path=made, **how))

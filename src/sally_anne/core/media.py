@@ -177,10 +177,8 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     except UNREADABLE as error:
         why = str(error)
     if lost := [place for place in places if place not in found]:
-        raise MediaError(
-            f"{timeline.path}: the frame at {timeline.times[lost[0]]:.2f} s cannot be decoded "
-            f"({why}); download the video again"
-        )
+        lacking = f"the frame at {timeline.times[lost[0]]:.2f} s cannot be decoded ({why})"
+        raise MediaError(f"{timeline.path}: {lacking}; download the video again")
     return np.stack([found[place] for place in places])
 
 
@@ -385,10 +383,8 @@ def pixels_of(one: Any) -> np.ndarray:
     if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
         pixels = np.rint(255 * pixels).astype(np.uint8)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[-1] != 3 or not pixels.size:
-        raise MediaError(
-            "a picture is uint8 [H, W, 3], or floats from 0 to 1; this is "
-            f"{pixels.dtype} {list(pixels.shape)}"
-        )
+        what = f"{pixels.dtype} {list(pixels.shape)}"
+        raise MediaError(f"a picture is uint8 [H, W, 3], or floats from 0 to 1; this is {what}")
     return pixels
 
 

@@ -78,9 +78,8 @@ class Processes:
             dist.all_reduce(smallest, dist.ReduceOp.MIN, group=group)
         except (RuntimeError, ValueError) as error:
             raise ProcessError(
-                "another process of this run has ended, or cannot be reached "
-                f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
-                "on, with any number of processes"
+                f"another process of this run has ended, or is out of reach ({first_line(error)}); "
+                "the same command goes on, with any number of processes"
             ) from error
         return int(smallest)
 
@@ -106,8 +105,7 @@ class Processes:
         if self.count > 1 and device_map in SPREAD:
             raise ProcessError(
                 f"--device-map {device_map} spreads one model over all GPUs, and {self.count} "
-                "processes load one each: leave it out, and each takes a GPU of its own, or start "
-                "a single process"
+                "processes load one each: leave it out, or start a single process"
             )
         if device_map is not None:
             return device_map
@@ -178,10 +176,8 @@ def _meeting_place(rank: int, count: int) -> Any:
 def place_of(device: str | None, device_map: str | None) -> str | None:
     """Where a model is put, as a device map; a ModelError if it is said twice."""
     if device is not None and device_map is not None:
-        raise ModelError(
-            f"--device {device} and --device-map {device_map} both say where the model is put: "
-            "give one of them"
-        )
+        both = f"--device {device} and --device-map {device_map}"
+        raise ModelError(f"{both} both say where the model is put: give one of them")
     return device or device_map
 
 
@@ -210,10 +206,7 @@ def check_place(device_map: str | None) -> None:
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not count:
-            raise ModelError(
-                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
-                "the option out, or give --device cpu"
-            )
+            raise ModelError(f"device {device_map!r}: there is no GPU here; give --device cpu")
         if (device.index or 0) >= count:
             raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
     if device.type == "mps" and not torch.backends.mps.is_available():

@@ -87,8 +87,7 @@ class Index:
             found, shards = content["format"], content["shards"]
             if found != _FORMAT:
                 raise StoreError(
-                    f"{path} is {found!r}, not {_FORMAT!r}. Delete the folder {folder} and run the "
-                    "extraction again."
+                    f"{path} is {found!r}, not {_FORMAT!r}. Delete {folder} and run again."
                 )
             return cls(
                 StoreMeta(**content["meta"]),
@@ -155,8 +154,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
             acquire(lock)
         except Timeout as error:
             raise StoreError(
-                f"another run is writing to the store {folder}. Wait for it to end, or choose "
-                "another --out."
+                f"another run is writing to the store {folder}: wait, or choose another --out."
             ) from error
         try:
             if (folder / INDEX_NAME).exists():
@@ -244,10 +242,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         if not self.complete:
             self._stored |= _shards_in(self.path)
             if left := self.pending():
-                raise StoreError(
-                    f"{self.path}: {len(left)} of {len(self.batches)} batches are pending (the "
-                    f"first is {left[0]}); write them before finish()."
-                )
+                count = f"{len(left)} of {len(self.batches)} batches are pending"
+                raise StoreError(f"{self.path}: {count}, the first is {left[0]}.")
             self._save(tuple(self._checked(b) for b in range(len(self.batches))))
         self.close()
 
@@ -260,10 +256,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         """
         meta = self.meta
         if not self.complete:
-            raise StoreError(
-                f"{self.path} is not complete: {len(self.pending())} of {len(self.batches)} "
-                "batches are pending. Run the extraction again with the same --out to go on."
-            )
+            left = f"{len(self.pending())} of {len(self.batches)} batches are pending"
+            raise StoreError(f"{self.path} is not complete: {left}. Run the same command again.")
         chosen = range(meta.n_layers) if layers is None else list(layers)
         if wrong := [layer for layer in chosen if not 0 <= layer < meta.n_layers]:
             raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")

@@ -41,8 +41,7 @@ def located(name: str, revision: str | None = None) -> str:
     if file is None and folder.is_dir():
         if not any((folder / part).exists() for part in ("config.json", ADAPTER[0])):
             raise ModelError(
-                f"folder {folder} has no config.json, so it holds no model; give a folder written "
-                "by save_pretrained, or a GGUF file"
+                f"folder {folder} has no config.json; give one with a model, or a GGUF file"
             )
         file = folder
     if file is not None:
@@ -59,10 +58,7 @@ def located(name: str, revision: str | None = None) -> str:
             f"\n{known}"
         )
     if folder.is_absolute():
-        raise ModelError(
-            f"model {name!r} is shipped with this package, but {folder} is not there: "
-            "install the package again"
-        )
+        raise ModelError(f"model {name!r}: {folder} is not there: install the package again")
     return location
 
 
@@ -98,10 +94,8 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     if adapter is None and found is None:
         return location, None
     if importlib.util.find_spec("peft") is None:
-        raise ModelError(
-            f"model {name!r} has a LoRA adapter ({adapter or found}), and peft, which reads it, is "
-            "not installed: pip install peft, or merge it into the weights (merge_and_unload)"
-        )
+        what = f"has a LoRA adapter ({adapter or found}), which peft reads"
+        raise ModelError(f"model {name!r} {what}: pip install peft")
     if adapter is not None:
         shipped = SHIPPED / adapter
         folder = shipped if shipped.is_dir() else hub.at_hand(adapter, ADAPTER)
@@ -118,8 +112,8 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     base = str(about.get("base_model_name_or_path") or "")
     if not Path(base).is_dir() and base.count("/") != 1:
         raise ModelError(
-            f"the adapter {location} is of the model {base!r}, which is not here: give "
-            f"--model FOLDER --adapter {location}"
+            f"the adapter {location} is of {base!r}, which is not here: give --model FOLDER "
+            f"--adapter {location}"
         )
     return base, folder
 
@@ -198,8 +192,7 @@ def check_installed(attn_implementation: str | None, quantization: str) -> None:
     package = needed.get(attn_implementation or "")
     if package is not None and importlib.util.find_spec(package) is None:
         raise ModelError(
-            f"--attn-implementation {attn_implementation} needs the package {package}, which is "
-            "not installed; sdpa and eager need none"
+            f"--attn-implementation {attn_implementation} needs {package}; sdpa and eager do not"
         )
     if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
         raise ModelError(

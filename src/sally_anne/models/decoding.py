@@ -151,8 +151,7 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
     config = model.config.get_text_config()
     if config._attn_implementation not in ("sdpa", "eager"):
         raise ModelError(
-            f"{config._attn_implementation} attention cannot read tokens side by side; take "
-            "--attn-implementation sdpa"
+            f"{config._attn_implementation} cannot do this: --attn-implementation sdpa"
         )
     before = state.mask[row]
     window = getattr(config, "sliding_window", None)

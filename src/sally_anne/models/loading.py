@@ -109,9 +109,10 @@ class LoadedModel:
                 return getattr(transformers, self.family.class_name)(self.config).eval()
         # Whatever the class does with a number that it did not expect; counts of heads, say.
         except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            made = self.family.class_name
             raise ModelError(
-                f"model {self.name!r}: its config.json makes no {self.family.class_name} "
-                f"({type(error).__name__}: {first_line(error)})"
+                f"model {self.name!r}: its config.json makes no {made} ({why})"
             ) from error
 
     @property
@@ -325,8 +326,7 @@ def load_model(
             )
         if getattr(config.get_text_config(), "use_bidirectional_attention", False):
             raise ModelError(
-                f"model {name!r} attends to later words as well (use_bidirectional_attention); "
-                "only decoders that look back are supported"
+                f"model {name!r} sees later words, too (use_bidirectional_attention): take another"
             )
         # A branch may move before the weights are read.
         place, how["revision"] = folder, commit or revision

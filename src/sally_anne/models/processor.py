@@ -44,10 +44,8 @@ def open_processor(
         )
     tokenizer = processor.tokenizer
     if not hasattr(tokenizer, "backend_tokenizer"):
-        raise ModelError(
-            f"model {name!r}: {type(tokenizer).__name__} cannot be used, as it keeps no "
-            f"tokenizer.json; save a fast tokenizer in {location}"
-        )
+        kind = type(tokenizer).__name__
+        raise ModelError(f"model {name!r}: {kind} is no fast tokenizer; save one in {location}")
     if size := getattr(processor, "videos_kwargs", {}).get("size"):
         # Qwen2.5-Omni's processor has its own in mind, whatever its video processor says.
         processor.video_processor.size = SizeDict(**size)
