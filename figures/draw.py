@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sally_anne.core.run import (
     SPLITS,
     Head,
     Run,
-    extremes,
+    heads_of,
     read_table,
     row_of,
     saved_results,
@@ -238,3 +238,21 @@ def print_table(config: TableConfig) -> None:
         print(table.to_latex(index=False, escape=True, float_format=f"%{form}"), end="")
     else:  # whole numbers stay whole next to others
         print(table.astype(object).to_markdown(index=False, floatfmt=form))
+
+
+def extremes(
+    heads: pd.DataFrame, labels: Sequence[str], has_weights: Callable[[Head], bool]
+) -> tuple[Head, Head]:
+    """The head whose worse label is best, and another one whose better label is worst.
+
+    By validation accuracy; ties go by the sum over labels. A probe that has stayed at zero has no
+    boundary to show: the second head is one with ``has_weights``, unless there is none.
+    """
+    columns = [f"{label}_validation_accuracy" for label in labels]
+    scores = heads.dropna(subset=columns)
+    scores = scores.assign(**scores[columns].agg(["min", "max", "sum"], axis=1))
+    up, down = [True, True], [False, False]
+    first = heads_of(scores.sort_values(["min", "sum", "layer", "head"], ascending=down + up))[0]
+    worst = scores.sort_values(["max", "sum", "layer", "head"], ascending=up + down)
+    others = [head for head in heads_of(worst) if head != first] or [first]
+    return first, next(filter(has_weights, others), others[0])

@@ -14,7 +14,7 @@ from sally_anne.core import run as choose
 from sally_anne.core.files import write_json
 from sally_anne.core.run import Head
 from sally_anne.figures import comparison, style
-from sally_anne.figures.draw import table_of
+from sally_anne.figures.draw import extremes, table_of
 
 pytestmark = pytest.mark.integration
 
@@ -47,9 +47,9 @@ def test_heads_are_chosen_by_validation_accuracy_alone() -> None:
     heads["y_p_rank"] = [1, 2, 4, 3]
     labels = ("y_p", "y_o")
     assert choose.best(heads, "y_p") == Head(0, 0)
-    assert choose.extremes(heads, labels, lambda head: True) == (Head(0, 1), Head(1, 0))
+    assert extremes(heads, labels, lambda head: True) == (Head(0, 1), Head(1, 0))
     # A probe that stayed at zero has no boundary to show.
-    chosen = choose.extremes(heads, labels, lambda head: head != Head(1, 0))
+    chosen = extremes(heads, labels, lambda head: head != Head(1, 0))
     assert chosen == (Head(0, 1), Head(1, 1))
 
 

@@ -223,10 +223,9 @@ def _scaled(pixels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 @contextmanager
 def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
-    """The container and its moving pictures, not a cover.
+    """The container and its moving pictures, not a cover; MediaError if there are none.
 
-    MediaError if it cannot be opened as a film, or has sound alone; frames of more than
-    :data:`MOST_PIXELS` are not decoded.
+    Frames of more than :data:`MOST_PIXELS` are not decoded.
     """
     try:
         check_file(path)
@@ -296,10 +295,7 @@ def _opened_file(path: Path) -> Iterator[Image.Image]:
 
 @contextmanager
 def opened_picture(data: bytes) -> Iterator[Image.Image]:
-    """A picture by its file's bytes; the header is read at once, pixels on demand.
-
-    MediaError, to be put after a name, for another format, too large a one, or damage.
-    """
+    """A picture by its file's bytes: the header at once, pixels on demand; MediaError if damaged."""
     # Other libraries tell Pillow, for the whole process, to fill what is missing with grey.
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False

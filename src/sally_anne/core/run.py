@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -274,24 +274,6 @@ def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
     if rows.empty:
         raise FigureError(f"this run has no head {head}; its last is {heads_of(heads)[-1]}")
     return rows.iloc[0]
-
-
-def extremes(
-    heads: pd.DataFrame, labels: Sequence[str], has_weights: Callable[[Head], bool]
-) -> tuple[Head, Head]:
-    """The head whose worse label is best, and another one whose better label is worst.
-
-    By validation accuracy; ties go by the sum over labels. A probe that has stayed at zero has no
-    boundary to show: the second head is one with ``has_weights``, unless there is none.
-    """
-    columns = [f"{label}_validation_accuracy" for label in labels]
-    scores = heads.dropna(subset=columns)
-    scores = scores.assign(**scores[columns].agg(["min", "max", "sum"], axis=1))
-    up, down = [True, True], [False, False]
-    first = heads_of(scores.sort_values(["min", "sum", "layer", "head"], ascending=down + up))[0]
-    worst = scores.sort_values(["max", "sum", "layer", "head"], ascending=up + down)
-    others = [head for head in heads_of(worst) if head != first] or [first]
-    return first, next(filter(has_weights, others), others[0])
 
 
 def select(samples: pd.DataFrame, split: str) -> np.ndarray:
