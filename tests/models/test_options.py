@@ -57,7 +57,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"device_map": "cuda:0"}, "device 'cuda:0': there is no GPU here.*--device cpu"),
+        ({"device_map": "cuda:99"}, "device 'cuda:99' cannot be used here.*--device cpu"),
         ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
         (
             {"model": "gemma3", "setting": "multimodal"},

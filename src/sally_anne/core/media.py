@@ -295,7 +295,7 @@ def _opened_file(path: Path) -> Iterator[Image.Image]:
 
 @contextmanager
 def opened_picture(data: bytes) -> Iterator[Image.Image]:
-    """A picture by its file's bytes: the header at once, pixels on demand; MediaError if damaged."""
+    """A picture by its file's bytes: header at once, pixels on demand; MediaError if damaged."""
     # Other libraries tell Pillow, for the whole process, to fill what is missing with grey.
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False
