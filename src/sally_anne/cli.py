@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -252,10 +253,12 @@ def _named(path: str) -> Any:
 
 def _load_libraries() -> None:
     """Load what takes seconds, and say so on a terminal; in a file it would be in the way."""
-    from sally_anne.core.console import Console, hide_other_bars, stage
+    from sally_anne.core.console import Console, stage
     from sally_anne.core.processes import here
 
-    hide_other_bars()
+    # No bars of other libraries; NAME=0 shows them.
+    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(name, "1")
     visible = here().first and sys.stderr.isatty()
     with stage(Console(stderr=True, quiet=not visible), "loading libraries"):
         importlib.import_module("torch")

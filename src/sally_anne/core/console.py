@@ -44,15 +44,11 @@ class Bars(progress.Progress):
     """Bars of tasks; where the console is no terminal, a line now and then and at the end."""
 
     def __init__(self, where: console.Console) -> None:
-        super().__init__(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(),
-            console=where,
-            disable=not where.is_terminal,
-        )
+        times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+        shown = progress.BarColumn(), progress.MofNCompleteColumn(), *times
+        quiet = not where.is_terminal
+        named = progress.TextColumn("{task.description}")
+        super().__init__(named, *shown, console=where, disable=quiet)
         # When each task's next line is due; never after its last.
         self._due: dict[progress.TaskID, float] = {}
 
@@ -91,12 +87,6 @@ def stage(where: console.Console, what: str) -> Iterator[None]:
         yield
 
 
-def hide_other_bars() -> None:
-    """No bars of other libraries; called before they are imported. ``NAME=0`` shows them."""
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
-        os.environ.setdefault(name, "1")
-
-
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Errors raised on purpose, and files that the system refuses, end the command in one line.
@@ -109,7 +99,7 @@ def plain_errors() -> Iterator[None]:
     except SallyAnneError as error:
         sys.exit(f"error: {visible(error)}")
     except BrokenPipeError:
-        unread = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        unread = list(filter(_has_no_reader, (sys.stdout, sys.stderr)))
         if not unread:  # a pipe to something else, as a worker
             raise
         for stream in unread:

@@ -34,8 +34,7 @@ def open_processor(
     name: str, family: Family, location: str, config: Any, options: dict[str, Any]
 ) -> Any:
     processor = _opened(family, location, config, options)
-    parts = [] if family.reads_only else ["tokenizer"]
-    parts += ["video_processor"] if family.frames_seen else []
+    parts = ["tokenizer"] * (not family.reads_only) + ["video_processor"] * bool(family.frames_seen)
     if missing := [part for part in parts if not hasattr(processor, part)]:
         raise ModelError(
             f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
@@ -73,11 +72,10 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
     if not family.frames_seen or type(config) not in PROCESSOR_MAPPING:
         return transformers.AutoProcessor.from_pretrained(location, **options)
     kind: Any = PROCESSOR_MAPPING[type(config)]
-    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
     classes: dict[str, Any] = {
         "tokenizer": transformers.AutoTokenizer,
         "image_processor": transformers.AutoImageProcessor,
-        "video_processor": eyes["torchvision"],
+        "video_processor": VIDEO_PROCESSOR_MAPPING[type(config)]["torchvision"],
     }
     parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
     settings, _ = kind.get_processor_dict(location, **options)
@@ -116,10 +114,7 @@ def hash_of(processor: Any) -> str:
     # What the last call padded or cut is kept in there, too.
     tokenizer |= {"padding": None, "truncation": None}
     tokenizer["normalizer"] = original(tokenizer["normalizer"])
-    parts = [
-        json.dumps(tokenizer, sort_keys=True),
-        str(layout_of(processor)),
-    ]
+    parts = [json.dumps(tokenizer, sort_keys=True), str(layout_of(processor))]
     eye = getattr(processor, "video_processor", None) or getattr(processor, "image_processor", None)
     if eye is not None:
         parts.append(json.dumps(eye.to_dict(), sort_keys=True, default=str))
@@ -137,11 +132,11 @@ class TextProcessor:
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> str:
         """Lay a conversation out; the text parts of a turn are joined, as templates expect here."""
-        turns = [
-            {**turn, "content": said if isinstance(said, str) else "".join(p["text"] for p in said)}
-            for turn in messages
-            for said in [turn["content"]]
-        ]
+
+        def text(said: Any) -> str:
+            return said if isinstance(said, str) else "".join(part["text"] for part in said)
+
+        turns = [{**turn, "content": text(turn["content"])} for turn in messages]
         # Templates that can open a reply with a chain of thought do not; others ignore it.
         return self.tokenizer.apply_chat_template(turns, **{"enable_thinking": False, **options})
 
@@ -176,10 +171,7 @@ def plain(loaded: OpenModel, text: str) -> str:
 
 
 def raw_ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
-    """A text's token ids, after what the tokenizer begins every text with, a BOS say, if it does.
-
-    What it may put behind a text is left out: the last token is the text's own.
-    """
+    """A text's token ids, after a BOS if the tokenizer writes one; the last is the text's own."""
     cut = loaded.processor.tokenizer(text)
     own = [place for place, part in enumerate(cut.sequence_ids(0)) if part is not None]
     if not own:
@@ -244,13 +236,14 @@ def unknown_words(loaded: OpenModel, texts: Iterable[str], most: int = 5) -> Unk
     if tokenizer.unk_token_id is None:
         return Unknown(0, said.total(), 0, ())
     prompts = tokens = 0
-    examples: dict[str, None] = {}
+    examples: list[str] = []
     for text, times in said.items():
         cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(cut["input_ids"], cut["offset_mapping"], strict=True)
         places = [place for token, place in pairs if token == tokenizer.unk_token_id]
         prompts += times * bool(places)
         tokens += times * len(places)
-        for start, end in places if len(examples) < most else ():
-            examples[text[start:end].replace(BREAK, "")] = None
-    return Unknown(prompts, said.total(), tokens, tuple(examples)[:most])
+        if len(examples) < most:
+            found = (text[start:end].replace(BREAK, "") for start, end in places)
+            examples = [*dict.fromkeys([*examples, *found])]
+    return Unknown(prompts, said.total(), tokens, tuple(examples[:most]))

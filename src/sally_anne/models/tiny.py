@@ -6,9 +6,7 @@ Vocabularies, towers, processors and chat layouts are those of the shipped tiny 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -34,17 +32,11 @@ _MARKS = (
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Tokenizer of the shipped models: 320 words of the stories and the training documents."""
+    words = Tokenizer.from_file(f"{CATALOGUE['tiny-qwen2-vl'].source}/tokenizer.json")
+    named = {"pad_token": PAD, "unk_token": UNK, "bos_token": BOS, "eos_token": EOS}
+    how: Any = {"padding_side": "left", "model_max_length": 2048}
     return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_file(
-            str(Path(CATALOGUE["tiny-qwen2-vl"].source) / "tokenizer.json")
-        ),
-        pad_token=PAD,
-        unk_token=UNK,
-        bos_token=BOS,
-        eos_token=EOS,
-        additional_special_tokens=list(_MARKS),
-        padding_side="left",
-        model_max_length=2048,
+        tokenizer_object=words, additional_special_tokens=list(_MARKS), **named, **how
     )
 
 
@@ -75,8 +67,7 @@ Family = Literal["qwen2-vl", "llava-next-video"]
 FAMILIES: tuple[Family, ...] = ("qwen2-vl", "llava-next-video")
 
 
-@dataclass(frozen=True)
-class TokenGrid:
+class TokenGrid(NamedTuple):
     """How video tokens lie over a clip: ``frames_per_token`` frames, ``rows`` x ``columns``."""
 
     frames_per_token: int

@@ -30,8 +30,8 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     high, wide = _canvas(eye, height, width)
     if (high, wide) == (height, width):
         return clip
-    padded = np.empty((len(clip), high, wide, 3), dtype=np.uint8)
-    padded[:] = np.rint(255 * np.asarray(eye.image_mean)).astype(np.uint8)
+    mean = np.rint(255 * np.asarray(eye.image_mean)).astype(np.uint8)
+    padded = np.broadcast_to(mean, (len(clip), high, wide, 3)).copy()
     top, left = (high - height) // 2, (wide - width) // 2
     padded[:, top : top + height, left : left + width] = clip
     return padded
@@ -66,16 +66,9 @@ def _resized(eye: Any, height: int, width: int) -> tuple[float, float]:
 
 
 def times_of(frames: int, rate: float) -> dict[str, Any]:
-    """When each frame is, as a video processor takes it.
-
-    Clips are frames without times; these follow one another as in the family's own code.
-    """
-    return {
-        "total_num_frames": frames,
-        "fps": rate,
-        "duration": frames / rate,
-        "frames_indices": list(range(frames)),
-    }
+    """When each frame is, as a video processor takes it: one after another, ``rate`` a second."""
+    times = {"total_num_frames": frames, "fps": rate, "duration": frames / rate}
+    return times | {"frames_indices": list(range(frames))}
 
 
 def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
@@ -83,14 +76,12 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
     if loaded.family.frame_limit is None:
         return None
     eye, context = loaded.processor.video_processor, context_of(loaded)
-    if (given := loaded.changes.get("max_pixels")) is not None:
-        pixels = int(given)
-    elif context is not None:
-        steps = -(-frames // eye.temporal_patch_size)
-        tokens = max(1, int(VIDEO_SHARE * context) // steps)
-        pixels = tokens * (eye.patch_size * eye.merge_size) ** 2
-    else:
+    given = loaded.changes.get("max_pixels")
+    if given is None and context is None:
         return None
+    steps = -(-frames // eye.temporal_patch_size)
+    tokens = max(1, int(VIDEO_SHARE * (context or 0)) // steps)
+    pixels = int(given or tokens * (eye.patch_size * eye.merge_size) ** 2)
     limit = loaded.family.frame_limit(frames, pixels)
     if limit >= eye.size.longest_edge:
         return None
@@ -105,8 +96,7 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     if shape in loaded.video_sizes:
         return loaded.video_sizes[shape]
     frames, height, width = shape
-    processor = loaded.processor
-    eye = processor.video_processor
+    processor, eye = loaded.processor, loaded.processor.video_processor
     options: dict[str, Any] = {"do_sample_frames": False, "return_tensors": "pt"}
     if limits := size_limits(loaded, frames):
         options["size"] = limits
@@ -123,11 +113,11 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     # The last is asked for by Qwen2.5-Omni, which may put a film's sound among its frames.
     text = processor.replace_video_token(found, 0, load_audio_from_video=False)
     tokens = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
-    if pixels.ndim == 2:  # cut already, a row a patch
-        return loaded.video_sizes.setdefault(shape, (tokens, len(pixels)))
-    side = side_of(loaded.config.vision_config)
-    *clip, _, high, wide = pixels.shape
-    patches = math.prod(clip) * (high // side) * (wide // side)
+    patches = len(pixels)  # cut already, a row a patch
+    if pixels.ndim > 2:
+        side = side_of(loaded.config.vision_config)
+        *clip, _, high, wide = pixels.shape
+        patches = math.prod(clip) * (high // side) * (wide // side)
     return loaded.video_sizes.setdefault(shape, (tokens, patches))
 
 
@@ -152,9 +142,8 @@ def check_room(
 ) -> None:
     """Refuse a prompt that does not fit the model's context with its reply; nothing is decoded.
 
-    ``what`` names the rendered prompt in the message, ``shape`` is frames, height and width of its
-    clip, ``sound_tokens`` counts those of its sound beyond their marks, ``reply`` those that are
-    written after it.
+    ``what`` names the rendered prompt, ``shape`` is frames, height and width of its clip,
+    ``sound_tokens`` counts those of its sound beyond their marks, ``reply`` what is written.
     """
     context = context_of(loaded)
     try:
@@ -166,8 +155,8 @@ def check_room(
         return
     words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
-        shown = " and ".join(["frames"] * (shape is not None) + ["sound"] * bool(sound_tokens))
-        counted = f"{words + video:,} tokens" + (f" ({video:,} of them {shown})" if shown else "")
+        counted = f"{words + video:,} tokens"
+        counted += f" ({video:,} of them frames or sound)" if video else ""
         counted += f" and a reply of {reply}" if reply else ""
         raise ContextError(
             f"{what}: {counted} are more than the {context:,} that {loaded.name} can read; {remedy}"
@@ -176,8 +165,10 @@ def check_room(
 
 def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> int:
     """Tokens of a prompt as ``prompts.process`` reads it; the mark of its video is none of them."""
-    if isinstance(prompt, tuple) or loaded.prompt == RAW:
-        return len(raw_ids(loaded, prompt) if isinstance(prompt, str) else prompt)
+    if isinstance(prompt, tuple):
+        return len(prompt)
+    if loaded.prompt == RAW:
+        return len(raw_ids(loaded, prompt))
     tokenizer = loaded.processor.tokenizer
     if mark := loaded.family.video_mark:
         prompt = prompt.replace(mark, loaded.processor.video_token)
