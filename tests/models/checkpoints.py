@@ -10,43 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    Gemma3ImageProcessor,
-    Gemma3Processor,
-    GotOcr2ImageProcessor,
-    InternVLProcessor,
-    InternVLVideoProcessor,
-    LlavaNextImageProcessor,
-    LlavaNextVideoProcessor,
-    LlavaNextVideoVideoProcessor,
-    LlavaOnevisionImageProcessor,
-    LlavaOnevisionProcessor,
-    LlavaOnevisionVideoProcessor,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLProcessor,
-    Qwen2_5OmniProcessor,
-    Qwen2AudioProcessor,
-    Qwen2VLImageProcessor,
-    Qwen2VLProcessor,
-    Qwen2VLVideoProcessor,
-    Qwen3VLProcessor,
-    Qwen3VLVideoProcessor,
-    WhisperFeatureExtractor,
-)
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from sally_anne.models.families import family_of
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.tiny import (
-    BOS,
-    EOS,
-    PAD,
-    UNK,
-    build_processor,
-    build_tokenizer,
-)
+from sally_anne.models.tiny import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.
@@ -110,12 +78,7 @@ _STRING_CHAT = (
 
 
 def save(name: str, folder: Path) -> Path:
-    """Write a random model of the family with its processor.
-
-    Args:
-        name: one of NAMES.
-        folder: where.
-    """
+    """Write a random model of the family, one of NAMES, with its processor."""
     tokenizer = _tokenizer(name)
     model = random_model(name, tokenizer)
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(_END)
@@ -133,8 +96,8 @@ def random_model(name: str, tokenizer: PreTrainedTokenizerFast | None = None) ->
     if name in HEARS:
         model = getattr(transformers, family_of(config.model_type, name).class_name)(config)
     else:
-        auto: Any = AutoModelForCausalLM if reads_only else AutoModelForImageTextToText
-        model = auto.from_config(config)
+        auto = "AutoModelForCausalLM" if reads_only else "AutoModelForImageTextToText"
+        model = getattr(transformers, auto).from_config(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             # As they are made, weights are so small that activations hardly differ.
@@ -234,61 +197,45 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     tower = {"hidden_size": 32, "intermediate_size": 48, "image_size": _SIZE, "patch_size": _PATCH}
     tower |= {"num_hidden_layers": 2, "num_attention_heads": 4}
     siglip = {**tower, "model_type": "siglip_vision_model", "vision_use_head": False}
+
+    def made(kind: str, tokens: dict[str, str], **parts: Any) -> Any:
+        tokens = {f"{name}_{known}": token(word) for name, word in tokens.items()}
+        return AutoConfig.for_model(kind, **tokens, **parts)
+
+    known = "token_id" if name == "internvl" else "token_index"
+    pictures = {"image": "<image>", "video": "<video>"}
     if name == "gemma3":
-        return AutoConfig.for_model(
-            "gemma3",
-            text_config=text,
-            vision_config=siglip,
-            mm_tokens_per_image=4,
-            boi_token_index=token("<start_of_image>"),
-            eoi_token_index=token("<end_of_image>"),
-            image_token_index=token("<image_soft_token>"),
-        )
+        marks = {part: _MARKS[name][f"{part}_token"] for part in ("boi", "eoi", "image")}
+        return made(name, marks, text_config=text, vision_config=siglip, mm_tokens_per_image=4)
     if name == "llava-next-video":
-        return AutoConfig.for_model(
-            "llava_next_video",
-            text_config={**text, "model_type": "llama"},
-            vision_config={**tower, "model_type": "clip_vision_model"},
-            image_token_index=token("<image>"),
-            video_token_index=token("<video>"),
-            image_grid_pinpoints=_GRID,
+        decoder, eyes = (
+            {**text, "model_type": "llama"},
+            {**tower, "model_type": "clip_vision_model"},
         )
+        parts = {"text_config": decoder, "vision_config": eyes, "image_grid_pinpoints": _GRID}
+        return made("llava_next_video", pictures, **parts)
     if name == "llava-onevision":
-        return AutoConfig.for_model(
-            "llava_onevision",
-            text_config={**text, "model_type": "qwen2"},
-            vision_config=siglip,
-            image_token_index=token("<image>"),
-            video_token_index=token("<video>"),
-        )
+        decoder = {**text, "model_type": "qwen2"}
+        return made("llava_onevision", pictures, text_config=decoder, vision_config=siglip)
     if name == "internvl":
-        return AutoConfig.for_model(
-            "internvl",
-            text_config={**text, "model_type": "qwen3"},
-            vision_config=tower,
-            image_token_id=token("<IMG_CONTEXT>"),
-            image_seq_length=4,
-        )
+        parts = {"text_config": {**text, "model_type": "qwen3"}, "vision_config": tower}
+        return made(name, {"image": "<IMG_CONTEXT>"}, image_seq_length=4, **parts)
     hearing = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
     hearing |= {"encoder_ffn_dim": 16, "num_mel_bins": 8}
     if name == "qwen2-audio":
-        return AutoConfig.for_model(
-            "qwen2_audio",
-            text_config={**text, "model_type": "qwen2"},
-            audio_config={**hearing, "model_type": "qwen2_audio_encoder"},
-            audio_token_index=token("<|AUDIO|>"),
-        )
+        ears = {**hearing, "model_type": "qwen2_audio_encoder"}
+        parts = {"text_config": {**text, "model_type": "qwen2"}, "audio_config": ears}
+        return made("qwen2_audio", {"audio": "<|AUDIO|>"}, **parts)
     if name == "qwen2.5-omni":
         rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
         eyes = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2}
-        return AutoConfig.for_model(
+        marks = {part: f"<|{part.upper()}|>" for part in ("audio", "image", "video")}
+        return made(
             "qwen2_5_omni_thinker",
+            marks,
             text_config={**text, "rope_parameters": rope},
             audio_config={**hearing, "output_dim": HIDDEN},
             vision_config={**eyes, "out_hidden_size": HIDDEN, "fullatt_block_indexes": [0]},
-            audio_token_index=token("<|AUDIO|>"),
-            image_token_index=token("<|IMAGE|>"),
-            video_token_index=token("<|VIDEO|>"),
             audio_start_token_id=token("<|audio_bos|>"),
             audio_end_token_id=token("<|audio_eos|>"),
             vision_start_token_id=token("<|vision_bos|>"),
@@ -320,78 +267,58 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
 
 
 def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
-    square = {"height": _SIZE, "width": _SIZE}
-    if name in ("qwen2-vl", "qwen2.5-vl", "qwen3-vl"):
-        chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
-        # At most so many pixels a film.
-        limits = {"shortest_edge": 56 * 56, "longest_edge": 8 * 84 * 84}
-        options: dict[str, Any] = {"size": limits, "cap_pixels_per_frame": False}
-        if name != "qwen3-vl":
-            kind: Any = Qwen2VLProcessor if name == "qwen2-vl" else Qwen2_5_VLProcessor
-            return kind(
-                image_processor=Qwen2VLImageProcessor(),
-                video_processor=Qwen2VLVideoProcessor(**options),
-                tokenizer=tokenizer,
-                chat_template=chat,
-            )
-        return Qwen3VLProcessor(
-            image_processor=Qwen2VLImageProcessor(patch_size=16),
-            video_processor=Qwen3VLVideoProcessor(**options),
-            tokenizer=tokenizer,
-            chat_template=chat,
-        )
-    if name == "llava-next-video":
-        # Scaled by their shorter edge and cut to the middle, as all of its checkpoints are.
-        eyes: dict[str, Any] = {"size": {"shortest_edge": _SIZE}, "crop_size": square}
-        return LlavaNextVideoProcessor(
-            image_processor=LlavaNextImageProcessor(image_grid_pinpoints=_GRID, **eyes),
-            video_processor=LlavaNextVideoVideoProcessor(**eyes),
-            tokenizer=tokenizer,
-            chat_template=_LIST_CHAT,
-            patch_size=_PATCH,
-            vision_feature_select_strategy="default",
-            num_additional_image_tokens=1,
-        )
-    if name == "llava-onevision":
-        return LlavaOnevisionProcessor(
-            image_processor=LlavaOnevisionImageProcessor(size=square),
-            video_processor=LlavaOnevisionVideoProcessor(size=square),
-            tokenizer=tokenizer,
-            chat_template=_LIST_CHAT,
-            num_image_tokens=16,
-            vision_feature_select_strategy="full",
-        )
-    if name == "internvl":
-        return InternVLProcessor(
-            image_processor=GotOcr2ImageProcessor(size=square),
-            video_processor=InternVLVideoProcessor(size=square),
-            tokenizer=tokenizer,
-            image_seq_length=4,
-            chat_template=_LIST_CHAT,
-        )
     if name == "qwen2-audio":
-        ear = WhisperFeatureExtractor(feature_size=8)
-        return Qwen2AudioProcessor(ear, tokenizer, chat_template=_LIST_CHAT)
+        ear = transformers.WhisperFeatureExtractor(feature_size=8)
+        return transformers.Qwen2AudioProcessor(ear, tokenizer, chat_template=_LIST_CHAT)
+    # At most so many pixels a film.
+    limits = {"shortest_edge": 56 * 56, "longest_edge": 8 * 84 * 84}
+    pixels: dict[str, Any] = {"size": limits, "cap_pixels_per_frame": False}
+    # As its checkpoints say, and the processor does not heed.
+    more = pixels | {"size": limits | {"longest_edge": 16384 * 28 * 28}}
+    square: dict[str, Any] = {"size": {"height": _SIZE, "width": _SIZE}}
+    # Scaled by their shorter edge and cut to the middle, as all of its checkpoints are.
+    cut = {"size": {"shortest_edge": _SIZE}, "crop_size": square["size"]}
+    qwen2 = ("Qwen2VLImageProcessor", {})
+    # The class, its eyes for pictures and for films, and what else it takes.
+    known: dict[str, tuple[Any, ...]] = {
+        "qwen2-vl": ("Qwen2VL", qwen2, ("Qwen2VLVideoProcessor", pixels), {}),
+        "qwen2.5-vl": ("Qwen2_5_VL", qwen2, ("Qwen2VLVideoProcessor", pixels), {}),
+        "qwen2.5-omni": ("Qwen2_5Omni", qwen2, ("Qwen2VLVideoProcessor", more), {}),
+        "qwen3-vl": (
+            *("Qwen3VL", ("Qwen2VLImageProcessor", {"patch_size": 16})),
+            *(("Qwen3VLVideoProcessor", pixels), {}),
+        ),
+        "llava-next-video": (
+            *("LlavaNextVideo", ("LlavaNextImageProcessor", cut | {"image_grid_pinpoints": _GRID})),
+            ("LlavaNextVideoVideoProcessor", cut),
+            {"patch_size": _PATCH, "num_additional_image_tokens": 1}
+            | {"vision_feature_select_strategy": "default"},
+        ),
+        "llava-onevision": (
+            *("LlavaOnevision", ("LlavaOnevisionImageProcessor", square)),
+            ("LlavaOnevisionVideoProcessor", square),
+            {"num_image_tokens": 16, "vision_feature_select_strategy": "full"},
+        ),
+        "internvl": (
+            *("InternVL", ("GotOcr2ImageProcessor", square), ("InternVLVideoProcessor", square)),
+            {"image_seq_length": 4},
+        ),
+        "gemma3": ("Gemma3", ("Gemma3ImageProcessor", square), None, {"image_seq_length": 4}),
+    }
+    if name not in known:
+        return tokenizer
+    kind, *eyes, options = known[name]
+    for part, eye in zip(("image_processor", "video_processor"), eyes, strict=True):
+        if eye is not None:
+            options[part] = getattr(transformers, eye[0])(**eye[1])
+    chat = _LIST_CHAT
     if name == "qwen2.5-omni":
-        return Qwen2_5OmniProcessor(
-            Qwen2VLImageProcessor(),
-            # As its checkpoints say, and the processor does not heed.
-            Qwen2VLVideoProcessor(
-                size={"shortest_edge": 56 * 56, "longest_edge": 16384 * 28 * 28},
-                cap_pixels_per_frame=False,
-            ),
-            WhisperFeatureExtractor(feature_size=8),
-            tokenizer,
-            chat_template=_OMNI_CHAT,
-        )
-    if name == "gemma3":
-        return Gemma3Processor(
-            image_processor=Gemma3ImageProcessor(size=square),
-            tokenizer=tokenizer,
-            chat_template=_LIST_CHAT,
-            image_seq_length=4,
-        )
-    return tokenizer
+        chat = _OMNI_CHAT
+        options["feature_extractor"] = transformers.WhisperFeatureExtractor(feature_size=8)
+    elif name.startswith("qwen"):
+        chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
+    made = getattr(transformers, f"{kind}Processor")
+    return made(tokenizer=tokenizer, chat_template=chat, **options)
 
 
 def opener(folders: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
