@@ -97,7 +97,7 @@ class Capture(ModelHooks):
             activations, valid = _close_gaps(activations, valid)
         rows = activations.shape[0]
         if items is not None and len(items) != rows:
-            raise HookError(f"{len(items)} items, but {rows} rows ran (beams multiply rows).")
+            raise HookError(f"{len(items)} items, but the model ran {rows} rows (beams?).")
         self._require_finite(activations, items)
         self.valid = valid
         return activations

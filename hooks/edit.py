@@ -251,8 +251,8 @@ def _require_finite(values: Tensor) -> None:
     """That values `[B, P, L, H, D]` are finite in their dtype."""
     if not bool(torch.isfinite(values).all()):
         *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
-        most = torch.finfo(values.dtype).max
+        kind, most = str(values.dtype).removeprefix("torch."), torch.finfo(values.dtype).max
         raise HookError(
-            f"values are not finite at {Head(layer, head)} in {values.dtype} (at most {most:.4g}): "
+            f"values are not finite at {Head(layer, head)} in {kind} (at most {most:.4g}): "
             "lower alpha, or load the model in a wider dtype."
         )

@@ -182,8 +182,8 @@ class PassTracker:
             if n_prompt and self.spec != ALL and (not begins or self._cache() is cache):
                 raise PositionError(
                     f"positions {self.spec!r}: {n_query} tokens follow {n_cached} cached ones of a "
-                    "sequence, a prompt in chunks (prefill_chunk_size) or assisted decoding: turn "
-                    "that off, copy the cache for each prompt, or use positions 'all'."
+                    "sequence that is under way: a prompt in chunks (prefill_chunk_size), or "
+                    "assisted decoding. Turn that off, copy the cache, or take positions 'all'."
                 )
         else:
             self._ids = ids if inputs.get("use_cache") is False else None

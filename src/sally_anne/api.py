@@ -104,7 +104,7 @@ def samples(
         row = {name: values[i] for name, values in columns.items()}
         known = {name: row[f"labels[{name!r}]"] for name in labels}
         group = str(row["groups"]) if "groups" in row else ""
-        shown = {"video": row.get("videos"), "split": row.get("splits")}
+        shown: Any = {"video": row.get("videos"), "split": row.get("splits")}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, group=group, **shown))
     if made and all(sample.split for sample in made):
         with_splits(made)

@@ -138,8 +138,8 @@ def without_paths(found: Any, context: Any = ()) -> Any:
     A path that stands as a text of its own, there or in what is ``context``, is also found within
     other texts.
     """
-    texts: list[str] = []
-    _mapped([found, context], lambda text: texts.append(text) or text)
+    texts: dict[str, str] = {}
+    _mapped([found, context], lambda text: texts.setdefault(text, text))
     paths = sorted({text.rstrip("/") for text in texts if _is_path(text)}, key=len)
     if not paths:
         return _mapped(found, str)

@@ -203,7 +203,7 @@ def _decode(
         return
 
 
-def _pixels(frame: av.VideoFrame, size: tuple[int, ...]) -> np.ndarray:
+def _pixels(frame: av.VideoFrame, size: Any) -> np.ndarray:
     modern = frame.colorspace == _BT709
     modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
     if modern and not frame.format.is_rgb:
@@ -214,11 +214,11 @@ def _pixels(frame: av.VideoFrame, size: tuple[int, ...]) -> np.ndarray:
     return _scaled(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), size)
 
 
-def _scaled(pixels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+def _scaled(pixels: np.ndarray, size: Any) -> np.ndarray:
     """Pixels at a width and height; FFmpeg's own scaling darkens by one or two of 255."""
     if pixels.shape[1::-1] == size:
         return pixels
-    return np.array(Image.fromarray(pixels).resize(size[:2], Image.Resampling.BICUBIC))
+    return np.array(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC))
 
 
 @contextmanager
