@@ -72,10 +72,11 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
     if not family.frames_seen or type(config) not in PROCESSOR_MAPPING:
         return transformers.AutoProcessor.from_pretrained(location, **options)
     kind: Any = PROCESSOR_MAPPING[type(config)]
+    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
     classes: dict[str, Any] = {
         "tokenizer": transformers.AutoTokenizer,
         "image_processor": transformers.AutoImageProcessor,
-        "video_processor": VIDEO_PROCESSOR_MAPPING[type(config)]["torchvision"],
+        "video_processor": eyes["torchvision"],
     }
     parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
     settings, _ = kind.get_processor_dict(location, **options)
