@@ -38,7 +38,7 @@ class Backend:
     `last_prompt+generated` means the last prompt token. With a cache give `position_ids`.
     """
 
-    name: str
+    name: str = NATIVE
 
     def read(
         self,
@@ -71,25 +71,15 @@ class Backend:
         """
         return self._add(Edit(model, delta, site, positions), dict(inputs))
 
+    # By plain forward hooks: the only way for which a capture or edit around it counts, too.
+
     def _read(self, capture: Capture, inputs: dict[str, Any]) -> None:
         """Run `capture.model(**inputs)`, or what gives the same, and let `capture` keep it."""
-        raise NotImplementedError
-
-    def _add(self, edit: Edit, inputs: dict[str, Any]) -> Tensor:
-        """The logits of `edit.model(**inputs)` with what `edit` adds."""
-        raise NotImplementedError
-
-
-class NativeBackend(Backend):
-    """Plain forward hooks; the only backend for which a capture or edit around it counts, too."""
-
-    name = NATIVE
-
-    def _read(self, capture: Capture, inputs: dict[str, Any]) -> None:
         with torch.no_grad(), capture:
             capture.model(**inputs)
 
     def _add(self, edit: Edit, inputs: dict[str, Any]) -> Tensor:
+        """The logits of `edit.model(**inputs)` with what `edit` adds."""
         with torch.no_grad(), edit:
             return edit.model(**inputs).logits
 
@@ -124,14 +114,10 @@ class SharingBackend(Backend):
         state = (model.training, attention, *map(id, _tensors(model)))
         if self._model is None or self._model() is not model or self._state != state:
             self._model = None
-            self._built = self._build(sharing_weights(model))
+            shared = {id(tensor): tensor for tensor in _tensors(model)}
+            self._built = self._build(copy.deepcopy(model, shared))
             self._model, self._state = ref(model), state
         return self._built
-
-
-def sharing_weights(model: nn.Module) -> nn.Module:
-    """New modules that hold the parameters and buffers of `model`; nothing large is copied."""
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in _tensors(model)})
 
 
 def _tensors(model: nn.Module) -> Iterator[Tensor]:
@@ -198,13 +184,12 @@ class NnsightBackend(SharingBackend):
     def _traced(self, hooks: Capture | Edit, inputs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The model to trace, and its layers' modules in the order in which a trace meets them."""
         hooks.before_pass(hooks.model, (), inputs)
-        traced = self._trace_of(hooks.model)
+        here = not self.remote or self.remote == LOCAL
+        traced = self._around(hooks.model) if here else self._on_host(hooks.model)
         names = [site_module(hooks.geometry, layer, hooks.site) for layer in sorted(hooks.layers)]
         return traced, [traced.get(name) for name in names]
 
-    def _trace_of(self, model: nn.Module) -> Any:
-        if not self.remote or self.remote == LOCAL:
-            return self._around(model)
+    def _on_host(self, model: nn.Module) -> Any:
         config: Any = model.config
         name, commit = config.name_or_path, getattr(config, "_commit_hash", None)
         if name.count("/") != 1 or name[0] in "./~":
@@ -235,7 +220,7 @@ def backend(name: str = NATIVE, **options: Any) -> Backend:
         raise HookError(f"unknown backend {name!r}: choose one of {', '.join(BACKENDS)}.")
     if name != NATIVE and find_spec(name) is None:
         raise HookError(f"backend {name!r} is not installed: pip install {name.replace('_', '-')}.")
-    made: Any = NativeBackend if name == NATIVE else NnsightBackend
+    made: Any = Backend if name == NATIVE else NnsightBackend
     if name == "transformer_lens":
         made = import_module("sally_anne.hooks.lens").TransformerLensBackend  # slow to import
     try:

@@ -48,8 +48,11 @@ def find_geometry(model: nn.Module) -> Geometry:
             `o_proj`, or an `o_proj` whose widths disagree with the config.
     """
     config = _text_config(model)
-    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
-    n_layers, n_heads, hidden_size = (_required(config, name) for name in sizes)
+    names = ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    sizes = {name: getattr(config, name, None) for name in names}
+    if not all(isinstance(size, int) for size in sizes.values()):
+        raise HookError(f"the text config {type(config).__name__} says {sizes}: not all numbers.")
+    n_layers, n_heads, hidden_size = map(int, sizes.values())  # type: ignore[arg-type]
     layer_list = _find_layer_list(model, n_layers)
     layer_names = tuple(f"{layer_list}.{i}" for i in range(n_layers))
     o_proj_names = tuple(_find_o_proj(model, name) for name in layer_names)
@@ -109,13 +112,6 @@ def _text_config(model: nn.Module) -> Any:
         raise HookError(f"{type(config).__name__}: which text config? {error}") from error
 
 
-def _required(config: Any, field: str) -> int:
-    value = getattr(config, field, None)
-    if not isinstance(value, int):
-        raise HookError(f"`{field}` of the text config {type(config).__name__} is {value!r}.")
-    return value
-
-
 def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     get_decoder: Any = getattr(model, "get_decoder", None)
     root: nn.Module = (get_decoder() if get_decoder is not None else None) or model
@@ -128,9 +124,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     fitting = [
         name
         for name, module in lists.items()
-        if len(module) == n_layers
-        and not _TOWER.search(name)
-        and any(_o_proj_children(layer) for layer in module)
+        if len(module) == n_layers and not _TOWER.search(name) and any(map(_o_projs_in, module))
     ]
     if len(fitting) != 1:
         there = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
@@ -142,13 +136,13 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     return fitting[0]
 
 
-def _o_proj_children(layer: nn.Module) -> list[str]:
+def _o_projs_in(layer: nn.Module) -> list[str]:
     return [name for name, _ in layer.named_modules() if f".{name}".endswith(".o_proj")]
 
 
 def _find_o_proj(model: nn.Module, layer_name: str) -> str:
     layer = model.get_submodule(layer_name)
-    names = _o_proj_children(layer)
+    names = _o_projs_in(layer)
     if len(names) != 1:
         children = ", ".join(name for name, _ in layer.named_children())
         raise HookError(f"{layer_name}: {names or 'none'} in place of one `o_proj` ({children}).")

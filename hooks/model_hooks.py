@@ -87,7 +87,7 @@ class ModelHooks:
             raise self.error(f"this {name} is already open; make another one to nest.")
         self._reset()
         if self.layers:
-            _keep_eager()
+            _count_open(1)
             try:
                 self._add_hooks()
             except BaseException:
@@ -100,7 +100,7 @@ class ModelHooks:
             handle.remove()
         self._handles.clear()
         if self.layers:
-            _allow_compiled()
+            _count_open(-1)
 
     def _reset(self) -> None:
         """Forget the passes so far."""
@@ -156,20 +156,13 @@ class ModelHooks:
         self._end()
 
 
-def _keep_eager() -> None:
-    """Run everything eagerly until `_allow_compiled` was called as often."""
+def _count_open(change: int) -> None:
+    """Run everything eagerly while a block is open; the last restores what was set before."""
     global _open, _stance
     with _lock:
         if not _open:
             _stance = torch.compiler.set_stance("force_eager")
-        _open += 1
-
-
-def _allow_compiled() -> None:
-    """The last call restores what was set before the first `_keep_eager`."""
-    global _open, _stance
-    with _lock:
-        _open -= 1
+        _open += change
         if not _open:
             _stance.__exit__(None, None, None)
             _stance = None
