@@ -63,10 +63,8 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        why = f"read ({error.strerror})"
-        if isinstance(error, NotADirectoryError):
-            why = "made: it is a file, or lies in one"
-        raise FolderError(f"{folder} cannot be {why}; choose another --out") from error
+        why = f"{folder} cannot be read or made ({error.strerror})"
+        raise FolderError(f"{why}; choose another --out") from error
     there = kind_of(folder)
     if there == kind or (there is None and (not names or sign in names)):
         return
@@ -215,9 +213,9 @@ class Journal:
 
     def add(self, answers: Iterable[dict[str, Any]]) -> None:
         """Keep records, each with an ``item_id``; they are on disk when this returns."""
-        new = list(answers)
-        self._write(new)
-        self.answers |= {a["item_id"]: a for a in new}
+        new = {answer["item_id"]: answer for answer in answers}
+        self._write(new.values())
+        self.answers |= new
 
     def gather(self, order: Iterable[str]) -> None:
         """Bring the records of all processes together: those of ``order`` first, then the others.
@@ -303,10 +301,7 @@ class Journal:
 
 def fingerprint(parts: Iterable[object]) -> str:
     """SHA-256 of everything that is asked, part by part."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(repr(part).encode())
-    return digest.hexdigest()
+    return hashlib.sha256("".join(map(repr, parts)).encode()).hexdigest()
 
 
 @contextmanager

@@ -142,18 +142,13 @@ def read_options(
     finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config", type=Path)
     found, words = finder.parse_known_args(arguments)
-    options: Any = (
-        {} if found.config is None else {"default": _from_file(config_type, prog, found.config)}
-    )
+    how: dict[str, Any] = {"prog": prog, "args": words}
+    if found.config is not None:
+        how["default"] = _from_file(config_type, prog, found.config)
     about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
-    config: Config = tyro.cli(
-        config_type,
-        prog=prog,
-        args=words,
-        description=f"{about} Options that are not given here are taken from --config FILE: YAML, "
-        "JSON, or the folder of a run, which is repeated.",
-        **options,
-    )
+    about += " Options that are not given here are taken from --config FILE: YAML, JSON, or the "
+    about += "folder of a run, which is repeated."
+    config: Config = tyro.cli(config_type, description=about, **how)
     check_options(config)
     return config
 
