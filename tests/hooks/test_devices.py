@@ -41,19 +41,11 @@ TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 TOLERANCE = {"float32": 1e-4, "bfloat16": 6e-2, "float16": 1e-2}
 
 pytestmark = pytest.mark.integration
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.fixture(
-    params=[
-        "cpu",
-        pytest.param(
-            "cuda:0",
-            marks=[
-                pytest.mark.gpu,
-                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-            ],
-        ),
-    ]
+    params=["cpu", pytest.param("cuda:0", marks=[pytest.mark.gpu, NO_GPU])],
 )
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """A device, with the arithmetic of float32 as it is on the CPU."""
@@ -86,27 +78,17 @@ def logits(loaded: LoadedModel, samples: list[Sample], vector: Any = None) -> Te
     prompts = [open_prompt(loaded, s.content, True) for s in samples]
     clips = [s.frames() for s in samples]
     model = SteeredModel(loaded, vector)
-    with model.prefilled(
-        [Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]
-    ) as (
-        begun,
-        ends,
-    ):
+    whole = [Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]
+    with model.prefilled(whole) as (begun, ends):
         return extend(loaded, begun, range(len(ends)), ends).logits.float().cpu()
 
 
 def a_vector(loaded: LoadedModel) -> SteeringVector:
     shape = find_geometry(loaded.skeleton)
     made = torch.randn(3, shape.head_dim, generator=torch.Generator().manual_seed(1))
-    return SteeringVector(
-        heads=((0, 1), (2, 0), (shape.n_layers - 1, 1)),
-        theta=made / made.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([0.5, 1.0, 2.0]),
-        n_layers=shape.n_layers,
-        n_heads=shape.n_heads,
-        alpha=40.0,
-        direction="logistic",
-    )
+    heads = ((0, 1), (2, 0), (shape.n_layers - 1, 1))
+    theta, sigma = made / made.norm(dim=1, keepdim=True), torch.tensor([0.5, 1.0, 2.0])
+    return SteeringVector(heads, theta, sigma, shape.n_layers, shape.n_heads, alpha=40.0)
 
 
 def close(found: Any, wanted: Any, dtype: str) -> bool:
@@ -191,22 +173,16 @@ def test_nothing_asks_a_device_without_float64_for_it(
     assert torch.equal(logits(single, samples, vector), logits(reference, samples, vector))
     prompts = [Prompt(s.content, s.frames()) for s in samples]
     options = [["red room", "blue"]] * len(prompts)
-    scores = [
-        SteeredModel(m, vector).option_log_probs(prompts, options) for m in (single, reference)
-    ]
+    models = (SteeredModel(each, vector) for each in (single, reference))
+    scores = [model.option_log_probs(prompts, options) for model in models]
     assert scores[0] == scores[1]
     found, wanted = effects(single), effects(reference)
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
 
 
 def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "setting": "text",
-        "stories": 20,
-        "figures": False,
-        "permutations": 19,
-        "patching": False,
-    }
+    options: dict[str, Any] = {"setting": "text", "stories": 20, "permutations": 19}
+    options |= {"figures": False, "patching": False}
     quiet = Console(file=io.StringIO())
     runs = {
         "auto": ProbeConfig(out=tmp_path / "auto", batch_size="auto", device_map=device, **options),

@@ -46,11 +46,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find(name)
     )
-    monkeypatch.setattr(
-        transformers.AutoConfig,
-        "from_pretrained",
-        _reached,
-    )
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", _reached)
 
 
 @pytest.mark.parametrize(("run", "kind"), COMMANDS)
@@ -101,15 +97,9 @@ def test_quantization_reaches_bitsandbytes(folders, monkeypatch) -> None:
 
 
 def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path: Path) -> None:
-    config = EvalConfig(
-        model=str(folders["qwen2-vl"]),
-        out=tmp_path / "asked",
-        limit=1,
-        setting="text",
-        device="cpu",
-        attn_implementation="eager",
-        max_pixels=4096,
-    )
+    how: Any = {"setting": "text", "attn_implementation": "eager", "max_pixels": 4096}
+    where: Any = {"model": str(folders["qwen2-vl"]), "out": tmp_path / "asked", "device": "cpu"}
+    config = EvalConfig(limit=1, **how, **where)
     evaluate(config)
     about = json.loads((config.folder / "results.json").read_text())["about"]
     assert (about["attn_implementation"], about["max_new_tokens"]) == ("eager", 16)

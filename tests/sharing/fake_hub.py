@@ -43,10 +43,8 @@ class Hub:
         return list(self.repositories[name].values())[-1]
 
     def commit_of(self, name: str, revision: str) -> str | None:
-        commits = self.repositories[name]
-        if revision == "main":
-            return list(commits)[-1]
-        return next((commit for commit in commits if commit == revision), None)
+        commits = [*self.repositories[name]]
+        return commits[-1] if revision == "main" else revision if revision in commits else None
 
 
 def digest(data: bytes) -> str:
@@ -99,16 +97,10 @@ def handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if what == "info/lfs/objects/batch":
                 return self.say({"objects": [self.upload(o) for o in json.loads(body)["objects"]]})
             if what == "preupload":
-                files = json.loads(body)["files"]
-                modes = [
-                    {
-                        "path": file["path"],
-                        "uploadMode": "lfs" if file["path"].endswith(LARGE) else "regular",
-                        "shouldIgnore": False,
-                    }
-                    for file in files
-                ]
-                return self.say({"files": modes})
+                paths = [file["path"] for file in json.loads(body)["files"]]
+                modes = {path: "lfs" if path.endswith(LARGE) else "regular" for path in paths}
+                told = [{"path": p, "uploadMode": modes[p], "shouldIgnore": False} for p in paths]
+                return self.say({"files": told})
             if what == "commit":
                 return self.commit(name, body)
             revision, _, file = (rest or "main").partition("/")
@@ -157,12 +149,10 @@ def handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             self.send(b"", 302, headers | {"Location": f"{elsewhere}/blobs/{oid}"})
 
         def say(self, found: Any, status: int = 200, code: str | None = None) -> None:
-            headers = {"Content-Type": "application/json"}
-            self.send(
-                json.dumps(found).encode(),
-                status,
-                headers | ({"X-Error-Code": code} if code else {}),
+            headers = {"Content-Type": "application/json"} | (
+                {"X-Error-Code": code} if code else {}
             )
+            self.send(json.dumps(found).encode(), status, headers)
 
         def send(self, data: bytes, status: int = 200, headers: dict | None = None) -> None:
             self.send_response(status)
@@ -183,15 +173,10 @@ def git_oid(data: bytes) -> str:
 
 
 def entry(path: str, data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "type": "file",
-        "path": path,
-        "oid": git_oid(data),
-        "size": len(data),
-    }
-    if path.endswith(LARGE):
-        found["lfs"] = {"oid": digest(data), "size": len(data), "pointerSize": 130}
-    return found
+    size = {"size": len(data)}
+    large = {"lfs": {"oid": digest(data), "pointerSize": 130, **size}}
+    found = {"type": "file", "path": path, "oid": git_oid(data), **size}
+    return found | (large if path.endswith(LARGE) else {})
 
 
 @pytest.fixture
