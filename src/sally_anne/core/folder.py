@@ -165,9 +165,9 @@ def environment(options: Mapping[str, Any], loaded: Any = None) -> dict[str, Any
             found["versions"][package] = importlib.metadata.version(package)
     if loaded is not None:
         return found | {"device": loaded.place, "dtype": loaded.dtype}
-    if "dtype" in options and not options.get("endpoint"):
-        place = options.get("device") or options.get("device_map") or first_gpu() or "cpu"
-        found |= {"device": place, "dtype": options["dtype"]}
+    if "device" in options and not options.get("endpoint"):
+        place = options["device"] or options.get("device_map") or first_gpu() or "cpu"
+        found |= {"device": place, "dtype": options.get("dtype", "auto")}
     return found
 
 
