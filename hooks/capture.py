@@ -154,7 +154,7 @@ class Capture(ModelHooks):
 
         cache.reorder_cache = guarded
 
-    def _see(self, layer: int, activation: Tensor) -> None:
+    def see(self, layer: int, activation: Tensor) -> None:
         if self.index.shape[1]:
             self.keep(layer, self.at_positions(activation))
 

@@ -193,7 +193,7 @@ class Edit(ModelHooks):
         likely = torch.sigmoid(z @ gate.weight.to(z) + gate.bias)
         self._open_gate = (likely > gate.threshold) == gate.above
 
-    def _see(self, layer: int, activation: Tensor) -> Tensor:
+    def see(self, layer: int, activation: Tensor) -> Tensor:
         """`activation [R, T, W]` with the layer's heads changed at the positions."""
         device, n_heads = activation.device, self.geometry.n_heads
         mask = self.mask.to(device)

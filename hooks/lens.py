@@ -135,10 +135,7 @@ class TransformerLensBackend(SharingBackend):
 
     def _add(self, edit: Edit, inputs: dict[str, Any]) -> Tensor:
         def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
-            flat, mask = tensor.flatten(2), edit.mask[..., None]
-            added = edit.vectors(layer).to(flat.device, flat.dtype)
-            where = mask.to(flat.device) & added.ne(0)
-            return torch.where(where, flat + added, flat).view(tensor.shape)
+            return edit.see(layer, tensor.flatten(2)).view(tensor.shape)
 
         return self._run(edit, inputs, add).logits
 

@@ -111,7 +111,7 @@ class ModelHooks:
     def _begin(self, at: Pass, cache: Any) -> None:
         raise NotImplementedError
 
-    def _see(self, layer: int, activation: Tensor) -> Tensor | None:
+    def see(self, layer: int, activation: Tensor) -> Tensor | None:
         """What becomes of `activation [B, T, W]`; None leaves it as it is."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class ModelHooks:
                 f"{type(self).__name__} was given, or on other tokens: call that model itself."
             )
         self._ran.add(layer)
-        return self._see(layer, activation)
+        return self.see(layer, activation)
 
     def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
         """The hook after it. Raises `error` if a layer did not run."""
