@@ -46,9 +46,8 @@ class Bars(progress.Progress):
     def __init__(self, where: console.Console) -> None:
         times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
         shown = progress.BarColumn(), progress.MofNCompleteColumn(), *times
-        quiet = not where.is_terminal
         named = progress.TextColumn("{task.description}")
-        super().__init__(named, *shown, console=where, disable=quiet)
+        super().__init__(named, *shown, console=where, disable=not where.is_terminal)
         # When each task's next line is due; never after its last.
         self._due: dict[progress.TaskID, float] = {}
 

@@ -207,7 +207,7 @@ def _pixels(frame: av.VideoFrame, size: Any) -> np.ndarray:
     modern = frame.colorspace == _BT709
     modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
     if modern and not frame.format.is_rgb:
-        # FFmpeg takes all for BT.601, unless it is told both sides.
+        # FFmpeg takes all for BT.601, unless both sides are named.
         frame = _REFORMATTER.reformat(
             frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
         )
