@@ -78,7 +78,7 @@ def answers() -> bool:
     return not constants.HF_HUB_OFFLINE and _answers(constants.ENDPOINT)
 
 
-# Asked once, as the hub's own library tries each file six times, for half a minute.
+# Tried once, as the hub's own library tries each file six times, for half a minute.
 @functools.cache
 def _answers(address: str) -> bool:
     from huggingface_hub.utils import get_session

@@ -166,7 +166,7 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
     model = given.get("model")
     given = given["config"] if isinstance(given.get("config"), dict) else given
     if isinstance(model, dict) and model.get("date"):
-        # Its chat template told the model this day.
+        # The day that its chat template named to the model.
         given["date"] = model["date"]
     given = {str(name).replace("-", "_"): value for name, value in given.items()}
     known = get_type_hints(config_type)

@@ -83,7 +83,7 @@ class ModelOptions:
         prompt: what stands around a text: chat is the model's chat template; raw is nothing, for
             models that go on with a text, and an answer is what goes on; auto is chat where there
             is a template, else raw.
-        date: the day that a chat template with today's date is told, as 2026-01-31; by default the
+        date: today, for a chat template that names the day, as 2026-01-31; by default the
             day on which the run began.
         dtype: of the weights: float32, bfloat16, float16, or auto: as they are stored.
         device: where the whole model is put: cpu, cuda, cuda:1 or mps; by default cuda, then mps
