@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from sally_anne.core.errors import SallyAnneError, StoreError, first_line
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_TMP = ".tmp"
+LOCK, _TMP = ".lock", ".tmp"
 # How a file begins that Git LFS has left in the place of a large one, and what to say of it.
 LFS = b"version https://git-lfs"
 POINTER = "is a pointer of Git LFS, not the file itself: fetch that with `git lfs pull`"
@@ -52,14 +52,21 @@ def write_atomic(path: Path, data: bytes) -> None:
         ) from error
 
 
-def acquire(lock: FileLock) -> None:
-    """Take a lock that nobody has, nor this process itself; filelock's Timeout otherwise.
+def locked(folder: Path, error: type[SallyAnneError], patience: float = 0.0) -> FileLock:
+    """Lock a folder for one run; an ``error`` if another one has it, or this process itself.
 
     A library may have made all locks of one file in a process one and the same, as lmms-eval does.
     """
-    if lock.is_locked:
-        raise Timeout(lock.lock_file)
-    lock.acquire()
+    lock = FileLock(folder / LOCK, timeout=patience, thread_local=False)
+    try:
+        if lock.is_locked:
+            raise Timeout(lock.lock_file)
+        lock.acquire()
+    except Timeout as fault:
+        raise error(
+            f"another run is writing to {folder}. Wait for it to end, or choose another --out"
+        ) from fault
+    return lock
 
 
 def remove_leftovers(folder: Path, patterns: Iterable[str]) -> None:

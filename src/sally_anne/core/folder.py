@@ -19,16 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TextIO, TypeVar
 
-from filelock import FileLock, Timeout
-
 from sally_anne.core.errors import FolderError, HarnessError, SallyAnneError, StoreError
-from sally_anne.core.files import acquire, read_object, reading, write_atomic, write_json
+from sally_anne.core.files import LOCK, locked, read_object, reading, write_atomic, write_json
 from sally_anne.core.processes import ALONE, Processes, first_gpu, here
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-LOCK, KIND = ".lock", "run.json"
+KIND = "run.json"
 # What every kind of run writes: how to repeat it, and its results.
 CONFIG, RESULTS = "config.json", "results.json"
 # The packages that decide the numbers.
@@ -105,13 +103,7 @@ def claimed(
     new = not folder.exists()
     make_own(folder, kind, sign)
     with _writing(folder, "choose another --out", "written into", FolderError):
-        lock = FileLock(folder / LOCK, timeout=_PATIENCE)
-        try:
-            acquire(lock)
-        except Timeout as error:
-            raise FolderError(
-                f"another run is writing to {folder}. Wait for it to end, or choose another --out"
-            ) from error
+        lock = locked(folder, FolderError, _PATIENCE)
     try:
         # Before the lock another run may have come.
         require_own(folder, kind, sign)

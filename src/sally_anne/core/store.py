@@ -20,15 +20,15 @@ from typing import Self
 
 import pandas as pd
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.files import acquire, remove_leftovers, write_atomic
+from sally_anne.core.files import LOCK, locked, remove_leftovers, write_atomic
 
-INDEX_NAME, ITEMS_NAME, LOCK_NAME = "index.json", "items.parquet", ".lock"
+INDEX_NAME, ITEMS_NAME = "index.json", "items.parquet"
 _FORMAT = "sally-anne activations 3"
 _SUM = "sha256"
 Batches = Sequence[Sequence[int]]
@@ -149,20 +149,14 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
-        try:
-            acquire(lock)
-        except Timeout as error:
-            raise StoreError(
-                f"another run is writing to the store {folder}: wait, or choose another --out."
-            ) from error
+        lock = locked(folder, StoreError)
         try:
             if (folder / INDEX_NAME).exists():
                 index, items = _require_same_run(folder, index, table)
                 remove_leftovers(folder, ["*"])
             else:
                 remove_leftovers(folder, (INDEX_NAME, ITEMS_NAME))
-                names = {path.name for path in folder.iterdir()} - {LOCK_NAME}
+                names = {path.name for path in folder.iterdir()} - {LOCK}
                 # A run that was killed before its first index leaves its items.
                 killed = names == {ITEMS_NAME} and (folder / ITEMS_NAME).read_bytes() == table
                 if names and not killed:
