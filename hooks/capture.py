@@ -91,7 +91,7 @@ class Capture(ModelHooks):
         if aborted:
             raise HookError("nothing captured: the last forward pass ended with an error.")
         if not done:
-            raise HookError(f"nothing captured: {ran} forward passes, none with {self.positions!r}.")
+            raise HookError(f"nothing captured: {ran} forward passes, none at {self.positions!r}.")
         activations, valid = (torch.cat(parts, dim=1) for parts in zip(*done, strict=True))
         if self.positions == ALL:
             activations, valid = _close_gaps(activations, valid)
