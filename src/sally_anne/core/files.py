@@ -84,17 +84,13 @@ def file_sha256(path: Path) -> str:
 
 @contextmanager
 def reading(
-    path: Path | str,
-    error: type[SallyAnneError],
-    made_by: str | None = None,
-    damaged: type[SallyAnneError] | None = None,
+    path: Path | str, error: type[SallyAnneError], made_by: str | None = None
 ) -> Iterator[None]:
     """Read and take apart one file in the block; whatever a library raises there is ours outside.
 
     Each library has errors of its own for bytes that it cannot make sense of, so everything in the
-    block is taken for that: keep other work out of it. Our own errors pass. What is raised is an
-    `error`, or `damaged` where the file can be read and makes no sense; `made_by` is the command
-    that writes it, None for a file of the user's own.
+    block is taken for that: keep other work out of it. Our own errors pass. `made_by` is the
+    command that writes the file, None for one of the user's own.
     """
     path = Path(path)
     try:
@@ -115,17 +111,13 @@ def reading(
         if isinstance(fault, OSError) and fault.errno is not None:
             raise error(f"{path} cannot be read ({fault.strerror}): see its permissions") from fault
         again = f"; delete it and run `{made_by}` again" if made_by else ""
-        raise (damaged or error)(
+        raise error(
             f"{path} is damaged or another kind of file ({first_line(fault)}){again}"
         ) from fault
 
 
 def text_of(data: bytes) -> str:
-    """The text of a file's bytes: in UTF-8, or in UTF-16 where a byte-order mark says so.
-
-    Raises:
-        ValueError: it is in none of them; UTF-16 without its mark is named.
-    """
+    """The text of bytes in UTF-8, or in UTF-16 with its byte-order mark; a ValueError for others."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
     if b"\0" in data[:64]:
