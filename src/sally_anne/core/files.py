@@ -117,7 +117,7 @@ def reading(
 
 
 def text_of(data: bytes) -> str:
-    """The text of bytes in UTF-8, or in UTF-16 with its byte-order mark; a ValueError for others."""
+    """Text of bytes in UTF-8, or in UTF-16 with its byte-order mark; a ValueError for others."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
     if b"\0" in data[:64]:
