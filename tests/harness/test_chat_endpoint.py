@@ -26,7 +26,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
 from sally_anne.harness.config import EvalConfig, checked_address
 from sally_anne.harness.evaluate import evaluate, prompt_of
-from sally_anne.harness.judge import EndpointJudge, JudgeRequest
+from sally_anne.harness.judge import Judge, JudgeRequest
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Step, completion
@@ -275,14 +275,14 @@ def test_an_evaluation_sends_each_items_frames(
 def test_verdicts_of_an_endpoint(server: Server) -> None:
     texts = ["TRUE. The same.", "FALSE", "well", None]
     server.script = [(200, completion(text)) for text in texts]
-    judge = EndpointJudge(endpoint(server))
+    judge = Judge(endpoint(server))
     requests = [JudgeRequest("What?", f"reply {n}", "so") for n in range(len(texts))]
     results = judge.judge(requests)
     assert [r.right for r in results] == [True, False, False, False]
     assert [r.invalid for r in results] == [False, False, True, True]
     assert all(r.probability is None for r in results)
     assert server.seen[0][2]["max_tokens"] == 256 and server.seen[0][2]["temperature"] == 0
-    other = EndpointJudge(endpoint(server, fields={"seed": 1}))
+    other = Judge(endpoint(server, fields={"seed": 1}))
     assert other.about != judge.about
 
 

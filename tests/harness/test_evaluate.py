@@ -325,7 +325,7 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
 class MadeJudge:
     """Finds a reply right where it says the reference; cannot make up its mind on "perhaps"."""
 
-    about = {"judge": "made by hand"}
+    about, model = {"judge": "made by hand"}, None
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -359,7 +359,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     monkeypatch.setattr(
         "sally_anne.harness.judge.load_model", lambda **options: opened.update(options)
     )
-    monkeypatch.setattr("sally_anne.harness.judge.LocalJudge", lambda *_: judge)
+    monkeypatch.setattr("sally_anne.harness.judge.Judge", lambda *_: judge)
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
     scripted_replies(
         monkeypatch,

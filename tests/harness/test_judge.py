@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from sally_anne.harness.judge import (
     Judge,
     JudgeRequest,
     JudgeResult,
-    LocalJudge,
     judge_answers,
     parse_verdict,
 )
+from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 
@@ -27,15 +28,13 @@ from sally_anne.models.prompts import encode, reply_prompt
 class Scripted(Judge):
     """Finds every reply right."""
 
-    about = {}
-
     def __init__(self, *words) -> None:
-        super().__init__(*words)
+        super().__init__(None, *words)
         self.seen: list[list[str]] = []
 
-    def ask(self, questions: list[JudgeRequest]) -> list[JudgeResult]:
-        self.seen.append([one.reply for one in questions])
-        return [JudgeResult(True, 0.9, "TRUE")] * len(questions)
+    def ask(self, prompts: Sequence[Prompt]) -> list[JudgeResult]:
+        self.seen.append([re.search("judge: (.*)", one.text)[1] for one in prompts])
+        return [JudgeResult(True, 0.9, "TRUE")] * len(prompts)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +203,9 @@ def loaded() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def judge(loaded: LoadedModel) -> LocalJudge:
+def judge(loaded: LoadedModel) -> Judge:
     # The tiny tokenizer lower-cases, so that TRUE and FALSE are words it knows.
-    return LocalJudge(loaded)
+    return Judge(SteeredModel(loaded))
 
 
 def test_the_probability_is_that_of_the_first_token(loaded, judge) -> None:
@@ -245,7 +244,7 @@ def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
 
 
 def test_verdicts_of_a_model_in_a_journal(tmp_path: Path, loaded, judge) -> None:
-    other = LocalJudge(load_model("tiny-qwen2-vl", attn_implementation="eager"))
+    other = Judge(SteeredModel(load_model("tiny-qwen2-vl", attn_implementation="eager")))
     assert other.about == judge.about | {"judge_attn_implementation": "eager"}
     table = pd.DataFrame(
         {
@@ -264,4 +263,4 @@ def test_verdicts_of_a_model_in_a_journal(tmp_path: Path, loaded, judge) -> None
     with Journal(path, judge.about) as journal:
         pd.testing.assert_frame_equal(judge_answers(table, judge, journal, 3), judged)
     with pytest.raises(HarnessError):
-        Journal(path, LocalJudge(loaded, ("right", "wrong")).about)
+        Journal(path, Judge(SteeredModel(loaded), ("right", "wrong")).about)

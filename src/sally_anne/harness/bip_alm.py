@@ -76,13 +76,9 @@ class Step:
 
 def hypotheses(question: Question, contents: Contents) -> dict[str, Hypothesis] | None:
     """The hypothesis of each option, by label; None if their wording is not known."""
-    minds = {}
-    for option in question.options:
-        mind = _hypothesis(question.question, option.text, contents)
-        if mind is None:
-            return None
-        minds[option.label] = mind
-    return minds
+    minds = {o.label: _hypothesis(question.question, o.text, contents) for o in question.options}
+    known = {label: mind for label, mind in minds.items() if mind}
+    return known if len(known) == len(minds) else None
 
 
 def _hypothesis(question: str, option: str, contents: Contents) -> Hypothesis | None:
@@ -156,9 +152,9 @@ def followed(
         elif action.verb != "be about to open":
             before, is_open = room, False
             at = "" if action.aim == "room" or action.verb == "pass" else action.target
-            room = (
-                action.target if action.aim == "room" else contents.rooms.get(action.target, room)
-            )
+            room = contents.rooms.get(action.target, room)
+            if action.aim == "room":
+                room = action.target
             if room != before:
                 suspected = after_seeing(surfaces(room))
 
@@ -262,8 +258,7 @@ def run(
     models = planning.open_models(config, vector, loaded)
     texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
     # An endpoint scores no given reply.
-    form = "reply" if config.endpoint is None else "judged"
-    form = "judged" if config.likelihood == "judged" else form
+    form = config.likelihood if config.endpoint is None else "judged"
     about = {**models.judging.about, "data": fingerprint([texts]), "likelihood": form}
     forms: dict[str, tuple[Any, Any, Any]] = {
         "reply": (planning.score_replies, next_action, planning.posterior_of_replies),
@@ -284,7 +279,7 @@ def answer(
     question: Question, request: Callable[..., Request], model: Callable[[Any], list[Any]]
 ) -> planning.Answer:
     """How likely what the person does is under each option, or why that cannot be judged."""
-    contents = Contents(question.context.scene)
+    contents, who = Contents(question.context.scene), question.person
     course = read_actions(question.context.actions, contents)
     for name, known in (("what is in the apartment", contents.rooms), ("any step", course.actions)):
         if not known:
@@ -293,10 +288,7 @@ def answer(
     if minds is None:
         return {"problem": "the options' wording was not understood"}
     requests = {
-        label: [
-            request(step, mind.goal, question.person, contents)
-            for step in steps(mind, course, contents)
-        ]
+        label: [request(step, mind.goal, who, contents) for step in steps(mind, course, contents)]
         for label, mind in minds.items()
     }
     return planning.judge(model, requests, minds)

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import logging
-import math
 import threading
 import time
 import urllib.parse
@@ -19,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -212,13 +210,7 @@ class ChatEndpoint:
         bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
         kept = self._journal.answers if self._journal is not None else {}
-        names = [field.name for field in dataclass_fields(ChatCompletion)]
-        found = {
-            key: ChatCompletion(**{name: kept[key][name] for name in names})
-            for key in keys
-            if key in kept
-        }
-        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in found}
+        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in kept}
         with ThreadPoolExecutor(self.at_once) as pool:
             jobs = {key: pool.submit(self._one, key, body) for key, body in todo.items()}
             wait(jobs.values(), return_when=FIRST_EXCEPTION)
@@ -226,7 +218,11 @@ class ChatEndpoint:
         for job in jobs.values():
             if not job.cancelled() and (error := job.exception()) is not None:
                 raise error
-        found |= {key: job.result() for key, job in jobs.items()}
+        found = {key: job.result() for key, job in jobs.items()}
+        records = {
+            k: {n: v for n, v in kept[k].items() if n != "item_id"} for k in keys if k in kept
+        }
+        found |= {key: ChatCompletion(**record) for key, record in records.items()}
         return [found[key] for key in keys]
 
     def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:
@@ -292,14 +288,12 @@ class ChatEndpoint:
 
     def _first(self, choice: Mapping[str, Any]) -> dict[str, float] | None:
         """The likeliest first tokens; of tokens with the same text the likelier counts."""
-        found: dict[str, float] = {}
         try:
-            for entry in choice["logprobs"]["content"][0]["top_logprobs"]:
-                token, value = self._clean(entry["token"]), float(entry["logprob"])
-                found[token] = max(value, found.get(token, -math.inf))
+            top = choice["logprobs"]["content"][0]["top_logprobs"]
+            pairs = sorted((float(one["logprob"]), self._clean(one["token"])) for one in top)
+            return {token: value for value, token in pairs}
         except (LookupError, TypeError):
             return None
-        return found
 
     def _keep_pace(self) -> None:
         with self._lock:

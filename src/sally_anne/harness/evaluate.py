@@ -26,13 +26,7 @@ from sally_anne.figures.report import write_report
 from sally_anne.harness import protocols
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
-from sally_anne.harness.judge import (
-    EndpointJudge,
-    agreement,
-    judge_answers,
-    open_judge,
-    read_labels,
-)
+from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
@@ -144,9 +138,9 @@ def evaluate(
         # Each judge keeps its own verdicts in the folder.
         own = fingerprint(sorted(judge.about.items()))[:8]
         replies = nullcontext()
-        if isinstance(judge, EndpointJudge):
-            asked_at["judge"] = judge.endpoint
-            replies = judge.endpoint.keeping(config.folder, f"judge-{own}")
+        if isinstance(judge.model, ChatEndpoint):
+            asked_at["judge"] = judge.model
+            replies = judge.model.keeping(config.folder, f"judge-{own}")
         kept = Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about})
         with kept as journal, replies:
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size

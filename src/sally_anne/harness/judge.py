@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
@@ -29,7 +29,7 @@ from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import read_template
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import load_model
 
 # For right and for wrong.
 Words = tuple[str, str]
@@ -86,29 +86,58 @@ class JudgeResult:
     invalid: bool = False
 
 
-class Judge(ABC):
-    """Decides whether open replies are right, by a word for right and one for wrong."""
+class Judge:
+    """Decides whether open replies are right, by a word for right and one for wrong.
 
-    def __init__(self, words: Words = WORDS, template: str = PROMPT) -> None:
+    Of a model here it compares how probable the words' first tokens are as the beginning of its
+    reply; it must not be the one under evaluation, whose steering would reach it. An endpoint is
+    asked, and its verdicts have no probability.
+    """
+
+    def __init__(
+        self, model: SteeredModel | ChatEndpoint, words: Words = WORDS, template: str = PROMPT
+    ) -> None:
         right, wrong = (word.strip().lower() for word in words)
         if not right or not wrong or right == wrong:
             raise HarnessError(f"a judge needs two different words to answer with, got {words}")
-        self.words, self.template = words, template
+        self.model, self.words, self.template = model, words, template
+        self._options = self._first_tokens(model) if isinstance(model, SteeredModel) else []
 
     @property
-    @abstractmethod
     def about(self) -> dict[str, Any]:
         """What its verdicts depend on, for a journal."""
-
-    @abstractmethod
-    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
-        """A verdict on each; none of the replies is empty."""
+        if isinstance(self.model, SteeredModel):
+            about = {f"judge_{name}": value for name, value in self.model.loaded.about.items()}
+            about["judge"] = about.pop("judge_model")
+        else:
+            given = {"max_tokens": TOKENS} | self.model.fields
+            settings = {name: value for name, value in given.items() if value is not None}
+            about = {"judge": self.model.url, "judge_model": self.model.model}
+            about["judge_settings"] = settings
+        return about | {"judge_prompt": self.prompt_hash}
 
     def judge(self, requests: Sequence[JudgeRequest]) -> list[JudgeResult]:
         """A verdict on each; an empty reply is wrong without asking."""
-        worded = [request for request in requests if request.reply.strip()]
-        given = iter(self.ask(worded) if worded else ())
+        prompts = [Prompt(self.prompt(one)) for one in requests if one.reply.strip()]
+        given = iter(self.ask(prompts) if prompts else ())
         return [next(given) if r.reply.strip() else JudgeResult(right=False) for r in requests]
+
+    def ask(self, prompts: Sequence[Prompt]) -> list[JudgeResult]:
+        """A verdict on each, in one batch; one that cannot be read is invalid.
+
+        Its probability is of the two words alone.
+        """
+        if not isinstance(self.model, SteeredModel):
+            texts = self.model.generate(prompts, TOKENS)
+            read = [(parse_verdict(text, self.words), text) for text in texts]
+            return [JudgeResult(right is True, None, text, right is None) for right, text in read]
+        results = []
+        for right, wrong in self.model.option_log_probs(prompts, [self._options] * len(prompts)):
+            probability = float(expit(right - wrong))
+            invalid = math.isnan(probability)
+            verdict = JudgeResult(right > wrong, probability, self.words[right <= wrong])
+            results.append(JudgeResult(right=False, invalid=True) if invalid else verdict)
+        return results
 
     def prompt(self, request: JudgeRequest) -> str:
         parts = {name: " ".join(text.split()) for name, text in asdict(request).items()}
@@ -118,6 +147,23 @@ class Judge(ABC):
     def prompt_hash(self) -> str:
         """Changes with the prompt's words: verdicts of two prompts are not the same."""
         return hashlib.sha256(repr((self.template, self.words)).encode()).hexdigest()[:16]
+
+    def _first_tokens(self, model: SteeredModel) -> list[str]:
+        """The words' first tokens as texts: longer words would be less probable by length alone.
+
+        The whole words where a first token is no text that gives it back.
+        """
+        tokenizer = model.loaded.processor.tokenizer
+        prompt = Prompt(self.prompt(JudgeRequest("?", "?", "?")))
+        tokens = model.continuations(prompt, self.words)
+        if len({ids[0] for ids in tokens if ids} - {tokenizer.unk_token_id}) < 2:
+            raise HarnessError(
+                f"the judge does not know both words {self.words}, or they begin with the same "
+                "token; take another model as judge, or other words"
+            )
+        pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
+        given_back = all(pieces) and model.continuations(prompt, pieces) == [t[:1] for t in tokens]
+        return pieces if given_back else list(self.words)
 
 
 def parse_verdict(text: str, words: Words = WORDS) -> bool | None:
@@ -142,78 +188,6 @@ def parse_verdict(text: str, words: Words = WORDS) -> bool | None:
     return None if other.match(text, first.end()) else is_right
 
 
-class LocalJudge(Judge):
-    """Compares how probable the two words' first tokens are as the beginning of its reply.
-
-    Its model must not be the one under evaluation, whose steering would reach it.
-    """
-
-    def __init__(self, loaded: LoadedModel, words: Words = WORDS, template: str = PROMPT) -> None:
-        super().__init__(words, template)
-        self._model = SteeredModel(loaded)
-        self._options = self._first_tokens()
-
-    @property
-    def about(self) -> dict[str, Any]:
-        model = self._model.loaded.about
-        facts = {f"judge_{name}": value for name, value in model.items() if name != "model"}
-        return {"judge": model["model"], **facts, "judge_prompt": self.prompt_hash}
-
-    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
-        """A verdict on each, in one batch; the probability is of the two words alone."""
-        prompts = [Prompt(self.prompt(request)) for request in requests]
-        results = []
-        for right, wrong in self._model.option_log_probs(prompts, [self._options] * len(prompts)):
-            if math.isnan(wrong - right):
-                results.append(JudgeResult(right=False, invalid=True))
-                continue
-            probability = 1 / (1 + math.exp(min(wrong - right, 700.0)))
-            results.append(JudgeResult(right > wrong, probability, self.words[right <= wrong]))
-        return results
-
-    def _first_tokens(self) -> list[str]:
-        """The words' first tokens as texts: longer words would be less probable by length alone.
-
-        The whole words where a first token is no text that gives it back.
-        """
-        tokenizer = self._model.loaded.processor.tokenizer
-        prompt = Prompt(self.prompt(JudgeRequest("?", "?", "?")))
-        tokens = self._model.continuations(prompt, self.words)
-        first = {ids[0] for ids in tokens if ids} - {tokenizer.unk_token_id}
-        if len(first) < 2:
-            raise HarnessError(
-                f"the judge does not know both words {self.words}, or they begin with the same "
-                "token; take another model as judge, or other words"
-            )
-        pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
-        if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:
-            return pieces
-        return list(self.words)
-
-
-class EndpointJudge(Judge):
-    """Asks an endpoint about replies; its verdicts have no probability."""
-
-    def __init__(
-        self, endpoint: ChatEndpoint, words: Words = WORDS, template: str = PROMPT
-    ) -> None:
-        super().__init__(words, template)
-        self.endpoint = endpoint
-
-    @property
-    def about(self) -> dict[str, Any]:
-        given = ({"max_tokens": TOKENS} | self.endpoint.fields).items()
-        settings = {name: value for name, value in given if value is not None}
-        place = {"judge": self.endpoint.url, "judge_model": self.endpoint.model}
-        return place | {"judge_settings": settings, "judge_prompt": self.prompt_hash}
-
-    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
-        """A verdict on each; one that cannot be read is invalid."""
-        texts = self.endpoint.generate([Prompt(self.prompt(one)) for one in requests], TOKENS)
-        read = [(parse_verdict(text, self.words), text) for text in texts]
-        return [JudgeResult(right is True, None, text, right is None) for right, text in read]
-
-
 def open_judge(
     config: EvalConfig, items: Sequence[Question], device_map: str | None, budget: Budget
 ) -> Judge | None:
@@ -232,11 +206,11 @@ def open_judge(
                     f"write {{{name}}}, or give the words that it asks for with --judge-words"
                 )
     if "://" in config.judge:
-        return EndpointJudge(open_endpoint(config, budget, "judge"), words, template)
+        return Judge(open_endpoint(config, budget, "judge"), words, template)
     own = {"name": config.judge, "device_map": device_map, "revision": None, "prompt": "auto"}
     # A judge reads, and is shown no frames.
     loaded = load_model(**config.opening() | own | {"max_pixels": None})
-    return LocalJudge(loaded, words, template)
+    return Judge(SteeredModel(loaded), words, template)
 
 
 @within_memory("use a smaller --batch-size, or a smaller judge")

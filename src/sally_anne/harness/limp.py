@@ -26,7 +26,7 @@ from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Question
 from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
-from sally_anne.data.read import read_json
+from sally_anne.data.read import Field, read_json
 from sally_anne.harness import limp_prompts as ask
 from sally_anne.harness import planning
 from sally_anne.harness.chat_endpoint import Budget, open_endpoint
@@ -52,13 +52,13 @@ def persons(items: Iterable[Question]) -> dict[str, People]:
     texts: dict[str, list[str]] = {}
     for item in items:
         texts.setdefault(item.group, []).extend([item.question, *(o.text for o in item.options)])
-    named = {group: people(wording) for group, wording in texts.items()}
-    if unknown := [group for group, who in named.items() if who is None]:
+    named = {group: who for group, wording in texts.items() if (who := people(wording))}
+    if unknown := [group for group in texts if group not in named]:
         raise HarnessError(
             f"episode {unknown[0]}: its questions do not say whose mind they are about and who the "
             "other person is; LIMP knows the official wording"
         )
-    return {group: who for group, who in named.items() if who}
+    return named
 
 
 def gather(
@@ -77,7 +77,7 @@ def gather(
         said = {n: tuple(text for speaker, _, text in lines if speaker == n) for n in names}
     else:
         actor = actor_of(context.actions, who, question.group)
-        watched = who.other if actor == who.subject else who.subject
+        (watched,) = {*names} - {actor}
         done[actor] = ask.read_list(write(ask.list_actions(context.actions, actor)))
     seen = account(question, watched)
     if isinstance(seen, str):
@@ -102,18 +102,13 @@ def read_accounts(path: Path, episodes: Iterable[str]) -> dict[str, Account]:
 
     The published file holds prompts alone; its fields ``action`` are to be filled in.
     """
-    accounts: dict[str, Account] = {}
     entries = read_json(path)
-    for episode in episodes:
-        actions = entries.get(episode).get("action")
+
+    def account(actions: Field) -> Account:
         listed = isinstance(actions.value, list) and tuple(map(cleaned, actions.items()))
-        accounts[episode] = listed or cleaned(actions)
-    return accounts
+        return listed or cleaned(actions)
 
-
-def frames_of(item: Question, most_pixels: int | None) -> np.ndarray:
-    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
-    return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
+    return {episode: account(entries.get(episode).get("action")) for episode in episodes}
 
 
 # --- Options as hypotheses -----------------------------------------------------------------------
@@ -123,6 +118,7 @@ _KNOWN_PLACE = re.compile(r"\bassuming that \w+ knows (what is [^,]+)")
 _BELIEVED = re.compile(r"\w+ believed that (there (?:was|were|is|are) .+?)\.?")
 _HELPED = re.compile(r"\w+ has been trying to help \w+ (?:to )?(?:locate|find) (?P<thing>.+?)\.?")
 _HINDERED = re.compile(r"\w+ has been trying to prevent \w+ from \w+ing (?P<thing>.+?)\.?")
+_AIMS = (_HELPED, _HINDERED)
 _INDIFFERENT = re.compile(r"\w+ was indifferent towards \w+['’]s? goals?\.?")
 _MOVED = r": \w+ (?:intentionally )?moved .+ to (?P<aim>help|hinder) \w+\.?"
 _LEFT = re.compile(
@@ -138,13 +134,10 @@ def by_rules(question: Question, who: People, episode: Episode) -> dict[str, Hyp
 
     "Knows what is in the box" and "at the desired location" mean what the episode has there.
     """
-    minds = {}
-    for option in question.options:
-        mind = _by_wording(_PREAMBLE.sub("", option.text), question, who, episode)
-        if mind is None:
-            return None
-        minds[option.label] = mind
-    return minds
+    wordings = {o.label: _PREAMBLE.sub("", o.text) for o in question.options}
+    minds = {k: _by_wording(text, question, who, episode) for k, text in wordings.items()}
+    known = {label: mind for label, mind in minds.items() if mind}
+    return known if len(known) == len(minds) else None
 
 
 def _by_wording(
@@ -172,8 +165,7 @@ def _by_wording(
 def _knowledge(question: Question, who: People, episode: Episode, place: str) -> str:
     """What is known about the thing asked for: where it was, as far as the episode tells."""
     options = [_PREAMBLE.sub("", option.text) for option in question.options]
-    matches = [pattern.fullmatch(text) for text in options for pattern in (_HELPED, _HINDERED)]
-    things = {match["thing"] for match in matches if match}
+    things = {m["thing"] for text in options for aim in _AIMS if (m := aim.fullmatch(text))}
     facts = [fact for fact in episode.initial if any(_names(fact, thing) for thing in things)]
     return " ".join(facts) if facts else f"{who.subject} knows {place}"
 
@@ -251,8 +243,8 @@ def run(
     budget = Budget(config.endpoint_limit)
     films_here = accounts is None and config.perceiver is None
     models = planning.open_models(config, vector, loaded, budget, films_here)
-    perceiver = None if config.perceiver is None else _open_perceiver(config, budget)
-    others = {} if perceiver is None else {"perceiver": perceiver}
+    others = {} if config.perceiver is None else {"perceiver": _open_perceiver(config, budget)}
+    watching = others.get("perceiver", models.reading)
     gathering = {
         **models.reading.about,
         **{role: model.about for role, model in others.items()},
@@ -265,13 +257,15 @@ def run(
     about = gathering | models.judging.about | forms
 
     def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
-        reader = models.reading if clip is None else perceiver or models.reading
+        reader = models.reading if clip is None else watching
         return reader.generate([Prompt(text, clip)], most)[0]
 
     def account(item: Question, name: str) -> Account:
         if accounts is not None:
             return accounts[item.group]
-        return write(ask.watch(name), frames_of(item, config.max_pixels))
+        most = config.max_pixels or MOST_PIXELS
+        clip = read_clip(item.media[0], "full", MUMA_TOM.sampling, most)
+        return write(ask.watch(name), clip.frames)
 
     def gathered(item: Question) -> planning.Answer:
         return {"episode": asdict(gather(item, who[item.group], write, account))}
@@ -281,8 +275,8 @@ def run(
         return answer(item, who[group], episodes[group], model, write, **forms)
 
     def chosen(item: Question) -> planning.Answer:
-        judgements = answers[item.item_id].get("judged", {})
-        beliefs = planning.posterior_of_judgements(judgements)[config.mode]
+        judged = answers[item.item_id].get("judged", {})
+        beliefs = planning.posterior_of_judgements(judged)[config.mode]
         if config.mode == "log":
             beliefs = {label: math.exp(value) for label, value in beliefs.items()}
         return {"reply": write(ask.choose(item, beliefs), most=LETTER) if beliefs else ""}
@@ -297,11 +291,10 @@ def run(
         if config.choice == "model":
             about_choice = about | {"mode": config.mode}
             replies = planning.answer_all(config, CHOICES, about_choice, by_id, chosen, bar)
-            labels = {
-                i: parse_choice(reply["reply"], by_id[i].options, "robust")
-                for i, reply in replies.items()
-            }
-            marks = [planning.marked("model", labels[i], item) for i, item in by_id.items()]
+            marks = []
+            for name, item in by_id.items():
+                label = parse_choice(replies[name]["reply"], item.options, "robust")
+                marks.append(planning.marked("model", label, item))
             table = table.join(pd.DataFrame(marks, index=table.index))
     choosers = ["model"] if config.choice == "model" else []
     planning.finish(console, config, items, table, models, about, subset, others, choosers)
@@ -310,8 +303,7 @@ def run(
 
 def _open_perceiver(config: LimpConfig, budget: Budget) -> planning.AnyModel:
     """Who watches films in the place of the model that reads."""
-    name = str(config.perceiver)
-    if "://" in name:
+    if "://" in str(config.perceiver):
         return open_endpoint(config, budget, "perceiver")
-    own = {"name": name, "revision": None, "prompt": "auto"}
+    own = {"name": config.perceiver, "revision": None, "prompt": "auto"}
     return SteeredModel(load_model(**config.opening() | own, videos=True))

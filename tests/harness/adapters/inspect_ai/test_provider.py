@@ -26,7 +26,7 @@ import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
 from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     DEFAULT_MAX_TOKENS,
     Batches,  # noqa: E402
-    Settings,
+    Decoding,
     settings,
 )
 from sally_anne.harness.adapters.inspect_ai.task import video_uri  # noqa: E402
@@ -196,15 +196,15 @@ def test_weights_are_let_go_and_read_again() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({}, Settings(DEFAULT_MAX_TOKENS, (), None)),
-        ({"temperature": 0.0, "seed": 3, "num_choices": 1}, Settings(DEFAULT_MAX_TOKENS, (), None)),
-        ({"max_tokens": 5, "stop_seqs": ["a", "b"]}, Settings(5, ("a", "b"), None)),
-        ({"logprobs": True}, Settings(DEFAULT_MAX_TOKENS, (), 0)),
-        ({"logprobs": True, "top_logprobs": 4}, Settings(DEFAULT_MAX_TOKENS, (), 4)),
-        ({"logprobs": False}, Settings(DEFAULT_MAX_TOKENS, (), None)),
+        ({}, Decoding(DEFAULT_MAX_TOKENS, (), None)),
+        ({"temperature": 0.0, "seed": 3, "num_choices": 1}, Decoding(DEFAULT_MAX_TOKENS, (), None)),
+        ({"max_tokens": 5, "stop_seqs": ["a", "b"]}, Decoding(5, ("a", "b"), None)),
+        ({"logprobs": True}, Decoding(DEFAULT_MAX_TOKENS, (), 0)),
+        ({"logprobs": True, "top_logprobs": 4}, Decoding(DEFAULT_MAX_TOKENS, (), 4)),
+        ({"logprobs": False}, Decoding(DEFAULT_MAX_TOKENS, (), None)),
     ],
 )
-def test_what_is_asked_for(config, expected: Settings) -> None:
+def test_what_is_asked_for(config, expected: Decoding) -> None:
     assert settings(GenerateConfig(**config)) == expected
 
 

@@ -7,10 +7,9 @@ URIs; frames also go out as a video that keeps every bit.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,13 @@ from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.core.media import as_shown, check_file, opened_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
-from sally_anne.harness.adapters.common import laid_out, one_clip, open_steered, whole
+from sally_anne.harness.adapters.common import (
+    Decoding,
+    laid_out,
+    one_clip,
+    open_steered,
+    whole,
+)
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
@@ -53,19 +58,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a reply is generated; requests with equal settings can share a batch.
-
-    ``top`` is how many likeliest tokens are reported at each place; None for no log-probabilities.
-    """
-
-    max_tokens: int
-    stops: tuple[str, ...]
-    top: int | None
-
-
-def settings(config: model.GenerateConfig) -> Settings:
+def settings(config: model.GenerateConfig) -> Decoding:
     """What a config asks; a HarnessError names what cannot be.
 
     Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
@@ -79,7 +72,7 @@ def settings(config: model.GenerateConfig) -> Settings:
     length = DEFAULT_MAX_TOKENS if config.max_tokens is None else config.max_tokens
     stops = tuple(filter(None, config.stop_seqs or ()))
     top = config.top_logprobs or 0
-    return Settings(whole("max_tokens", length), stops, top if config.logprobs or top else None)
+    return Decoding(whole("max_tokens", length), stops, top if config.logprobs or top else None)
 
 
 class SallyAnneAPI(model.ModelAPI):
@@ -159,10 +152,10 @@ class SallyAnneAPI(model.ModelAPI):
         with suppress(AttributeError):
             del self.steered.loaded.model
 
-    def _reply(self, requests: Sequence[tuple[Prompt, Settings]]) -> list[Completion]:
+    def _reply(self, requests: Sequence[tuple[Prompt, Decoding]]) -> list[Completion]:
         how = requests[0][1]
         prompts = [prompt for prompt, _ in requests]
-        return self.steered.replies(prompts, how.max_tokens, how.stops, how.top)
+        return self.steered.replies(prompts, how.max_new_tokens, how.until, how.top)
 
 
 class Batches:
@@ -192,17 +185,15 @@ class Batches:
                     while before < len(self._waiting) < most:
                         before = len(self._waiting)
                         await anyio.sleep(QUIET)
-                    await anyio.to_thread.run_sync(self._run, self._take(outcome, most))
+                    # In the order in which they came, but with this one among them.
+                    kind = self._kind(request)
+                    alike = [o for o, r in self._waiting.items() if self._kind(r) == kind]
+                    taken = [outcome, *(o for o in alike if o is not outcome)][:most]
+                    batch = {one: self._waiting.pop(one) for one in taken}
+                    await anyio.to_thread.run_sync(self._run, batch)
         finally:
             self._waiting.pop(outcome, None)
         return outcome.result()
-
-    def _take(self, first: Future[Any], most: int) -> dict[Future[Any], Any]:
-        """The first and others of its kind, in the order in which they came."""
-        kind = self._kind(self._waiting[first])
-        alike = [one for one, request in self._waiting.items() if self._kind(request) == kind]
-        others = [one for one in alike if one is not first]
-        return {one: self._waiting.pop(one) for one in [first, *others[: most - 1]]}
 
     def _run(self, batch: Mapping[Future[Any], Any]) -> None:
         """Do a batch; if it fails, one by one, so that nobody fails for another's fault."""
@@ -214,9 +205,9 @@ class Batches:
                     outcome.set_exception(error)
                 else:
                     self._run({outcome: request})
-            return
-        for outcome, result in zip(batch, results, strict=True):
-            outcome.set_result(result)
+        else:
+            for outcome, result in zip(batch, results, strict=True):
+                outcome.set_result(result)
 
 
 def prompt_of(
@@ -264,12 +255,8 @@ def prompt_of(
 
 def picture(reference: str) -> np.ndarray:
     """A picture, of a data URI or path, as ``uint8 [height, width, 3]``."""
-
-    def read(data: bytes) -> np.ndarray:
-        with opened_picture(data) as image:
-            return as_shown(image)
-
-    return _read("picture", reference, read)
+    with _bytes("picture", reference) as data, opened_picture(data) as image:
+        return as_shown(image)
 
 
 def video(reference: str, frames: int | None = None) -> np.ndarray:
@@ -277,29 +264,25 @@ def video(reference: str, frames: int | None = None) -> np.ndarray:
 
     ``frames`` are so many, spread evenly; None takes all, up to :data:`MOST_FRAMES`.
     """
-
-    def read(data: bytes) -> np.ndarray:
-        with NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            sampling = Sampling(count=frames or MOST_FRAMES + 1)
-            found = read_clip(Media(path=Path(file.name)), "full", sampling).frames
+    with _bytes("video", reference) as data, NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        sampling = Sampling(count=frames or MOST_FRAMES + 1)
+        found = read_clip(Media(path=Path(file.name)), "full", sampling).frames
         if frames is None and len(found) > MOST_FRAMES:
             raise MediaError(f"more than {MOST_FRAMES} frames; say how many to take: -M frames=8")
         return found
 
-    return _read("video", reference, read)
 
-
-def _read(what: str, reference: str, read: Callable[[bytes], np.ndarray]) -> np.ndarray:
-    """What ``read`` makes of a file's or data URI's bytes; errors say of which it is."""
+@contextmanager
+def _bytes(what: str, reference: str) -> Iterator[bytes]:
+    """A file's or data URI's bytes; errors in reading them, and in the block, say of which."""
     try:
         if reference.startswith("data:"):
-            data = base64.b64decode(reference.partition(";base64,")[2], validate=True)
+            yield base64.b64decode(reference.partition(";base64,")[2], validate=True)
         else:
             check_file(Path(reference))
-            data = Path(reference).read_bytes()
-        return read(data)
+            yield Path(reference).read_bytes()
     except (MediaError, OSError, ValueError) as error:
         name = reference if len(reference) <= 60 else f"{reference[:40]}..."
         raise HarnessError(
@@ -322,18 +305,13 @@ def output_of(
         ahead, longer = tokenizer.decode(before), tokenizer.decode([*before, token])
         return longer[len(ahead) :] if longer.startswith(ahead) else tokenizer.decode([token])
 
-    def likeliest(place: int) -> list[model.TopLogprob]:
-        pairs = reply.likeliest[place]
-        return [model.TopLogprob(token=piece(place, t), logprob=number) for t, number in pairs]
-
-    places = [
-        model.Logprob(
-            token=piece(place, token),
-            logprob=log_prob,
-            top_logprobs=likeliest(place) if top else None,
-        )
-        for place, (token, log_prob) in enumerate(zip(reply.tokens, reply.log_probs, strict=False))
-    ]
+    places = []
+    for place, log_prob in enumerate(reply.log_probs):
+        likeliest = [
+            model.TopLogprob(token=piece(place, t), logprob=p) for t, p in reply.likeliest[place]
+        ]
+        token = piece(place, reply.tokens[place])
+        places.append(model.Logprob(token=token, logprob=log_prob, top_logprobs=likeliest or None))
     choice = model.ChatCompletionChoice(
         message=model.ChatMessageAssistant(content=reply.text, model=model_name, source="generate"),
         stop_reason="stop" if reply.ended else "max_tokens",

@@ -32,6 +32,7 @@ from sally_anne.harness.parse import Parser
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import TaskQuestions
 
+_FOLDERS = ("data", "steer", "model")
 _FACTS = ("item_id", "split", "condition", "first", "official", "reasons", "reference")
 
 
@@ -78,11 +79,7 @@ def _task(options: Mapping[str, Any], media: str, name: str) -> Task:
     from sally_anne.harness.adapters.questions import asked_by
 
     # The command line takes a folder for a number if it looks like one.
-    folders = {
-        name: str(options[name])
-        for name in ("data", "steer", "model")
-        if options.get(name) is not None
-    }
+    folders = {n: str(v) for n, v in options.items() if n in _FOLDERS and v is not None}
     questions = json.dumps({**options, **folders})
     with shown_plainly():
         if media not in ("video", "images"):
@@ -176,13 +173,10 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     times: Counter[str] = Counter()
     rows, facts = [], {}
     for score in scores:
-        value = score.score.value
-        if value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER):
+        value, found = score.score.value, score.sample_metadata
+        if found is None or value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER):
             continue
-        if score.sample_metadata is None:
-            continue
-        facts = score.sample_metadata
-        item = item_of(facts)
+        facts, item = found, item_of(found)
         # A repeated item makes a pair with the other side of its own epoch.
         times[item.item_id] += 1
         epoch = times[item.item_id]
@@ -191,10 +185,8 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
         row |= {f"tag_{kind}": "|".join(values) for kind, values in item.tags.items()}
         right, invalid = value == scorer.CORRECT, value == scorer.NOANSWER
         rows.append(row | {"robust_correct": right, "robust_invalid": invalid})
-    if not rows:
-        return {}
-    kinds = facts["breakdowns"], facts["cells"], facts["beliefs"]
-    return figures(rows, "robust", *kinds)
+    kinds = (facts["breakdowns"], facts["cells"], facts["beliefs"]) if facts else ()
+    return figures(rows, "robust", *kinds) if rows else {}
 
 
 @scorer.metric(scores="unreduced")
@@ -251,9 +243,8 @@ def video_uri(frames: np.ndarray) -> str:
         stream = container.add_stream("png", rate=1)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "rgb24"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
-        container.mux(stream.encode())
+        for frame in (*(av.VideoFrame.from_ndarray(f, "rgb24") for f in frames), None):
+            container.mux(stream.encode(frame))
     return _uri("video/quicktime", file)
 
 

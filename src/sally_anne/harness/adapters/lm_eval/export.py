@@ -84,7 +84,7 @@ def steer_config(
     if delta.ndim != 3:
         raise HarnessError("lm-eval's `steered` takes one strength, not one for each row")
     names = geometry.layer_names if vector.site == RESID else geometry.o_proj_names
-    prefix = _prefix(model)
+    inside = next(name for name, module in model.named_modules() if module is model.base_model)
     found = {}
     for name, o_proj, slices in zip(names, geometry.o_proj_names, delta.double(), strict=True):
         if not bool(slices.any()):
@@ -95,7 +95,8 @@ def steer_config(
         added = added.float().clone()
         if not bool(torch.isfinite(added).all()):
             raise HarnessError(f"what is added at {name} is too large for float32")
-        found[name.removeprefix(prefix)] = {**_ADDED, "steering_vector": added}
+        place = name.removeprefix(f"{inside}." if inside else "")
+        found[place] = {**_ADDED, "steering_vector": added}
     return found
 
 
@@ -146,13 +147,6 @@ def run(config: ExportConfig) -> None:
 def _check_name(out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise HarnessError(f"{out}: lm-eval's `steered` reads files that end in .pt or .pth")
-
-
-def _prefix(model: Any) -> str:
-    """What stands before a module's name in ``model.base_model`` to make its name in ``model``."""
-    base = model.base_model
-    name = next(name for name, module in model.named_modules() if module is base)
-    return f"{name}." if name else ""
 
 
 def _weight(model: Any, name: str) -> Any:

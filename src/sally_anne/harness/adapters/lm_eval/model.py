@@ -6,9 +6,8 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -151,7 +150,7 @@ class SallyAnneLM(LM):
         for request in requests:
             text, found = self._placed(request)
             text, ids, ending = split(self.tok_encode, self.prefix_token_id, text, request.args[1])
-            jobs.append((self._fitting(Context(text, tuple(ids), found), len(ending) - 1), ending))
+            jobs.append((self._fitting(text, ids, found, len(ending) - 1), ending))
         return self._kept("loglikelihood", requests, self._scores(jobs), disable_tqdm)
 
     def loglikelihood_rolling(
@@ -160,8 +159,7 @@ class SallyAnneLM(LM):
         """Log-probability of whole texts in nats, in windows of ``max_length`` tokens."""
         jobs, owners = [], []
         for number, request in enumerate(requests):
-            (text,) = request.args
-            tokens, first = self.tok_encode(text), self.prefix_token_id
+            tokens, first = self.tok_encode(request.args[0]), self.prefix_token_id
             for window in get_rolling_token_windows(tokens, first, self.max_length, 1):
                 ids, ending = make_disjoint_window(window)
                 jobs.append((Context("", tuple(ids)), ending))
@@ -183,7 +181,7 @@ class SallyAnneLM(LM):
             how = decoding(settings, self.max_gen_toks, _LENGTHS)
             text, found = self._placed(request)
             ids = self.tok_encode(text) or [self.prefix_token_id]
-            jobs.append((self._fitting(Context(text, tuple(ids), found), how.max_new_tokens), how))
+            jobs.append((self._fitting(text, ids, found, how.max_new_tokens), how))
         return self._kept("generate_until", requests, self._replies(jobs), disable_tqdm)
 
     def _replies(self, jobs: Sequence[tuple[Context, Decoding]]) -> Iterator[tuple[int, str]]:
@@ -213,12 +211,8 @@ class SallyAnneLM(LM):
 
     def _batches(self, jobs: Sequence[tuple[Context, Decoding | None]]) -> Iterator[list[int]]:
         """Numbers of jobs that go through the model together, the longest of each kind first."""
-        order = Collator(
-            range(len(jobs)),
-            lambda i: -len(jobs[i][0].ids),
-            lambda i: (jobs[i][1], jobs[i][0].shape),
-            group_by="gen_kwargs",
-        )
+        longest, kind = lambda i: -len(jobs[i][0].ids), lambda i: (jobs[i][1], jobs[i][0].shape)
+        order = Collator(range(len(jobs)), longest, kind, group_by="gen_kwargs")
         return order.get_batched(self.batch_size)
 
     def _kept(
@@ -230,8 +224,9 @@ class SallyAnneLM(LM):
     ) -> list[Any]:
         """Numbered results in the order of their requests; lm-eval's cache has each at once."""
         results = {}
-        bar = tqdm(found, f"Running {kind} requests", len(requests), disable=disable)
-        for number, result in bar:
+        for number, result in tqdm(
+            found, f"Running {kind} requests", len(requests), disable=disable
+        ):
             results[number] = result
             self.cache_hook.add_partial(kind, requests[number].args, result)
         return [results[number] for number in range(len(requests))]
@@ -242,8 +237,7 @@ class SallyAnneLM(LM):
         lm-eval knows them by their prompts alone. So that no vector is given the answers of
         another, the file is marked with model, vector and strength.
         """
-        kept = cache_hook.dbdict
-        if kept is not None:
+        if (kept := cache_hook.dbdict) is not None:
             mine = json.dumps(self._identity(), sort_keys=True, default=str)
             if len(kept) == 0:
                 kept[_CACHE_KEY] = mine
@@ -273,16 +267,16 @@ class SallyAnneLM(LM):
             return text.replace(MARK, plain(self.loaded, MARK)), found
         return place_clip(text, clip_mark(self.loaded), len(found)), found
 
-    def _fitting(self, context: Context, fed: int) -> Context:
+    def _fitting(self, text: str, ids: Sequence[int], pictures: Any, fed: int) -> Context:
         """A context that leaves room for ``fed`` tokens; one with pictures is never cut."""
-        room, said = self.max_length - fed, len(context.ids)
+        room = self.max_length - fed
         if room <= 0:
             raise HarnessError(f"max_length {self.max_length} leaves no room before {fed} tokens")
-        if context.pictures or said <= room:
-            return context
-        cut = "a context of %d tokens is cut to its last %d (max_length %d)"
-        LOGGER.warning(cut, said, room, self.max_length)
-        return Context(context.text, context.ids[-room:])
+        if not pictures and len(ids) > room:
+            cut = "a context of %d tokens is cut to its last %d (max_length %d)"
+            LOGGER.warning(cut, len(ids), room, self.max_length)
+            ids = ids[-room:]
+        return Context(text, tuple(ids), pictures)
 
     def _inputs(self, contexts: Sequence[Context]) -> dict[str, Any]:
         if not contexts[0].pictures:
@@ -291,8 +285,7 @@ class SallyAnneLM(LM):
         return encode(self.loaded, [context.text for context in contexts], clips)
 
 
-@dataclass(frozen=True, eq=False)
-class Context:
+class Context(NamedTuple):
     text: str  # as the tokenizer reads it, the mark of a clip in its place
     ids: tuple[int, ...]  # its tokens; a clip counts as its mark
     pictures: tuple[Image.Image, ...] = ()  # frames of the clip
@@ -300,7 +293,7 @@ class Context:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal contexts have equal keys as long as the pictures live."""
-        return self.ids, tuple(id(picture) for picture in self.pictures)
+        return self.ids, tuple(map(id, self.pictures))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -311,10 +304,8 @@ class Context:
     def clip(self) -> np.ndarray:
         """``uint8 [F, height, width, 3]``; all frames take the size of the first picture."""
         size, bicubic = self.pictures[0].size, Image.Resampling.BICUBIC
-        frames = [picture.convert("RGB") for picture in self.pictures]
-        return np.stack(
-            [np.asarray(f if f.size == size else f.resize(size, bicubic)) for f in frames]
-        )
+        frames = (picture.convert("RGB") for picture in self.pictures)
+        return np.stack([f if f.size == size else f.resize(size, bicubic) for f in frames])
 
 
 def split(
@@ -328,13 +319,11 @@ def split(
     here it is the prompt's last token, at which steering vectors act.)
     """
     if not context.strip():
-        text = ""
-        begun = [first_token]
+        text, begun = "", [first_token]
         ending = encode(context + continuation, add_special_tokens=False)
         ending = ending[1:] if ending[:1] == begun else ending
     else:
-        text = context
-        whole, begun = encode(context + continuation), encode(context)
+        whole, begun, text = encode(context + continuation), encode(context), context
         if whole[: len(begun)] != begun:
             text = context.rstrip()
             begun = encode(text)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -41,8 +40,7 @@ DEFAULT_LENGTH = 128
 _PLACES = ("<image>", "<video>")
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
 
     prompt: Prompt
