@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,18 +37,29 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def save_model(family: Family, folder: Path, change: Callable[[Any], object] = id) -> Path:
+    """An untrained model of a family, its weights changed, saved as a user would save it."""
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    model = build_model(family, tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
+    with torch.no_grad():
+        change(model)
+    model.save_pretrained(folder)
+    build_processor(family, tokenizer).save_pretrained(folder)
+    return folder
+
+
+def enlarge(model: torch.nn.Module) -> None:
+    """Weights so large that prompts differ in their answers."""
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            parameter.normal_(std=0.1)
+
+
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
     """A saved model folder of each family."""
-    found = {}
-    for family in FAMILIES:
-        torch.manual_seed(0)
-        tokenizer = build_tokenizer()
-        model = build_model(family, tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
-        found[family] = tmp_path_factory.mktemp(family)
-        model.save_pretrained(found[family])
-        build_processor(family, tokenizer).save_pretrained(found[family])
-    return found
+    return {family: save_model(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
 
 
 @pytest.fixture(scope="session")
@@ -55,14 +68,4 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     As it is made, its activations hardly differ, and every probe stays at zero.
     """
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer()
-    model = build_model("qwen2-vl", tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
-    folder = tmp_path_factory.mktemp("tiny-model")
-    model.save_pretrained(folder)
-    build_processor("qwen2-vl", tokenizer).save_pretrained(folder)
-    return folder
+    return save_model("qwen2-vl", tmp_path_factory.mktemp("tiny-model"), enlarge)

@@ -46,7 +46,6 @@ from tests.harness.chat_server import Server, Step
 from tests.shared_data import MADE, official_data
 
 FITS, FITS_NOT = 0.9, 0.1
-
 ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
 
 
@@ -96,7 +95,6 @@ class Oracle:
 SCENE = """The apartment consists of a kitchen and a bedroom.
 In the kitchen, there is a fridge, a stove and a microwave. The fridge holds a plate. The stove is empty. The microwave holds a salmon.
 In the bedroom, there is a desk. A book rests on the desk."""  # noqa: E501
-
 ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and closes it, and is about to open the fridge."  # noqa: E501
 
 
@@ -120,7 +118,6 @@ CONTENTS = Contents(
     "holds an apple. The sofa holds a book.\nIn the bedroom, there is a cabinet and a desk. The "
     "cabinet holds a salmon. The desk holds a cupcake."
 )
-
 WALK = read_actions(
     "Ida is in the bedroom. She goes to the kitchen, opens the stove and closes it, and is about "
     "to open the fridge.",

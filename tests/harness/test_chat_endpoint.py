@@ -32,7 +32,6 @@ from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Step, completion
 
 pytestmark = pytest.mark.integration
-
 KEY = "gsk_secret0123"
 QUESTION = [{"role": "user", "content": "Where?"}]
 FIGURES = (1000, 10)

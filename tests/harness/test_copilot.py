@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import own_task
 from sally_anne.harness.copilot import (
     UNKNOWN,
@@ -29,7 +25,6 @@ from sally_anne.harness.copilot import (
 from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion
 
-ROOT = Path(__file__).parents[2]
 RIGHT = "because she has seen the letter in the drawer before"
 SHORT = ["she is angry", "she is bored", "she is tired"]
 ALIKE = [
@@ -132,33 +127,23 @@ def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
         assert item.context.scene == f"{item.item_id}: What a day."
 
 
-@pytest.mark.integration
-def test_a_killed_session_asks_nothing_twice(server: Server, data: Path) -> None:
+def test_a_stopped_session_asks_nothing_twice(server: Server, data: Path) -> None:
     answered: list[str] = []
-    waiting, release = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> Step:
-        if len(answered) == 9 and not release.is_set():
-            waiting.set()
-            release.wait(60)
-            return lambda handler: handler.connection.close()
+        if len(answered) == 9 and not stopped:
+            return 403, b"no"
         answered.append(json.dumps(body))
         return simple(body)
 
-    server.answer = answer
+    server.answer, stopped = answer, []
     config = at(server, data, batch_size=1)
-    words = ["--data", str(data), "--endpoint", server.url, "--endpoint-model", "gpt-x"]
-    words += ["--batch-size", "1", "--out", str(config.folder)]
-    command = [sys.executable, "-m", "sally_anne", "copilot", *words]
-    began = subprocess.Popen(command, cwd=ROOT, env=os.environ)
-    assert waiting.wait(120)
-    os.kill(began.pid, signal.SIGKILL)
-    began.wait()
-    release.set()
+    with pytest.raises(HarnessError, match="403"):
+        session(config)
+    stopped.append(True)
     outcomes, _ = session(config)
     assert len(answered) == len(set(answered)) > 9
-    whole, _ = session(replace(config, out=data.parent / "whole"))
-    assert outcomes == whole
+    assert outcomes == session(replace(config, out=data.parent / "whole"))[0]
     sets = [folder / "sets.jsonl" for folder in (config.folder, data.parent / "whole")]
     assert sets[0].read_bytes() == sets[1].read_bytes()
 

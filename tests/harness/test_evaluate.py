@@ -31,7 +31,6 @@ from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, repl
 from tests.shared_data import official_data
 
 pytestmark = pytest.mark.integration
-
 # Frames, height and width of the items' clips; None is shown in words.
 SHAPES = [(2, 4, 4), (2, 4, 4), (3, 4, 4), (2, 4, 4), (2, 8, 4), None, None, (2, 4, 4)]
 

@@ -37,11 +37,8 @@ from tests.harness.scripted import (
 from tests.shared_data import SOURCES, official_data
 
 DEE = Person(("walks in", "takes the hat"), ("It lies there.",))
-
 CY = Person(("leaves",), ("Where is it?",))
-
 EPISODE = Episode({"Dee": DEE, "Cy": CY}, ("There is a hat.",))
-
 HYPOTHESIS = Hypothesis("a hat is there", "help Cy", "to find a hat")
 
 
@@ -248,13 +245,9 @@ def test_any_reply_is_read(reply: str) -> None:
 
 
 HAT = "There is a hat in the box."
-
 TALK = Episode({"Dee": Person((), ("It lies on the bed.",)), "Cy": Person((), ("Hat?",))}, (HAT,))
-
 MOVES = ("takes the pear", "walks to the oven", "puts the pear inside the oven")
-
 PEAR = Episode({"Dee": Person(MOVES), "Cy": Person(("puts the pear on the shelf",))})
-
 EPISODES = {"7": TALK, "9": PEAR}
 
 

@@ -26,7 +26,6 @@ from tests.harness.chat_server import Server, Step, completion, serving
 from tests.harness.made_benchmarks import film as made_film
 
 pytestmark = pytest.mark.integration
-
 MODEL = "tiny-qwen2-vl"
 KEY = "sk-secret-limp"
 LIKELY = 0.9

@@ -21,7 +21,6 @@ from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.tiny import FAMILIES
 
 pytestmark = pytest.mark.integration
-
 TEXTS = (
     "At first the red agent is in the corridor. The door is closed. Where is the red agent now?",
     "Where is the white agent?",

@@ -26,7 +26,6 @@ from tests.harness import made_benchmarks as made
 from tests.made_replies import scripted_replies
 
 pytestmark = pytest.mark.integration
-
 Run = Callable[[EvalConfig], tuple[pd.DataFrame, dict[str, Any], str]]
 
 

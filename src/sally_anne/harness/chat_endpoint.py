@@ -219,10 +219,9 @@ class ChatEndpoint:
             if not job.cancelled() and (error := job.exception()) is not None:
                 raise error
         found = {key: job.result() for key, job in jobs.items()}
-        records = {
-            k: {n: v for n, v in kept[k].items() if n != "item_id"} for k in keys if k in kept
-        }
-        found |= {key: ChatCompletion(**record) for key, record in records.items()}
+        for key in kept.keys() & set(keys) - found.keys():
+            record = {name: value for name, value in kept[key].items() if name != "item_id"}
+            found[key] = ChatCompletion(**record)
         return [found[key] for key in keys]
 
     def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sally_anne.data.items import Question
 from sally_anne.harness.adapters import tasks
+from sally_anne.harness.adapters.questions import pictures
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
@@ -108,6 +111,35 @@ def expected(case: Case, folder: Path, **steering: Any) -> Expected:
         replies=dict(zip(table["item_id"], table["reply"], strict=True)),
         numbers={r: flat(figures) for r, figures in expected_parsers(found, items).items()},
     )
+
+
+def assert_results(own: Expected, found: Any, task: str) -> None:
+    """What lm-eval or lmms-eval says of a task: items, frames, replies and numbers are ours."""
+    samples = found["samples"][task]
+    assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
+    for sample in samples:
+        clip, shown = own.prompts[sample["doc"]["item_id"]].clip, pictures(sample["doc"])
+        assert (clip is None and not shown) or np.array_equal(clip, [*map(np.asarray, shown)])
+    assert {s["doc"]["item_id"]: s["resps"][0][0] for s in samples} == own.replies
+    numbers = {
+        name.removesuffix(",none"): value
+        for name, value in found["results"][task].items()
+        if name.endswith(",none") and "_stderr" not in name
+    }
+    unscored = [item.hidden or not item.options for item in own.items]
+    assert numbers.pop("unscored", 0) == any(unscored)
+    official = own.numbers.get("official", {})
+    wanted = own.numbers["robust"] if own.numbers else {}
+    assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
+
+
+def own_task(folder: Path, name: str, own: Expected) -> str:
+    """Writes a file of a task, of a benchmark for which a harness has no name."""
+    options = {"task": own.task} | own.options
+    kwargs = "".join(f"  {name}: {value}\n" for name, value in options.items())
+    text = f"class: !function {name}\ntask: own\ndataset_kwargs:\n{kwargs}"
+    (folder / "own.yaml").write_text(text)
+    return "own"
 
 
 def flat(found: Mapping[str, Any]) -> dict[str, float]:

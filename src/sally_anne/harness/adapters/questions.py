@@ -124,20 +124,18 @@ class TaskQuestions:
         """By metric in which an item counts: its score, or what :func:`share` needs of it."""
         if _unscored(item):
             return {UNSCORED: {"story": item.group, "score": 1.0}}
-        row = score([item], [{"reply": reply}]).to_dict("records")[0]
+        table = score([item], [{"reply": reply}])
+        row = table.to_dict("records")[0]
+        read = results_of(table, self.work.breakdowns, bootstrap=1)
         kept = [name for name in row if name in (*FACTS, "hidden") or name.startswith("tag_")]
-        cell = ", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells)
-        values = [(kind, v) for kind in self.work.breakdowns for v in item.tags.get(kind, ())]
+        cell = _word(", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells))
         found: dict[str, dict[str, Any]] = {}
         for prefix, parser in READERS.items():
-            correct, wrong = row[f"{parser}_correct"], row[f"{parser}_invalid"]
-            means = {"accuracy": correct and not wrong, "invalid": wrong}
-            means |= {_word(f"{kind}: {value}"): means["accuracy"] for kind, value in values}
-            for name, value in means.items():
-                found[prefix + name] = {"story": item.group, "score": float(value)}
+            for name, one in named(read[parser]).items():
+                found[prefix + name] = {"story": item.group, "score": one["value"]}
             side = {name: row[name] for name in (*kept, f"{parser}_correct", f"{parser}_invalid")}
             for name in CONDITIONS if item.condition else ():
-                found |= {f"{prefix}{name}": side, f"{prefix}{_word(f'{cell}: {name}')}": side}
+                found |= {f"{prefix}{name}": side, f"{prefix}{cell}: {name}": side}
         return {name: value for name, value in found.items() if name in self.metrics}
 
 

@@ -17,6 +17,18 @@ from sally_anne.models.loading import LoadedModel, load_model
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
 
+def run(task: Any, folder: Path, model: Any = None, **options: Any) -> Any:
+    """The log of an evaluation that went through."""
+    import inspect_ai
+    from inspect_ai.model import get_model
+
+    model = model or get_model(f"sally-anne/{MODELS[0]}", memoize=False)
+    options |= {"log_dir": str(folder), "display": "none"}
+    log = inspect_ai.eval(task, model=model, **options)[0]
+    assert log.status == "success", log.error
+    return log
+
+
 @pytest.fixture(autouse=True)
 def prepared_anew() -> Iterator[None]:
     """Tests change what questions are made of, which are prepared once otherwise."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai import Task  # noqa: E402
-from inspect_ai import eval as evaluate  # noqa: E402
-from inspect_ai.log import EvalLog, resolve_sample_attachments  # noqa: E402
-from inspect_ai.model import get_model  # noqa: E402
+from inspect_ai.log import resolve_sample_attachments  # noqa: E402
 
 from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.provider import prompt_of  # noqa: E402
@@ -27,18 +23,11 @@ from tests.harness.adapters.benchmarks import (  # noqa: E402
     expected,
     speak,
 )
+from tests.harness.adapters.inspect_ai.conftest import run  # noqa: E402
 from tests.shared_data import MADE  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
 BIGTOM = str(MADE / "bigtom")
-
-
-def run(task: Task, folder: Path, **options: Any) -> EvalLog:
-    model = get_model(f"sally-anne/{MODEL}", memoize=False)
-    log = evaluate(task, model=model, log_dir=str(folder), display="none", **options)[0]
-    assert log.status == "success", log.error
-    return log
 
 
 def assert_same(case: Case, folder: Path) -> None:

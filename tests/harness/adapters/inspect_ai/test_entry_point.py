@@ -18,7 +18,6 @@ from inspect_ai.log import read_eval_log  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import robust  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
 ROOT = Path(__file__).resolve().parents[4]
 
 

@@ -31,20 +31,10 @@ from sally_anne.models.processor import BREAK  # noqa: E402
 from sally_anne.models.prompts import reply_prompt  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
-
 ASKED = "Where is the red agent?"
-
-
 FRAMES = np.random.default_rng(1).integers(0, 256, (3, 28, 28, 3), dtype=np.uint8)
-
-
 FILM = ContentVideo(video=video_uri(FRAMES), format="mov")
-
-
 PICTURES = [ContentImage(image=picture_uri(frame)) for frame in FRAMES]
-
-
 TEXT = ContentText(text=ASKED)
 
 

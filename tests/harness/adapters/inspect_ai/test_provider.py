@@ -35,25 +35,15 @@ from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
-
 QWEN = "tiny-qwen2-vl"
-
-
 TEXTS = (
     "The red agent walks into the blue room. Question: In which room is the red agent? Answer:",
     "The white agent walks into the green room. Question: Which room is the white agent in? "
     "Choose one: green or blue. Answer:",
     "Where is the yellow agent?",
 )
-
-
 CLIP = np.random.default_rng(2).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
-
-
 SHORT = GenerateConfig(max_tokens=8)
-
-
 LOGPROBS = GenerateConfig(max_tokens=6, logprobs=True, top_logprobs=3)
 
 

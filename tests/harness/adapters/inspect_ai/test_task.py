@@ -10,8 +10,6 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai import Task  # noqa: E402
-from inspect_ai import eval as evaluate  # noqa: E402
 from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 
@@ -29,26 +27,18 @@ from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import load_items  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
+from tests.harness.adapters.benchmarks import flat
 from tests.harness.adapters.conftest import SEEN
+from tests.harness.adapters.inspect_ai.conftest import run
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
 MODEL = "tiny-qwen2-vl"
 STORIES = 4
 
 
-def run(task: Task, tmp_path: Path, model: Any = None, **options: Any) -> EvalLog:
-    model = model or get_model(f"sally-anne/{MODEL}", memoize=False)
-    log = evaluate(task, model=model, log_dir=str(tmp_path), display="none", **options)[0]
-    assert log.status == "success", log.error
-    return log
-
-
-def own_items(
-    order: str = "1", setting: Any = "multimodal", limit: int = STORIES
-) -> list[Question]:
-    config = EvalConfig(order=order, setting=setting, limit=limit)  # type: ignore[arg-type]
+def own_items(setting: Any = "multimodal", limit: int = STORIES) -> list[Question]:
+    config = EvalConfig(setting=setting, limit=limit)
     return load_items(config).items
 
 
@@ -64,20 +54,9 @@ def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
     }
 
 
-def own_numbers(
-    items: list[Question], replies: list[str], order: str
-) -> dict[str, dict[str, float]]:
-    answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
-    found = results_of(score(items, answers), beliefs=order != "initial")
-    found = expected_parsers(found, items)
-    return {
-        reader: {
-            "accuracy" if name == "overall" else name: estimate["value"]
-            for name, estimate in numbers.items()
-            if "value" in estimate
-        }
-        for reader, numbers in found.items()
-    }
+def own_numbers(items: list[Question], replies: list[str]) -> dict[str, dict[str, float]]:
+    found = results_of(score(items, [{"reply": reply} for reply in replies]), beliefs=True)
+    return {reader: flat(one) for reader, one in expected_parsers(found, items).items()}
 
 
 @pytest.mark.parametrize("setting", ["multimodal", "text"])
@@ -92,7 +71,7 @@ def test_steered_replies_and_numbers_are_our_harness_own(
     model = get_model(f"sally-anne/{MODEL}", memoize=False, steer=str(folder), alpha=2)
     log = run(gridtom(setting=setting, limit=STORIES), tmp_path, model)
     assert replies_of(log) == dict(zip((i.item_id for i in items), replies, strict=True))
-    assert numbers_of(log) == own_numbers(items, replies, "1")
+    assert numbers_of(log) == own_numbers(items, replies)
     if setting == "text":
         plain = SteeredModel(loaded).generate([prompt_of(item) for item in items], 16)
         assert plain != replies
@@ -124,7 +103,7 @@ def test_answer_sheets_by_hand(tmp_path: Path) -> None:
     model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
     log = run(gridtom(setting="text", limit=3), tmp_path, model)
     found = numbers_of(log)
-    assert found == own_numbers(items, said, "1")
+    assert found == own_numbers(items, said)
     assert found["robust"] == pytest.approx(
         {"TB": 1 / 3, "FB": 2 / 3, "Both": 1 / 3, "invalid": 1 / 6}
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("lm_eval")
@@ -16,7 +15,6 @@ from lm_eval.tasks import TaskManager
 
 from sally_anne.harness.adapters import task_files, tasks
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.questions import pictures
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model
@@ -26,13 +24,14 @@ from tests.harness.adapters.benchmarks import (
     MODEL,
     Case,
     Expected,
+    assert_results,
     expected,
     name_of,
+    own_task,
     speak,
 )
 
 pytestmark = pytest.mark.plugins
-
 CLASS = "sally_anne.harness.adapters.lm_eval.model.Questions"
 
 
@@ -47,54 +46,28 @@ def model() -> SallyAnneLM:
     return SallyAnneLM(load_model(MODEL))
 
 
-def evaluated(model: SallyAnneLM, files: Path, task: str, options: dict[str, Any]) -> Any:
-    """A task by its name, or of a file of one's own."""
-    if (name := name_of(task, options)) is None:
-        options = {"task": task} | options
-        kwargs = "".join(f"  {name}: {value}\n" for name, value in options.items())
-        files = files / "own"
-        files.mkdir(exist_ok=True)
-        text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
-        (files / "own.yaml").write_text(text)
-        name, options = "own", {}
+def assert_same(
+    model: SallyAnneLM, files: Path, case: Case, folder: Path, **steering: Any
+) -> Expected:
+    own = expected(case, folder, **steering)
+    options = own.options
+    if (name := name_of(own.task, options)) is None:
+        name, files, options = own_task(folder, CLASS, own), folder, {}
     manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
-    results = simple_evaluate(
+    found = simple_evaluate(
         model=model,
         tasks=[name],
         task_manager=manager,
         apply_chat_template=True,
         bootstrap_iters=0,
     )
-    return results["results"][name], results["samples"][name]
-
-
-def assert_same(
-    model: SallyAnneLM, files: Path, case: Case, folder: Path, **steering: Any
-) -> Expected:
-    own = expected(case, folder, **steering)
-    found, samples = evaluated(model, files, own.task, own.options)
-    assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
-    for sample in samples:
+    assert_results(own, found, name)
+    for sample in found["samples"][name]:
         prompt = own.prompts[sample["doc"]["item_id"]]
-        shown = pictures(sample["doc"])
-        if prompt.clip is None:
-            assert not shown
-        else:
-            assert np.array_equal(prompt.clip, [np.asarray(picture) for picture in shown])
-        assert sample["doc"]["text"] == "<image>" * len(shown) + prompt.text
-        if not shown:
+        frames = 0 if prompt.clip is None else len(prompt.clip)
+        assert sample["doc"]["text"] == "<image>" * frames + prompt.text
+        if not frames:
             assert sample["arguments"][0][0] == laid_out(model.loaded, prompt)
-    assert {s["doc"]["item_id"]: s["resps"][0][0] for s in samples} == own.replies
-    numbers = {
-        name.removesuffix(",none"): value
-        for name, value in found.items()
-        if name.endswith(",none") and not name.endswith("_stderr,none")
-    }
-    unscored = [item.hidden or not item.options for item in own.items]
-    assert numbers.pop("unscored", 0) == any(unscored)
-    wanted = own.numbers["robust"] if own.numbers else {}
-    official = own.numbers.get("official", {})
-    assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
     return own
 
 

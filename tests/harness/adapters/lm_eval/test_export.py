@@ -23,7 +23,6 @@ from sally_anne.models.tiny import build_tokenizer, decoder_config
 from sally_anne.steering.bake import bake_model
 
 pytestmark = pytest.mark.plugins
-
 PAIRS = (
     ("Where is the red agent? It is in the", " blue room."),
     ("The door", " is closed and the red agent is in the corridor."),

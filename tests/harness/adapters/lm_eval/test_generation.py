@@ -21,7 +21,6 @@ from sally_anne.harness.model import token_inputs
 from sally_anne.models.prompts import encode, reply_prompt
 
 pytestmark = pytest.mark.plugins
-
 TEXTS = (
     "At first the red agent is in the corridor. The door is closed. Where is the red agent now?",
     "Where is the white agent?",

@@ -22,7 +22,6 @@ from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
 
 pytestmark = pytest.mark.plugins
-
 CONTEXTS = (
     "At first the red agent is in the corridor. The door is closed. Where is the red agent? In the",
     "Where is the white agent? In the",

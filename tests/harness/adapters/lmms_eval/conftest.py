@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
+from tests.harness.adapters.conftest import random_vector
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
@@ -41,17 +40,9 @@ def vectors(loaded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     """A saved vector for each model: random directions that change many of its answers."""
     folders = {}
     for name in MODELS:
-        found = find_geometry(loaded(name).skeleton)
-        heads = tuple((layer, head) for layer in (2, 3) for head in range(found.n_heads))
-        draw = torch.Generator().manual_seed(3)
-        theta = torch.randn(len(heads), found.head_dim, generator=draw)
-        vector = SteeringVector(
-            heads=heads,
-            theta=theta / theta.norm(dim=1, keepdim=True),
-            sigma=torch.ones(len(heads)),
-            n_layers=found.n_layers,
-            n_heads=found.n_heads,
-            alpha=40.0,
-        )
+        skeleton = loaded(name).skeleton
+        n_heads = find_geometry(skeleton).n_heads
+        heads = [(layer, head) for layer in (2, 3) for head in range(n_heads)]
+        vector = random_vector(skeleton, heads, alpha=40.0)
         folders[name] = vector.save(tmp_path_factory.mktemp("vectors") / name)
     return folders

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("lmms_eval")
@@ -22,7 +21,6 @@ from sally_anne.harness.adapters.questions import (  # noqa: E402
     METADATA,
     documents,
     from_environment,
-    pictures,
 )
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of  # noqa: E402
@@ -35,14 +33,15 @@ from tests.harness.adapters.benchmarks import (  # noqa: E402
     SYSTEM,
     Case,
     Expected,
+    assert_results,
     expected,
     name_of,
+    own_task,
     speak,
 )
 from tests.harness.adapters.conftest import SEEN  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
 CLASS = "sally_anne.harness.adapters.lmms_eval.model.Questions"
 OFFERED = [name for name in CASES if name != SYSTEM]
 
@@ -73,32 +72,12 @@ def assert_same(
     if (task := name_of(own.task, own.options)) is not None:
         monkeypatch.setenv(METADATA, json.dumps(own.options))
     else:
-        kwargs = "".join(f"  {n}: {v}\n" for n, v in ({"task": own.task} | own.options).items())
-        text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
-        (folder / "own.yaml").write_text(text)
-        task, files = "own", folder
+        task, files = own_task(folder, CLASS, own), folder
     found = run(files, task, **steering)
-    samples = found["samples"][task]
-    assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
-    for sample in samples:
-        prompt = own.prompts[sample["doc"]["item_id"]]
-        shown = pictures(sample["doc"])
-        assert sample["doc"]["text"] == sample["arguments"][0] == prompt.text
-        if prompt.clip is None:
-            assert not shown
-        else:
-            assert np.array_equal(prompt.clip, [np.asarray(picture) for picture in shown])
-    assert {s["doc"]["item_id"]: s["resps"][0][0] for s in samples} == own.replies
-    numbers = {
-        name.removesuffix(",none"): value
-        for name, value in found["results"][task].items()
-        if name.endswith(",none") and "_stderr" not in name
-    }
-    unscored = [item.hidden or not item.options for item in own.items]
-    assert numbers.pop("unscored", 0) == any(unscored)
-    official = own.numbers.get("official", {})
-    wanted = own.numbers["robust"] if own.numbers else {}
-    assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
+    assert_results(own, found, task)
+    for sample in found["samples"][task]:
+        text = own.prompts[sample["doc"]["item_id"]].text
+        assert sample["doc"]["text"] == sample["arguments"][0] == text
     return own
 
 

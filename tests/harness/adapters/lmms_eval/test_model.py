@@ -32,25 +32,15 @@ from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
-
-
 QWEN, LLAVA = "tiny-qwen2-vl", "tiny-llava-next-video"
-
-
 TEXTS = (
     "At first the red agent is in the corridor. Question: Where is the red agent? Answer:",
     "Question: Which room is the blue agent in? Answer:",
     "There are three rooms. Question: Where is the white agent? Answer:",
 )
-
-
 # Where nothing is asked the model says many words.
 UNASKED = "the red agent and the blue agent"
-
-
 CLIPS = np.random.default_rng(0).integers(0, 256, (3, 4, 84, 84, 3), dtype=np.uint8)
-
-
 TOKENS = 6
 
 
@@ -208,8 +198,6 @@ def test_the_beginning_of_a_greedy_reply_is_greedy() -> None:
 
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 3), dtype=np.uint8)
-
-
 PICTURES = [Image.fromarray(frame) for frame in FRAMES]
 
 
