@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import SITES, find_geometry
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
-from tests.hooks.tiny_inputs import asked
+from tests.hooks.tiny_inputs import asked, vector_on
 from tests.models.checkpoints import FILMS, HEARS, NAMES, save
 
 pytestmark = pytest.mark.integration
@@ -100,15 +99,7 @@ def test_generation_is_steered_at_each_step_and_the_tower_left_alone(built: Buil
     """Each pass of a cached generation, with the addition made by a plain hook."""
     model, inputs = built
     found = find_geometry(model)
-    theta = torch.randn(1, found.head_dim, generator=torch.Generator().manual_seed(2))
-    vector = SteeringVector(
-        heads=((LAYER, HEAD),),
-        theta=theta / theta.norm(),
-        sigma=torch.tensor([3.0]),
-        n_layers=3,
-        n_heads=4,
-        alpha=2.0,
-    )
+    vector = vector_on(model, ((LAYER, HEAD),), [3.0], 2, alpha=2.0)
     tower: nn.Module | None = getattr(model.model, "visual", None)
     tower = tower or getattr(model.model, "vision_tower", None)
     pictures: list[Tensor] = []

@@ -35,6 +35,7 @@ from sally_anne.probing.extraction import activations_of, fill_store, prepare
 from sally_anne.probing.interchange import effects_of
 from sally_anne.probing.pipeline import run
 from sally_anne.probing.solver import fit_heads
+from tests.hooks.tiny_inputs import vector_on
 
 TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Of the largest number, against float32 on the CPU; the models have eight layers.
@@ -84,11 +85,8 @@ def logits(loaded: LoadedModel, samples: list[Sample], vector: Any = None) -> Te
 
 
 def a_vector(loaded: LoadedModel) -> SteeringVector:
-    shape = find_geometry(loaded.skeleton)
-    made = torch.randn(3, shape.head_dim, generator=torch.Generator().manual_seed(1))
-    heads = ((0, 1), (2, 0), (shape.n_layers - 1, 1))
-    theta, sigma = made / made.norm(dim=1, keepdim=True), torch.tensor([0.5, 1.0, 2.0])
-    return SteeringVector(heads, theta, sigma, shape.n_layers, shape.n_heads, alpha=40.0)
+    heads = ((0, 1), (2, 0), (find_geometry(loaded.skeleton).n_layers - 1, 1))
+    return vector_on(loaded.skeleton, heads, [0.5, 1.0, 2.0], 1, alpha=40.0)
 
 
 def close(found: Any, wanted: Any, dtype: str) -> bool:

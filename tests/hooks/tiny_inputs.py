@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
 
@@ -23,6 +25,20 @@ def asked(loaded: LoadedModel, video: bool) -> dict[str, Tensor]:
     clips = [noise.integers(0, 255, (2, 84, 84, 3), dtype=np.uint8) for _ in QUESTIONS]
     prompts = [reply_prompt(loaded, question, video) for question in QUESTIONS]
     return encode(loaded, prompts, clips if video else None)
+
+
+def vector_on(
+    model: nn.Module,
+    heads: Sequence[tuple[int, int]],
+    sigma: Sequence[float],
+    seed: int,
+    **more: Any,
+) -> SteeringVector:
+    """Of random directions, on these heads of a model."""
+    found = find_geometry(model)
+    theta = torch.randn(len(heads), found.head_dim, generator=torch.Generator().manual_seed(seed))
+    theta, widths = theta / theta.norm(dim=1, keepdim=True), torch.tensor(sigma)
+    return SteeringVector(heads, theta, widths, found.n_layers, found.n_heads, **more)
 
 
 def delta_for(model: nn.Module, site: str = HEAD_OUT, rows: int | None = None) -> Tensor:

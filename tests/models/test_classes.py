@@ -35,6 +35,7 @@ from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import cropped_fraction, pad_for_crop
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
+from tests.hooks.tiny_inputs import vector_on
 from tests.models.checkpoints import (
     FILMS,
     HEAD_DIMS,
@@ -250,11 +251,7 @@ def test_steered_option_scores_equal_a_plain_forward(
 ) -> None:
     """Option by option: the prompt and all but its last token, read whole under the vector."""
     loaded = opened(name)
-    width = HEAD_DIMS.get(name, 12)
-    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(3))
-    vector = SteeringVector(
-        ((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS, 5.0, positions=positions
-    )
+    vector = vector_on(loaded.skeleton, ((1, 2),), [1.0], 3, alpha=5.0, positions=positions)
     asked = [
         Prompt(story.format("where?"), clip if video else None)
         for story, clip in zip(STORIES, small_clips, strict=True)

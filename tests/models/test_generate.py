@@ -11,10 +11,10 @@ from PIL import Image
 from torch import nn
 
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES
+from tests.hooks.tiny_inputs import vector_on
 
 TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
 
@@ -38,17 +38,8 @@ def clip() -> np.ndarray:
 
 
 def vector(loaded: LoadedModel, positions: str) -> SteeringVector:
-    geometry = find_geometry(loaded.model)
-    theta = torch.randn(2, geometry.head_dim, generator=torch.Generator().manual_seed(2))
-    return SteeringVector(
-        heads=((1, 2), (4, 0)),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([1.0, 2.0]),
-        n_layers=geometry.n_layers,
-        n_heads=geometry.n_heads,
-        alpha=8.0,
-        positions=positions,
-    )
+    heads = ((1, 2), (4, 0))
+    return vector_on(loaded.skeleton, heads, [1.0, 2.0], 2, alpha=8.0, positions=positions)
 
 
 @pytest.mark.integration

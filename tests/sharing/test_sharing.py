@@ -19,9 +19,9 @@ import sally_anne as sa
 from sally_anne.core.errors import HubError, ProbingError, RunFolderError, SteeringError
 from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
-from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import FILE
 from sally_anne.probing.probes import FILE as PROBES
+from tests.hooks.tiny_inputs import vector_on
 from tests.made_run import CONFIG, MadeRun
 from tests.sharing.fake_hub import Hub
 
@@ -112,18 +112,8 @@ def test_a_vector_of_a_hub_steers_as_the_one_pushed(
     hub: Hub, model_folder: Path, tmp_path: Path
 ) -> None:
     model = sa.load_model(str(model_folder))
-    shape = find_geometry(model.model)
-    generator = torch.Generator().manual_seed(3)
-    theta = torch.randn(2, shape.head_dim, generator=generator).double()
-    vector = sa.SteeringVector(
-        heads=((3, 1), (1, 0)),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.ones(2).double(),
-        n_layers=shape.n_layers,
-        n_heads=shape.n_heads,
-        alpha=40.0,
-        fitted={"model": str(model_folder), **model.identity.facts()},
-    )
+    fitted = {"model": str(model_folder), **model.identity.facts()}
+    vector = vector_on(model.model, ((3, 1), (1, 0)), [1.0, 1.0], 3, alpha=40.0, fitted=fitted)
     commit = vector.push_to_hub("me/vector").rpartition("/")[2]
     assert not any(str(model_folder).encode() in data for data in hub.files("me/vector").values())
     inputs = model.processor(text=["the red agent goes into"], return_tensors="pt")
