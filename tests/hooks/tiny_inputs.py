@@ -27,13 +27,7 @@ def asked(loaded: LoadedModel, video: bool) -> dict[str, Tensor]:
     return encode(loaded, prompts, clips if video else None)
 
 
-def vector_on(
-    model: nn.Module,
-    heads: Sequence[tuple[int, int]],
-    sigma: Sequence[float],
-    seed: int,
-    **more: Any,
-) -> SteeringVector:
+def vector_on(model: nn.Module, heads: Any, sigma: Any, seed: int, **more: Any) -> SteeringVector:
     """Of random directions, on these heads of a model."""
     found = find_geometry(model)
     theta = torch.randn(len(heads), found.head_dim, generator=torch.Generator().manual_seed(seed))
