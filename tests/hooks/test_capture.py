@@ -140,5 +140,5 @@ def test_batches_must_be_taken_one_by_one(model):
             capture.take(items=["a", "b"])
         with pytest.raises(HookError, match="0 forward passes"):
             capture.take()
-    with pytest.raises(HookError, match="1 forward passes .*'generated'"):
+    with pytest.raises(HookError, match="1 forward passes.*'generated'"):
         captured(model, single(PROMPTS[0]), positions="generated")
