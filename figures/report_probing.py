@@ -244,6 +244,9 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
     commands = {} if kinds else {"test which heads are used": f"sally-anne patch {folder}"}
     if run.config.get("samples") is None and run.config.get("task", "gridtom") == "gridtom":
         options = f"--run {folder} --order {run.config.get('order', 1)}"
+        for name in ("setting", "prompt", "adapter"):
+            if (value := run.config.get(name)) not in (None, "multimodal", "auto"):
+                options += f" --{name} {shlex.quote(str(value))}"
         sweep = f"sally-anne sweep --model {shlex.quote(str(run.config.get('model')))} {options}"
         commands["choose how many heads to steer, and how strongly"] = sweep
     if not (run.folder / "audit.parquet").exists():
