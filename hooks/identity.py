@@ -172,7 +172,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def file_hash(paths: Iterable[Path]) -> str:
-    """Hash of files with their names, in 16 hexadecimal digits.
+    """Hash of files with their names, in 16 hexadecimal digits; a GGUF file may be renamed.
 
     Of a large file the beginning and a piece every few MB are read, which covers every matrix of a
     7B checkpoint; all of it would take minutes.
@@ -180,7 +180,8 @@ def file_hash(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(paths):
         size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
+        name = GGUF if path.suffix == GGUF else path.name
+        digest.update(f"{name} {size}\n".encode())
         with path.open("rb") as file:
             digest.update(file.read(_READ_WHOLE))
             for start in range(_READ_WHOLE, size, _STRIDE):

@@ -185,7 +185,8 @@ def test_what_is_no_one_gguf_file_is_refused_by_name(tmp_path: Path, monkeypatch
     assert load_model(str(file)).identity.difference(first).startswith("weights")
     with pytest.raises(ModelError, match="--quantization 8bit"):
         load_model(str(file), quantization="8bit")
-    shutil.copy(file, file.with_name("b.gguf"))
+    copied = load_model(shutil.copy(file, file.with_name("b.gguf"))).identity
+    assert copied.fingerprint == load_model(str(file)).identity.fingerprint
     with pytest.raises(ModelError, match="2 GGUF files"):
         load_model(str(tmp_path / "made"))
     with pytest.raises(ModelError, match="no file .*c.gguf"):
