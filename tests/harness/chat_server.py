@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,26 @@ def completion(content: Any, finish: str = "stop", usage: tuple[int, int] | None
     if usage is not None:
         body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
     return json.dumps(body).encode()
+
+
+def judgement(body: dict[str, Any], likely: float) -> Step:
+    """A reply whose first token is A or B with these probabilities, to one who asks for them."""
+    assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
+    answers = (("A", likely), ("B", 1 - likely))
+    top = [{"token": token, "logprob": math.log(p)} for token, p in answers]
+    choice = {
+        "message": {"content": max(answers, key=lambda one: one[1])[0]},
+        "finish_reason": "stop",
+        "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
+    }
+    usage = {"prompt_tokens": 100, "completion_tokens": 1}
+    return 200, json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+def words(body: dict[str, Any]) -> str:
+    """What a request asks."""
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, str) else content[-1]["text"]
 
 
 @dataclass

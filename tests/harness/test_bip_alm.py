@@ -42,7 +42,7 @@ from sally_anne.harness.planning import (
 )
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode
-from tests.harness.chat_server import Server, Step
+from tests.harness.chat_server import Server, Step, judgement, words
 from tests.shared_data import MADE, official_data
 
 FITS, FITS_NOT = 0.9, 0.1
@@ -314,16 +314,8 @@ def distant(config: BipAlmConfig, server: Server) -> BipAlmConfig:
     oracle = Oracle()
 
     def judge(body: dict[str, Any]) -> Step:
-        assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
-        ((yes, no),) = oracle.judged([body["messages"][-1]["content"]])
-        top = [{"token": "A", "logprob": yes}, {"token": "B", "logprob": no}]
-        choice = {
-            "message": {"content": "A"},
-            "finish_reason": "stop",
-            "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
-        }
-        usage = {"prompt_tokens": 100, "completion_tokens": 1}
-        return 200, json.dumps({"choices": [choice], "usage": usage}).encode()
+        ((likely, _),) = oracle.judged([words(body)])
+        return judgement(body, math.exp(likely))
 
     server.answer = judge
     return replace(config, model=BipAlmConfig.model, endpoint=server.url, endpoint_model="knower")

@@ -25,11 +25,12 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
 from sally_anne.harness.config import EvalConfig, checked_address
+from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.judge import Judge, JudgeRequest
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
-from tests.harness.chat_server import Server, Step, completion
+from tests.harness.chat_server import Server, Step, completion, words
 
 pytestmark = pytest.mark.integration
 KEY = "gsk_secret0123"
@@ -125,9 +126,8 @@ def task(tmp_path: Path) -> Path:
     lines = [
         {"question": f"Question {i}?", "options": ["yes", "no"], "answer": "yes"} for i in range(12)
     ]
-    path = tmp_path / "task.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    write_lines(tmp_path / "task.jsonl", lines)
+    return tmp_path / "task.jsonl"
 
 
 def options(server: Server, task: Path, out: Path) -> dict[str, Any]:
@@ -202,9 +202,9 @@ def test_nothing_is_lost_or_asked_twice_after_a_kill(
         return (200, completion("A"))
 
     server.answer = answer
-    words = ["--task", str(task), "--endpoint", server.url, "--endpoint-model", "gpt-x"]
-    words += ["--batch-size", "1", "--out", str(out)]
-    command = [sys.executable, "-m", "sally_anne", "evaluate", *words]
+    given = ["--task", str(task), "--endpoint", server.url, "--endpoint-model", "gpt-x"]
+    given += ["--batch-size", "1", "--out", str(out)]
+    command = [sys.executable, "-m", "sally_anne", "evaluate", *given]
     began = subprocess.Popen(command, cwd=ROOT, env=os.environ)
     assert waiting.wait(120)
     os.kill(began.pid, signal.SIGKILL)
@@ -233,11 +233,6 @@ def pictures_in(body: dict[str, Any]) -> list[np.ndarray]:
     return found
 
 
-def words_in(body: dict[str, Any]) -> str:
-    content = body["messages"][-1]["content"]
-    return content if isinstance(content, str) else content[-1]["text"]
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -261,7 +256,7 @@ def test_an_evaluation_sends_each_items_frames(
     evaluate(config, console=QUIET)
     items = load_items(config).items
     bodies = [body for _, _, body in server.seen]
-    first = {words_in(body): body for body in bodies if pictures_in(body)}
+    first = {words(body): body for body in bodies if pictures_in(body)}
     for item in items:
         assert item.clip is not None
         prompt = prompt_of(item)

@@ -22,8 +22,9 @@ from sally_anne.harness.copilot import (
     read_proposal,
     run,
 )
+from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.method_config import CopilotConfig
-from tests.harness.chat_server import Server, Step, completion
+from tests.harness.chat_server import Server, Step, completion, words
 
 RIGHT = "because she has seen the letter in the drawer before"
 SHORT = ["she is angry", "she is bored", "she is tired"]
@@ -41,12 +42,8 @@ LINES = [
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return written(tmp_path / "new.jsonl", LINES)
-
-
-def written(path: Path, lines: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    write_lines(tmp_path / "new.jsonl", LINES)
+    return tmp_path / "new.jsonl"
 
 
 def longest(prompt: str) -> str:
@@ -58,7 +55,7 @@ def longest(prompt: str) -> str:
 
 def simple(body: dict[str, Any]) -> Step:
     """Proposes a set that length gives away, then one that it does not; picks the longest."""
-    text = body["messages"][0]["content"]
+    text = words(body)
     if "Write three wrong answers" not in text:
         # A reply that names a letter where one sticks out, else nothing that can be read.
         options = re.findall(r"^[A-D]\. (.*)$", text, re.MULTILINE)
@@ -92,12 +89,12 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
         assert "the right answer is the longest (10 words, the others have 3, 3, 3)" in told
         assert "nobody was tempted by" in told
     assert "3 of 3 questions have a set that holds" in printed
-    back = [b for _, _, b in server.seen if "tried before" in b["messages"][0]["content"]]
+    back = [b for _, _, b in server.seen if "tried before" in words(b)]
     assert len(back) == 3
-    assert all("10 words, the others have 3, 3, 3" in b["messages"][0]["content"] for b in back)
-    assert all("- she is bored" in b["messages"][0]["content"] for b in back)
+    assert all("10 words, the others have 3, 3, 3" in words(b) for b in back)
+    assert all("- she is bored" in words(b) for b in back)
     # Nobody who checks is shown what was said, nor what was asked, the second time.
-    checks = [b["messages"][0]["content"] for _, _, b in server.seen if b not in back]
+    checks = [words(b) for _, _, b in server.seen if b not in back]
     checks = [text for text in checks if "Write three" not in text]
     assert not any("What a day" in text for text in checks)
     blind = [text for text in checks if UNKNOWN in text]
@@ -106,7 +103,7 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
 
 def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
     def stubborn(body: dict[str, Any]) -> Step:
-        text = body["messages"][0]["content"]
+        text = words(body)
         proposes = "Write three" in text and "Why does Bob" in text
         return (200, completion(json.dumps(SHORT))) if proposes else simple(body)
 

@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.films import mean, run
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import SteeredModel
-from tests.harness.chat_server import Server, Step, completion
+from tests.harness.chat_server import Server, Step, completion, words
 
 SYNOPSES = {
     "Storm": "Waves break on an empty coast.",
@@ -31,17 +32,13 @@ GIVEN = {"Waves": "1", "sisters": "**5**", "People pass": "The answer is 2.", "b
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     films = [{"title": title, "synopsis": synopsis} for title, synopsis in SYNOPSES.items()]
-    return written(tmp_path / "films.jsonl", films)
-
-
-def written(path: Path, films: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(film) + "\n" for film in films))
-    return path
+    write_lines(tmp_path / "films.jsonl", films)
+    return tmp_path / "films.jsonl"
 
 
 def by_words(body: dict[str, Any]) -> Step:
-    text = body["messages"][0]["content"]
-    return 200, completion(next((said for word, said in GIVEN.items() if word in text), "Hm."))
+    given = (said for word, said in GIVEN.items() if word in words(body))
+    return 200, completion(next(given, "Hm."))
 
 
 def ranking(config: FilmsConfig) -> tuple[pd.DataFrame, str]:

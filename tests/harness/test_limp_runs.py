@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from tests.data.muma_tom.records import silent, talking, write
-from tests.harness.chat_server import Server, Step, completion, serving
+from tests.harness.chat_server import Server, Step, completion, judgement, serving, words
 from tests.harness.made_benchmarks import film as made_film
 
 pytestmark = pytest.mark.integration
@@ -140,34 +139,15 @@ def test_accounts_in_place_of_films(config, loaded, data, tmp_path) -> None:
         run(config, loaded)
 
 
-def judgement(likely: float, finish: str = "stop") -> bytes:
-    """A reply whose first token is A with this probability, and B otherwise."""
-    answers = (("A", likely), ("B", 1 - likely))
-    top = [{"token": token, "logprob": math.log(p)} for token, p in answers]
-    choice = {
-        "message": {"content": "A" if likely > 0.5 else "B"},
-        "finish_reason": finish,
-        "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
-    }
-    usage = {"prompt_tokens": 100, "completion_tokens": 1}
-    return json.dumps({"choices": [choice], "usage": usage}).encode()
-
-
-def words(body: dict[str, Any]) -> str:
-    content = body["messages"][-1]["content"]
-    return content if isinstance(content, str) else content[-1]["text"]
-
-
 def planner(body: dict[str, Any]) -> Step:
     """Sums up, and judges by what the true options say of a mind."""
     text = words(body)
     if "Is the last line likely?" in text:
-        assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
         helps = "Dee's aim towards Cy: help" in text and "a hat on the bed" in text
         hinders = "Dee's aim towards Cy: hinder" in text and "hat in the box" in text
         wanted = "that Ada wants: to place the pear inside the oven" in text
         other = 0.5 if "neither help" in text else 0.2
-        return 200, judgement(LIKELY if helps or hinders or wanted else other)
+        return judgement(body, LIKELY if helps or hinders or wanted else other)
     if "before anybody acted" in text:
         hat = "hat" in text
         said = '["There is a hat in the box."]' if hat else '["There is a pear in the hall."]'

@@ -338,12 +338,11 @@ def run(
         save_config(config.folder, asdict(config), getattr(writer, "loaded", None))
 
         def propose(question: Draft, prompt: str) -> str:
-            def written(prompts: Sequence[str]) -> Iterator[dict[str, str]]:
-                for reply in writer.generate([Prompt(text) for text in prompts], most):
-                    yield {"question": question.item_id, "reply": reply}
-
             key = _key("proposal", prompt)
-            return str(check.ask_rest(journal, {key: prompt}, 1, written)[key]["reply"])
+            if key not in journal.answers:
+                reply = writer.generate([Prompt(prompt)], most)[0]
+                journal.add([{"item_id": key, "question": question.item_id, "reply": reply}])
+            return str(journal.answers[key]["reply"])
 
         def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
             keys = [_key("choice", one.prompt.text) for one in shuffled]
@@ -351,11 +350,8 @@ def run(
             found = check.ask_rest(journal, asked, size, partial(_choices, checker))
             return [found[key]["label"] for key in keys]
 
-        task = bar.add_task("questions", total=len(questions))
-        outcomes = []
-        for question in questions:
-            outcomes.append(work(question, config, propose, choose))
-            bar.advance(task)
+        asked = bar.track(questions, description="questions")
+        outcomes = [work(question, config, propose, choose) for question in asked]
     held = [one for one in outcomes if one.holds]
     check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
     check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))

@@ -136,10 +136,10 @@ def _check_labels(model: SteeredModel, prompt: Prompt) -> None:
 def _scores(model: AnyModel, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
     prompts = [Prompt(film.prompt) for film in films]
     if isinstance(model, SteeredModel):
-        found = map(mean, model.option_log_probs(prompts, [_LABELS] * len(prompts)))
+        found = [*map(mean, model.option_log_probs(prompts, [_LABELS] * len(prompts)))]
     else:
-        labels = (parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS))
-        found = (label and float(label) for label in labels)
+        labels = [parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
+        found = [None if label is None else float(label) for label in labels]
     return ({"film": f.id, "score": score} for f, score in zip(films, found, strict=True))
 
 

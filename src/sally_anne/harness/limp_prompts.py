@@ -181,10 +181,10 @@ def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] 
             str(name).casefold().removeprefix("option").strip(" .):("): entry
             for name, entry in (value.items() if isinstance(value, dict) else ())
         }
-        minds = {label: _hypothesis_of(entries.get(label.casefold())) for label in labels}
-        complete = {label: mind for label, mind in minds.items() if mind}
-        if len(complete) == len(labels):
-            return complete
+        found = ((label, _hypothesis_of(entries.get(label.casefold()))) for label in labels)
+        minds = {label: mind for label, mind in found if mind}
+        if len(minds) == len(labels):
+            return minds
     return None
 
 

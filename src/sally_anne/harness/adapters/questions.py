@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -121,7 +121,7 @@ class TaskQuestions:
         return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
 
     def results(self, item: Question, reply: str) -> dict[str, dict[str, Any]]:
-        """By metric in which an item counts: its score, or what :func:`share` needs of it."""
+        """By metric in which an item counts: its score, or what a pair of beliefs needs of it."""
         if _unscored(item):
             return {UNSCORED: {"story": item.group, "score": 1.0}}
         table = score([item], [{"reply": reply}])
@@ -160,14 +160,6 @@ def _word(name: str) -> str:
 def mean(rows: Sequence[Mapping[str, Any]]) -> float:
     """The mean of rows that have a score."""
     return sum(row["score"] for row in rows) / len(rows)
-
-
-def share(
-    metric: str, parser: str, beliefs: bool = False
-) -> Callable[[Sequence[Mapping[str, Any]]], float]:
-    """How a metric that pairs beliefs is made of its rows; NaN where none of them make a pair."""
-    name = metric.rpartition(": ")[2].removeprefix("official_")
-    return lambda rows: figures(rows, parser, beliefs=beliefs).get(name, math.nan)
 
 
 def figures(
@@ -214,20 +206,14 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
             f"protocol {asked.config.protocol} of {asked.config.task} has a system message, which "
             "lmms-eval's simple models are not given; sally-anne evaluate and lm-eval have it"
         )
-    rows = [
-        {
-            **{name: getattr(item, name) for name in FACTS if name != "story"},
-            "story": item.group,
-            "system": item.system,
-            "text": (mark * item.shape(True)[0] if mark and item.shape else "")
-            + item.first_prompt(),
-            "options": [option.label for option in item.options],
-            "answer": ", ".join(item.key) or item.reference or "",
-            "answers": list(item.key),
-            "questions": questions,
-        }
-        for item in asked.work.items
-    ]
+    rows = []
+    for item in asked.work.items:
+        marks = mark * item.shape(True)[0] if mark and item.shape else ""
+        own = {name: getattr(item, name) for name in FACTS if name != "story"}
+        own |= {"story": item.group, "system": item.system, "text": marks + item.first_prompt()}
+        own |= {"options": [o.label for o in item.options], "answers": list(item.key)}
+        own["answer"] = ", ".join(item.key) or item.reference or ""
+        rows.append(own | {"questions": questions})
     return datasets.Dataset.from_list(rows)
 
 
@@ -245,10 +231,10 @@ def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, di
 
 def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a command line says, besides options of a model, the options of :func:`prepared`."""
-    found = {name: metadata[name] for name in (*OPTIONS, "steer") if name in metadata}
-    found.pop("task", None)  # each task has its own
-    found |= {"limit": metadata["stories"]} if "stories" in metadata else {}
-    return found | ({"model": metadata["pretrained"]} if "pretrained" in metadata else {})
+    others = {"stories": "limit", "pretrained": "model", "steer": "steer"}
+    # Each task has its own name.
+    names = {name: name for name in OPTIONS if name != "task"} | others
+    return {own: metadata[name] for name, own in names.items() if name in metadata}
 
 
 def from_environment() -> dict[str, Any]:
@@ -291,19 +277,21 @@ class Questions:
             "process_results": self.scores,
             "metric_list": [
                 {
-                    "metric": metric,
-                    "aggregation": self.aggregation_of(metric, parser, asked.work.beliefs),
-                    "higher_is_better": metric.removeprefix("official_")
-                    not in ("invalid", UNSCORED),
+                    "metric": name,
+                    "aggregation": self.aggregation_of(name, parser, asked.work.beliefs),
+                    "higher_is_better": name.removeprefix("official_") not in ("invalid", UNSCORED),
                 }
-                for metric, parser in asked.metrics.items()
+                for name, parser in asked.metrics.items()
             ],
             **({self.shows: pictures} if filmed else {}),
         }
         super().__init__(config=ours | own)  # type: ignore[call-arg]
 
     def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
-        return share(metric, parser, beliefs) if parser else mean
+        """How a metric is made of its rows; NaN where one that pairs beliefs has no pair."""
+        name = metric.rpartition(": ")[2].removeprefix("official_")
+        paired = partial(figures, parser=parser, beliefs=beliefs)
+        return (lambda rows: paired(rows).get(name, math.nan)) if parser else mean
 
     def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
         """The documents, in place of a data set of the hub."""

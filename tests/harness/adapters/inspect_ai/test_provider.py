@@ -23,10 +23,10 @@ from inspect_ai.model import (  # noqa: E402
 )
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
+from sally_anne.harness.adapters.common import Decoding  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     DEFAULT_MAX_TOKENS,
     Batches,  # noqa: E402
-    Decoding,
     settings,
 )
 from sally_anne.harness.adapters.inspect_ai.task import video_uri  # noqa: E402

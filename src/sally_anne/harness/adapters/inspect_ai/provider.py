@@ -26,13 +26,7 @@ from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.core.media import as_shown, check_file, opened_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
-from sally_anne.harness.adapters.common import (
-    Decoding,
-    laid_out,
-    one_clip,
-    open_steered,
-    whole,
-)
+from sally_anne.harness.adapters import common
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
@@ -58,7 +52,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
 }
 
 
-def settings(config: model.GenerateConfig) -> Decoding:
+def settings(config: model.GenerateConfig) -> common.Decoding:
     """What a config asks; a HarnessError names what cannot be.
 
     Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
@@ -72,7 +66,9 @@ def settings(config: model.GenerateConfig) -> Decoding:
     length = DEFAULT_MAX_TOKENS if config.max_tokens is None else config.max_tokens
     stops = tuple(filter(None, config.stop_seqs or ()))
     top = config.top_logprobs or 0
-    return Decoding(whole("max_tokens", length), stops, top if config.logprobs or top else None)
+    return common.Decoding(
+        common.whole("max_tokens", length), stops, top if config.logprobs or top else None
+    )
 
 
 class SallyAnneAPI(model.ModelAPI):
@@ -107,8 +103,8 @@ class SallyAnneAPI(model.ModelAPI):
         with shown_plainly():
             for name, value in (("batch_size", batch_size), ("frames", frames)):
                 if value is not None:
-                    whole(name, value)
-            self.steered = open_steered(model_name, options, steer, alpha, allow_mismatch)
+                    common.whole(name, value)
+            self.steered = common.open_steered(model_name, options, steer, alpha, allow_mismatch)
         self.batch_size = batch_size
         self.frames = frames
         # Settings, and the shape of the clip: not every processor takes clips that differ in it.
@@ -152,7 +148,7 @@ class SallyAnneAPI(model.ModelAPI):
         with suppress(AttributeError):
             del self.steered.loaded.model
 
-    def _reply(self, requests: Sequence[tuple[Prompt, Decoding]]) -> list[Completion]:
+    def _reply(self, requests: Sequence[tuple[Prompt, common.Decoding]]) -> list[Completion]:
         how = requests[0][1]
         prompts = [prompt for prompt, _ in requests]
         return self.steered.replies(prompts, how.max_new_tokens, how.until, how.top)
@@ -239,7 +235,7 @@ def prompt_of(
                 parts += [{"type": "text", "text": plain(loaded, part.text)} for part in run]
                 continue
             if kind == "image":
-                shown = [one_clip([picture(part.image) for part in run])]
+                shown = [common.one_clip([picture(part.image) for part in run])]
             else:
                 shown = [video(part.video, frames) for part in run]
             clips += shown
@@ -250,7 +246,7 @@ def prompt_of(
             f"a conversation ends with the user and has one clip at most, this has {len(clips)}: "
             "pictures make one clip if they follow one another, without text between them"
         )
-    return Prompt(laid_out(loaded, turns), clips[0] if clips else None, whole=True)
+    return Prompt(common.laid_out(loaded, turns), clips[0] if clips else None, whole=True)
 
 
 def picture(reference: str) -> np.ndarray:

@@ -21,16 +21,7 @@ from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.processes import AUTO
-from sally_anne.harness.adapters import questions
-from sally_anne.harness.adapters.common import (
-    SAMPLING,
-    Decoding,
-    checked,
-    decoding,
-    laid_out,
-    open_steered,
-    whole,
-)
+from sally_anne.harness.adapters import common, questions
 from sally_anne.harness.adapters.questions import MARK, mean, said_by
 from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
 from sally_anne.hooks.vector import SteeringVector
@@ -88,19 +79,21 @@ class SallyAnneLM(LM):
     ) -> None:
         super().__init__()
         if str(batch_size).partition(":")[0] == AUTO:
-            batch_size = min(BATCH_SIZE, whole("max_batch_size", max_batch_size or BATCH_SIZE))
-        self.batch_size = whole("batch_size", batch_size)
-        self.max_gen_toks = whole("max_gen_toks", max_gen_toks)
+            batch_size = min(
+                BATCH_SIZE, common.whole("max_batch_size", max_batch_size or BATCH_SIZE)
+            )
+        self.batch_size = common.whole("batch_size", batch_size)
+        self.max_gen_toks = common.whole("max_gen_toks", max_gen_toks)
         if device and device.startswith("cuda") and not torch.cuda.is_available():
             LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
             device = None
-        self.model = open_steered(
+        self.model = common.open_steered(
             pretrained, options | {"device": device}, steer, alpha, allow_mismatch
         )
         self.loaded = self.model.loaded
         self.tokenizer = self.loaded.processor.tokenizer
         longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)
-        self.max_length = longest if max_length is None else whole("max_length", max_length)
+        self.max_length = longest if max_length is None else common.whole("max_length", max_length)
 
     @property
     def prefix_token_id(self) -> int:
@@ -133,7 +126,7 @@ class SallyAnneLM(LM):
             else turn
             for turn in chat_history
         ]
-        return laid_out(self.loaded, turns, add_generation_prompt)
+        return common.laid_out(self.loaded, turns, add_generation_prompt)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         """Token ids; the model's first token is put before a text that does not begin with it."""
@@ -176,15 +169,17 @@ class SallyAnneLM(LM):
         for request in requests:
             settings = request.args[1]
             given = {name for name, value in settings.items() if value is not None}
-            if unknown := sorted(given - {"until", *SAMPLING, *_LENGTHS}):
+            if unknown := sorted(given - {"until", *common.SAMPLING, *_LENGTHS}):
                 raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
-            how = decoding(settings, self.max_gen_toks, _LENGTHS)
+            how = common.decoding(settings, self.max_gen_toks, _LENGTHS)
             text, found = self._placed(request)
             ids = self.tok_encode(text) or [self.prefix_token_id]
             jobs.append((self._fitting(text, ids, found, how.max_new_tokens), how))
         return self._kept("generate_until", requests, self._replies(jobs), disable_tqdm)
 
-    def _replies(self, jobs: Sequence[tuple[Context, Decoding]]) -> Iterator[tuple[int, str]]:
+    def _replies(
+        self, jobs: Sequence[tuple[Context, common.Decoding]]
+    ) -> Iterator[tuple[int, str]]:
         """Numbers and results of jobs as they are done."""
         for batch in self._batches(jobs):
             how = jobs[batch[0]][1]
@@ -209,7 +204,9 @@ class SallyAnneLM(LM):
             found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
             yield from zip(numbers, found, strict=True)
 
-    def _batches(self, jobs: Sequence[tuple[Context, Decoding | None]]) -> Iterator[list[int]]:
+    def _batches(
+        self, jobs: Sequence[tuple[Context, common.Decoding | None]]
+    ) -> Iterator[list[int]]:
         """Numbers of jobs that go through the model together, the longest of each kind first."""
         longest, kind = lambda i: -len(jobs[i][0].ids), lambda i: (jobs[i][1], jobs[i][0].shape)
         order = Collator(range(len(jobs)), longest, kind, group_by="gen_kwargs")
@@ -305,7 +302,8 @@ class Context(NamedTuple):
         """``uint8 [F, height, width, 3]``; all frames take the size of the first picture."""
         size, bicubic = self.pictures[0].size, Image.Resampling.BICUBIC
         frames = (picture.convert("RGB") for picture in self.pictures)
-        return np.stack([f if f.size == size else f.resize(size, bicubic) for f in frames])
+        scaled = (f if f.size == size else f.resize(size, bicubic) for f in frames)
+        return np.stack([*map(np.asarray, scaled)])
 
 
 def split(
@@ -366,7 +364,7 @@ def pictures_of(request: Instance) -> tuple[Image.Image, ...]:
     found = tuple(visuals) if isinstance(visuals, list | tuple) else (visuals,)
     if "audio" in extra or not all(isinstance(picture, Image.Image) for picture in found):
         raise HarnessError("of what a task shows only PIL pictures can be taken, and no sounds")
-    return tuple(map(checked, found))
+    return tuple(map(common.checked, found))
 
 
 def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:

@@ -21,16 +21,7 @@ from sally_anne.core.errors import BenchmarkError, HarnessError
 from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
-from sally_anne.harness.adapters import questions
-from sally_anne.harness.adapters.common import (
-    SAMPLING,
-    Decoding,
-    checked,
-    decoding,
-    one_clip,
-    open_steered,
-    whole,
-)
+from sally_anne.harness.adapters import common, questions
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.options import DEFAULT_MODEL
 
@@ -44,7 +35,7 @@ class _Question(NamedTuple):
     """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
 
     prompt: Prompt
-    generation: Decoding
+    generation: common.Decoding
     beginnings: tuple[str, ...] = ()
 
 
@@ -85,13 +76,13 @@ class SallyAnne(lmms):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.batch_size = 1 if batch_size == AUTO else whole("batch_size", batch_size)
-        self.max_frames = whole("max_frames", max_frames)
+        self.batch_size = 1 if batch_size == AUTO else common.whole("batch_size", batch_size)
+        self.max_frames = common.whole("max_frames", max_frames)
         rank = os.environ.get("LOCAL_RANK")
         if rank and torch.cuda.is_available() and not options.get("device"):
             # Where several processes share the work, each has its own GPU.
             options["device"] = f"cuda:{rank}"
-        self.model = open_steered(str(pretrained), options, steer, alpha, allow_mismatch)
+        self.model = common.open_steered(str(pretrained), options, steer, alpha, allow_mismatch)
 
     @property
     def device(self) -> Any:
@@ -188,11 +179,11 @@ def _pass_over(name: str, value: str) -> None:
     logger.warning(f"generation option {name}={value} is passed over: sally_anne has none")
 
 
-def decoding_of(options: Mapping[str, Any]) -> Decoding:
+def decoding_of(options: Mapping[str, Any]) -> common.Decoding:
     """A task's ``generation_kwargs``; unknown ones, often meant for one model, are passed over."""
-    for name in sorted(set(options) - SAMPLING - {"max_new_tokens", "until"}):
+    for name in sorted(set(options) - common.SAMPLING - {"max_new_tokens", "until"}):
         _pass_over(name, repr(options[name]))
-    return decoding(options, DEFAULT_LENGTH)
+    return common.decoding(options, DEFAULT_LENGTH)
 
 
 def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
@@ -211,7 +202,7 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
             return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
         if isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 4:
             parts = list(one)
-    return one_clip([checked(one) for one in parts]) if parts else None
+    return common.one_clip([common.checked(one) for one in parts]) if parts else None
 
 
 def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
