@@ -174,7 +174,7 @@ COMMANDS: dict[str, Command] = {
     "export-lm-eval": Command(
         "write a steering vector as lm-eval's own `steered` model reads it",
         "harness.adapters.lm_eval.export:run",
-        "harness.adapters.lm_eval.export:ExportConfig",
+        "harness.method_config:ExportConfig",
     ),
     "lm-eval": Command(
         "run lm-eval with steered models and our tasks",

@@ -1,4 +1,4 @@
-"""Options of ``sally-anne limp``, ``bip-alm``, ``distractors``, ``copilot`` and ``films``."""
+"""Options of ``limp, bip-alm, distractors, copilot, films`` and ``export-lm-eval``."""
 
 from __future__ import annotations
 
@@ -215,3 +215,22 @@ class FilmsConfig(RunOptions, EndpointOptions):
     @property
     def folder(self) -> Path:
         return run_folder(self, "films", [self.data.stem])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(ModelOptions):
+    """Write a steering vector for lm-eval's model type `steered`.
+
+    Attributes:
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
+        out: file to write, .pt or .pth.
+        alpha: strength, in standard deviations; the vector's own by default.
+        all_positions: write a vector that was made for other positions; it will act at all.
+        allow_mismatch: export a vector that was fitted on another model.
+    """
+
+    vector: Path
+    out: Path
+    alpha: float | None = None
+    all_positions: bool = False
+    allow_mismatch: bool = False

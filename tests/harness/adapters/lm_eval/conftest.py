@@ -12,7 +12,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES, Family
 from tests.conftest import enlarge, save_model
-from tests.harness.adapters.conftest import random_vector
+from tests.hooks.tiny_inputs import vector_on
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +35,8 @@ def loaded(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> Loade
 
 def vector_for(model: torch.nn.Module, positions: str = "last_prompt+generated") -> SteeringVector:
     """Three heads, directions drawn at random, and strong enough to change what is said."""
-    sigma = torch.tensor([1.0, 0.5, 2.0])
     heads = ((1, 2), (1, 5), (4, 0))
-    return random_vector(model, heads, sigma=sigma, alpha=8.0, positions=positions)
+    return vector_on(model, heads, (1.0, 0.5, 2.0), 2, alpha=8.0, positions=positions)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
-from tests.harness.adapters.conftest import random_vector
+from tests.hooks.tiny_inputs import vector_on
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
@@ -42,7 +42,7 @@ def vectors(loaded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     for name in MODELS:
         skeleton = loaded(name).skeleton
         n_heads = find_geometry(skeleton).n_heads
-        heads = [(layer, head) for layer in (2, 3) for head in range(n_heads)]
-        vector = random_vector(skeleton, heads, alpha=40.0)
+        heads = tuple((layer, head) for layer in (2, 3) for head in range(n_heads))
+        vector = vector_on(skeleton, heads, [1.0] * len(heads), 3, alpha=40.0)
         folders[name] = vector.save(tmp_path_factory.mktemp("vectors") / name)
     return folders

@@ -6,38 +6,23 @@ lm_eval --model steered --model_args pretrained=TEXT_MODEL,steer_path=vector.pt 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
-from sally_anne.models.options import ModelOptions
-
-if TYPE_CHECKING:
-    from sally_anne.hooks.vector import SteeringVector
+from sally_anne.harness.evaluate import open_vector, require_fits
+from sally_anne.harness.method_config import ExportConfig
+from sally_anne.hooks.geometry import HEAD_OUT, RESID
+from sally_anne.hooks.positions import ALL
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import load_model
 
 SUFFIXES = (".pt", ".pth")
 _ADDED = {"steering_coefficient": 1.0, "action": "add", "bias": None, "head_index": None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportConfig(ModelOptions):
-    """Write a steering vector for lm-eval's model type `steered`.
-
-    Attributes:
-        vector: folder of a steering vector, or user/name[@revision] on a hub.
-        out: file to write, .pt or .pth.
-        alpha: strength, in standard deviations; the vector's own by default.
-        all_positions: write a vector that was made for other positions; it will act at all.
-        allow_mismatch: export a vector that was fitted on another model.
-    """
-
-    vector: Path
-    out: Path
-    alpha: float | None = None
-    all_positions: bool = False
-    allow_mismatch: bool = False
 
 
 def steer_config(
@@ -64,11 +49,6 @@ def steer_config(
         ``steering_coefficient`` 1.0, ``action`` "add", ``bias`` and ``head_index`` None. Layers to
         which nothing is added are left out.
     """
-    import torch
-
-    from sally_anne.hooks.geometry import HEAD_OUT, RESID
-    from sally_anne.hooks.positions import ALL
-
     if vector.gate is not None:
         raise HarnessError(
             "lm-eval's `steered` has no gates, and would steer everywhere: export a vector that "
@@ -108,8 +88,6 @@ def export(
     all_positions: bool = False,
 ) -> Path:
     """Write :func:`steer_config` to the file ``out``, which is returned."""
-    import torch
-
     _check_name(out)
     held = io.BytesIO()
     torch.save(steer_config(vector, model, alpha, all_positions), held)
@@ -124,10 +102,6 @@ def export(
 def run(config: ExportConfig) -> None:
     """Read vector and model, write the file, say what it does."""
     _check_name(config.out)
-    # Heavy libraries are imported here, so that --help answers at once.
-    from sally_anne.harness.evaluate import open_vector, require_fits
-    from sally_anne.models.loading import load_model
-
     vector = open_vector(config.vector, config.allow_mismatch)
     loaded = load_model(**config.opening())
     if loaded.adapter is not None:
@@ -138,7 +112,7 @@ def run(config: ExportConfig) -> None:
         )
     mismatch = require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
-    own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"
+    own = "" if vector.positions == ALL else f", not at {vector.positions} as it was made for"
     if mismatch:
         print(f"mismatch: {mismatch}")
     print(f"{config.out}: acts at ALL positions{own}")
@@ -151,8 +125,6 @@ def _check_name(out: Path) -> None:
 
 def _weight(model: Any, name: str) -> Any:
     """The weight of W_o, ``[hidden, H * D]``."""
-    from torch import nn
-
     linear = model.get_submodule(name)
     # A quantised layer is a subclass.
     if type(linear) is not nn.Linear or not linear.weight.is_floating_point():
