@@ -231,15 +231,14 @@ def prompt_of(
             )
         parts: list[dict[str, str]] = []
         for kind, run in groupby(content, lambda part: part.type):
+            before = len(clips)
             if kind == "text":
                 parts += [{"type": "text", "text": plain(loaded, part.text)} for part in run]
-                continue
-            if kind == "image":
-                shown = [common.one_clip([picture(part.image) for part in run])]
+            elif kind == "image":
+                clips.append(common.one_clip([picture(part.image) for part in run]))
             else:
-                shown = [video(part.video, frames) for part in run]
-            clips += shown
-            parts += [{"type": "video"}] * len(shown)
+                clips += [video(part.video, frames) for part in run]
+            parts += [{"type": "video"}] * (len(clips) - before)
         turns.append({"role": message.role, "content": parts})
     if len(clips) > 1 or not turns or turns[-1]["role"] != "user":
         raise HarnessError(

@@ -22,8 +22,9 @@ from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters import common, questions
-from sally_anne.harness.model import Completion, Prompt
+from sally_anne.harness.model import Prompt, continuation_log_probs, laid_out
 from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.models.prompts import encode
 
 # As the models of lmms-eval have it where a task says nothing.
 DEFAULT_LENGTH = 128
@@ -115,13 +116,15 @@ class SallyAnne(lmms):
         asked = (self._question(group[0], {}, group) for group in groups)
         found: list[tuple[float, bool]] = []
         for batch in self._batches(asked, len(requests)):
-            prompts = [question.prompt for question in batch]
-            choices = [question.beginnings for question in batch]
-            scores = self.model.option_log_probs(prompts, choices)
-            replies = self.model.replies(prompts, self._longest(choices))
-            for options, sums, reply in zip(choices, scores, replies, strict=True):
-                said = [self._begins(reply, option) for option in options]
-                found += map(Improbability, zip((-total for total in sums), said, strict=True))
+            loaded, clips = self.model.loaded, [q.prompt.clip for q in batch]
+            texts = [laid_out(loaded, question.prompt) for question in batch]
+            inputs = encode(loaded, texts, None if clips[0] is None else clips)
+            rows = [row for row, question in enumerate(batch) for _ in question.beginnings]
+            endings = [
+                ids for q in batch for ids in self.model.continuations(q.prompt, q.beginnings)
+            ]
+            scores = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
+            found += [Improbability((-total, is_greedy)) for total, is_greedy in scores]
         return found
 
     def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
@@ -157,20 +160,6 @@ class SallyAnne(lmms):
                 while batch := list(islice(alike, self.batch_size)):
                     yield batch
                     bar.update(sum(len(question.beginnings) or 1 for question in batch))
-
-    def _longest(self, choices: Iterable[Sequence[str]]) -> int:
-        """So many tokens a reply has to have to begin with each of the choices."""
-        tokenizer = self.model.loaded.processor.tokenizer
-        texts = [f" {choice}" for options in choices for choice in options]
-        return max(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]) + 1
-
-    def _begins(self, reply: Completion, beginning: str) -> bool:
-        """Whether the reply's first tokens say just this."""
-        tokenizer = self.model.loaded.processor.tokenizer
-        return any(
-            tokenizer.decode(reply.tokens[:n], skip_special_tokens=True).strip() == beginning
-            for n in range(1, len(reply.tokens) + 1)
-        )
 
 
 @lru_cache
