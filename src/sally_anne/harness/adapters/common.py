@@ -1,4 +1,4 @@
-"""What the plug-ins have in common: options given in words, a steered model, clips."""
+"""What the plug-ins have in common: options given in words, a steered model, its chat layout."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from jinja2 import TemplateError
 from PIL import Image
 from pydantic import FiniteFloat, PositiveInt, TypeAdapter, ValidationError
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.core.media import check_opened, pixels_of
+from sally_anne.core.media import check_opened
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
@@ -136,17 +135,6 @@ def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: boo
         roles = ", ".join(str(turn.get("role")) for turn in turns)
         raise HarnessError(
             f"the chat template of {loaded.name} refuses the turns {roles}: {error}"
-        ) from error
-
-
-def one_clip(frames: Sequence[Any]) -> np.ndarray:
-    """Pictures (of PIL, or arrays) of one size as the frames of a clip ``uint8 [F, H, W, 3]``."""
-    try:
-        return np.stack([pixels_of(frame) for frame in frames])
-    except ValueError as error:
-        raise HarnessError(
-            f"pictures of different sizes are not frames of one clip ({error}); this model is "
-            "shown one clip a question"
         ) from error
 
 

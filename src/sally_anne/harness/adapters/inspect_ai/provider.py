@@ -23,7 +23,7 @@ from inspect_ai import model
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.core.media import as_shown, check_file, opened_picture
+from sally_anne.core.media import as_shown, check_file, frames_of, opened_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters import common
@@ -215,7 +215,7 @@ def prompt_of(
     one clip at most. ``frames`` is as of :func:`video`.
     """
     turns: list[dict[str, Any]] = []
-    clips: list[np.ndarray] = []
+    clips: list[Any] = []
     for message in messages:
         content: Any = message.content
         content = [model.ContentText(text=content)] if isinstance(content, str) else content
@@ -235,7 +235,7 @@ def prompt_of(
             if kind == "text":
                 parts += [{"type": "text", "text": plain(loaded, part.text)} for part in run]
             elif kind == "image":
-                clips.append(common.one_clip([picture(part.image) for part in run]))
+                clips.append(frames_of([picture(part.image) for part in run]))
             else:
                 clips += [video(part.video, frames) for part in run]
             parts += [{"type": "video"}] * (len(clips) - before)

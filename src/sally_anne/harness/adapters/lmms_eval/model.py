@@ -18,6 +18,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
+from sally_anne.core.media import frames_of
 from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
@@ -191,7 +192,7 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
             return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
         if isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 4:
             parts = list(one)
-    return common.one_clip([common.checked(one) for one in parts]) if parts else None
+    return frames_of([common.checked(one) for one in parts] or None)
 
 
 def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
