@@ -249,14 +249,9 @@ class ChatEndpoint:
     def _post(self, body: Mapping[str, Any]) -> str | None:
         """The text of the answer; None where the endpoint's filter holds the question back."""
         create = self._client.chat.completions.with_raw_response.create
-        others = {name: body[name] for name in body if name not in ("model", "messages")}
         try:
-            answer = create(
-                model=self.model,
-                messages=list(body["messages"]),
-                extra_body=others,
-                extra_headers=self._headers,
-            )
+            # The messages, too, are of the body, which goes before.
+            answer = create(model="", messages=[], extra_body=body, extra_headers=self._headers)
             return answer.http_response.text
         except openai.APIStatusError as error:
             words = self._clean(error.response.text or error.message)
