@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
@@ -30,7 +29,7 @@ from sally_anne.harness.bip_alm import (
 )
 from sally_anne.harness.bip_alm import run as work
 from sally_anne.harness.method_config import BipAlmConfig
-from sally_anne.harness.model import Prompt, SteeredModel, laid_out
+from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning import (
     LikelyUnlikely,
     ScoredText,
@@ -41,7 +40,6 @@ from sally_anne.harness.planning import (
     score_replies,
 )
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prompts import encode
 from tests.harness.chat_server import Server, Step, judgement, words
 from tests.shared_data import MADE, official_data
 
@@ -269,25 +267,13 @@ def run(config: BipAlmConfig, *given: Any) -> tuple[pd.DataFrame, str]:
 
 
 @pytest.mark.integration
-def test_likelihoods_are_those_of_plain_forward_passes(loaded: LoadedModel) -> None:
-    asked = [
-        ("Where does the blue agent go?", "goes to the red room"),
-        ("The red room.", "opens the red room"),
-        ("What now? Where is the blue agent?", "closes the purple room"),
-        ("The red room.", "is about to open the blue room"),
-    ]
-    model = SteeredModel(loaded)
-    found = score_replies(model, 3, asked)
-    for (prompt, action), (value, length) in zip(asked, found, strict=True):
-        before = encode(loaded, [laid_out(loaded, Prompt(prompt))], None)["input_ids"]
-        (tokens,) = model.continuations(Prompt(prompt), [action])
-        whole = torch.cat([before, torch.tensor([tokens], device=before.device)], 1)
-        with torch.inference_mode():
-            logits = loaded.model(input_ids=whole).logits[0, before.shape[1] - 1 : -1]
-        alone = logits.log_softmax(-1)[range(len(tokens)), tokens].sum().item()
-        assert length == len(tokens) > 2
-        assert value == pytest.approx(alone, abs=1e-4)
-    assert len({round(value, 3) for value, _ in found}) == len(asked)
+def test_likelihoods_are_those_of_the_whole_action(loaded: LoadedModel) -> None:
+    model, prompt = SteeredModel(loaded), Prompt("Where does the blue agent go?")
+    actions = ["goes to the red room", "opens the red room", "is about to open the blue room"]
+    found = score_replies(model, 2, [(prompt.text, action) for action in actions])
+    assert [length for _, length in found] == [*map(len, model.continuations(prompt, actions))]
+    (alone,) = model.option_log_probs([prompt], [actions])
+    assert [value for value, _ in found] == pytest.approx(alone, abs=1e-4)
 
 
 @pytest.mark.integration
