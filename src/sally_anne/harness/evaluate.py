@@ -191,9 +191,8 @@ def check_items(
         if exact and item.notes:
             notes = item.notes()
         elif item.notes and shape:
-            times = _NOTE_OF_A_FRAME * shape[0]
-            short = dict.fromkeys((protocols.LENGTH_MARK, protocols.COUNT_MARK), _NOTE_OF_A_FRAME)
-            notes = {protocols.FRAMES_MARK: _NOTE + times, protocols.TIMES_MARK: times, **short}
+            marks = (protocols.FRAMES_MARK, *protocols.MARKS.values())
+            notes = dict.fromkeys(marks, _NOTE + _NOTE_OF_A_FRAME * shape[0])
         turns = Prompt(item.first_prompt(notes), system=item.system).turns
         pieces = tokens(round(RATE * item.seconds())) if item.seconds and item.seconds() else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))

@@ -38,8 +38,8 @@ from sally_anne.data.items import Option, Question, Setting
 from sally_anne.data.samples import Lineage
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.questions import prompts_hash, subset_of
-from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups
+from sally_anne.harness.questions import prompts_hash
+from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups, subset_of
 
 Order = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
@@ -127,7 +127,7 @@ class GridToM(Task):
             beliefs=config.order != "initial",
             left_out=left_out,
             notes=(note,) if reworded else (),
-            subset=subset_of(config, items, ("map",)),
+            subset=subset_of(items, ("map",), config),
             departs=protocol.departs if protocol else "",
         )
 

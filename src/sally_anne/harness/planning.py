@@ -37,7 +37,7 @@ from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import print_table, save, steered_by
 from sally_anne.harness.score import accuracy
-from sally_anne.harness.tasks import Subset, sample_items
+from sally_anne.harness.tasks import Subset, sample_items, subset_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -83,7 +83,8 @@ def begin(
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.allow_mismatch)
     every = benchmark.load(config.data)
-    items, subset = sample_items(every, benchmark.breakdowns, config.limit, config.limit_seed)
+    items = sample_items(every, benchmark.breakdowns, config)
+    subset = subset_of(items, benchmark.breakdowns, config)
     if subset:
         console.print(str(subset), soft_wrap=True)
     return vector, items, subset

@@ -48,15 +48,10 @@ THINK = (
     "Think step by step first: what happens, and what of it can each person see or hear? Then "
     'write a last line: "Answer:" and {form}.'
 )
-# Before these stands the story, and the question where it is not known whose perspective it takes.
+# Before it stands the story, and the question where it is not known whose perspective it takes.
 _RETELL = (
     "Tell in order what {person} sees, hears, does or is told, and nothing else. Leave out all "
     "that happens where {person} cannot notice it."
-)
-_RETELL_ASKED = (
-    "Do not answer this question yet. Whose mind is it about? Tell in order what that person sees, "
-    "hears, does or is told, and nothing else. Leave out all that happens where that person cannot "
-    "notice it."
 )
 
 
@@ -65,8 +60,8 @@ def retell(person: str, question: str) -> str:
 
     ``question`` stands before it where no ``person`` is known, as then the question must tell.
     """
-    asked = f"Question: {question}\n{_RETELL_ASKED}"
-    return _RETELL.format(person=person) if person else asked
+    asked = f"Question: {question}\nDo not answer this question yet. Whose mind is it about? "
+    return ("" if person else asked) + _RETELL.format(person=person or "that person")
 
 
 def known(person: str) -> str:
@@ -75,8 +70,9 @@ def known(person: str) -> str:
     return f"This is all that {who} knows:\n{KNOWN_MARK}"
 
 
-# The template of authors who publish no prompt: our own words.
+# The template of authors who publish no prompt: our own words, and what is said of it.
 OURS = ""
+_NOT_PUBLISHED = "prompt and length of replies are not published, and this project's are used; "
 # GridToM's initial-belief questions, which have a prompt of their own.
 INITIAL = "gridtom initial"
 
@@ -190,8 +186,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
         reply_tokens=32,
         source="the paper's section 5.1 and table 3; villacu/MoMentS has no evaluation code",
         departs=(
-            "their prompt and length of replies are not published, and this project's are used; "
-            "theirs are the 64 frames, the two windows and the options as published"
+            f"their {_NOT_PUBLISHED}theirs are the 64 frames, the two windows and the options as "
+            "published"
         ),
     ),
     "muma_tom": Protocol(
@@ -199,8 +195,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
         reply_tokens=32,
         source="the paper's appendix; SCAI-JHU/MuMA-ToM has the code of LIMP alone",
         departs=(
-            "their baselines' prompt and length of replies are not published, and this project's "
-            "are used; theirs are every 20th frame and the options as published"
+            f"their baselines' {_NOT_PUBLISHED}theirs are every 20th frame and the options as "
+            "published"
         ),
     ),
 }
@@ -286,19 +282,18 @@ def set_apart(
     """
     keyed = [record for record in records if not record.hidden]
 
-    def apart(asked: Iterable[Question]) -> list[Question]:
-        taken = {one for record in asked for one in _sources(record)}
-        return [record for record in keyed if taken.isdisjoint(_sources(record))]
+    def apart(taken: Iterable[Question], of: Iterable[Question]) -> list[Question]:
+        sources = {one for record in taken for one in _sources(record)}
+        return [record for record in of if sources.isdisjoint(_sources(record))]
 
-    pool, asked = apart(chosen), list(chosen)
+    pool, asked = apart(chosen, keyed), list(chosen)
     lacking = shots - len({record.group for record in pool})
     if lacking <= 0:
         return pool, asked
     groups = list(dict.fromkeys(record.group for record in chosen if not record.hidden))
     given = random.Random(f"examples/{seed}").sample(groups, min(lacking, len(groups)))
-    taken = {one for record in chosen if record.group in given for one in _sources(record)}
-    asked = [record for record in chosen if taken.isdisjoint(_sources(record))]
-    pool = apart(asked)
+    asked = apart([record for record in chosen if record.group in given], chosen)
+    pool = apart(asked, keyed)
     if not asked or len({record.group for record in pool}) < shots:
         of = len({record.group for record in keyed})
         raise HarnessError(
@@ -324,17 +319,13 @@ def examples_for(item: Question, pool: Sequence[Question], shots: int, seed: int
     if len({one.group for one in candidates}) < shots:
         candidates = rng.sample(others, len(others))
     chosen: list[Question] = []
-    kinds: Counter[object] = Counter()
-    places: Counter[object] = Counter()
+    shown: Counter[object] = Counter()
     while len(chosen) < shots:
         if not candidates:
             raise HarnessError(f"item {item.item_id}: there are not {shots} other stories to show")
-        best = min(
-            candidates, key=lambda one: (kinds[one.first, one.condition], places[_place(one)])
-        )
+        best = min(candidates, key=lambda one: [shown[kind] for kind in _kinds(one)])
         chosen.append(best)
-        kinds[best.first, best.condition] += 1
-        places[_place(best)] += 1
+        shown.update(_kinds(best))
         candidates = [one for one in candidates if one.group != best.group]
     rng.shuffle(chosen)
     return chosen
@@ -365,5 +356,7 @@ def with_examples(item: Question, pool: Sequence[Question], shots: int, seed: in
     return replace(item, text=text)
 
 
-def _place(item: Question) -> tuple[int, ...]:
-    return tuple(n for n, option in enumerate(item.options) if option.label in item.key)
+def _kinds(item: Question) -> tuple[object, object]:
+    """Of what examples have as many as can be: belief conditions, and places of the answer."""
+    places = tuple(n for n, option in enumerate(item.options) if option.label in item.key)
+    return ("belief", item.first, item.condition), ("answer", places)

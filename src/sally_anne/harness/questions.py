@@ -26,7 +26,14 @@ from sally_anne.data.media import cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items, short_name
+from sally_anne.harness.tasks import (
+    Task,
+    TaskItems,
+    own_file,
+    sample_items,
+    short_name,
+    subset_of,
+)
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # The whole published question, and what of it follows the last "Question:".
@@ -111,9 +118,8 @@ class BenchmarkTask(Task):
                     f"{lost} of {len(here)} items not asked: their stories are shown as examples"
                 )
             examples = list(render(benchmark, pool, words))
-            items = [
-                protocols.with_examples(i, examples, *shots) for i in render(benchmark, asked, how)
-            ]
+            rendered = render(benchmark, asked, how)
+            items = [protocols.with_examples(item, examples, *shots) for item in rendered]
         else:
             items = list(render(benchmark, here, how))
         about = {
@@ -135,7 +141,7 @@ class BenchmarkTask(Task):
             benchmark.cells,
             missing=tuple(lacks),
             notes=tuple(notes),
-            subset=subset_of(config, items, benchmark.breakdowns),
+            subset=subset_of(items, benchmark.breakdowns, config),
             departs=how.protocol.departs if how.protocol else "",
         )
 
@@ -155,8 +161,7 @@ class BenchmarkTask(Task):
         members = [record for record in records if record.split == split]
         if not members:
             raise HarnessError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
-        limits = (benchmark.breakdowns, config.limit, config.limit_seed)
-        return records, sample_items(members, *limits)[0]
+        return records, sample_items(members, benchmark.breakdowns, config)
 
 
 def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any]:
@@ -165,12 +170,6 @@ def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any
         return {}
     prompts = fingerprint((item.before, item.text) for item in items)
     return {"prompting": config.prompting, "prompts": prompts}
-
-
-def subset_of(config: EvalConfig, items: Sequence[Question], kinds: Sequence[str]) -> Subset | None:
-    """What ``--limit`` has left."""
-    rows = [(item.group, {"map": (item.map,), **item.tags}) for item in items]
-    return None if config.limit is None else Subset.of(rows, kinds, config.limit_seed)
 
 
 def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> list[str]:

@@ -66,13 +66,9 @@ class Subset:
     @classmethod
     def of(cls, rows: Sequence[Row], kinds: Sequence[str], seed: int) -> Subset:
         """Of the rows that are left after :func:`sample_groups`."""
-        by: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
-        for _, tags in rows:
-            for kind, counter in by.items():
-                counter.update(tags.get(kind, ()))
-        groups = tuple(dict.fromkeys(group for group, _ in rows))
-        counts = {kind: dict(sorted(counter.items())) for kind, counter in by.items()}
-        return cls(seed, groups, len(rows), counts)
+        each = {kind: [value for _, tags in rows for value in tags.get(kind, ())] for kind in kinds}
+        by = {kind: dict(sorted(Counter(values).items())) for kind, values in each.items()}
+        return cls(seed, tuple(dict.fromkeys(group for group, _ in rows)), len(rows), by)
 
     def __str__(self) -> str:
         evenly = f", evenly over {', '.join(self.by)}" if self.by else ""
@@ -231,11 +227,14 @@ def sample_groups(
     return {name for name, waits in zip(names, left, strict=True) if not waits}
 
 
-def sample_items(
-    items: Sequence[Question], kinds: Sequence[str], limit: int | None, seed: int
-) -> tuple[list[Question], Subset | None]:
-    """The items of the sampled groups, and the sample; all and None without a limit."""
-    groups = sample_groups(((item.group, item.tags) for item in items), kinds, limit, seed)
-    kept = [item for item in items if item.group in groups]
-    rows = [(item.group, item.tags) for item in kept]
-    return kept, None if limit is None else Subset.of(rows, kinds, seed)
+def sample_items(items: Sequence[Question], kinds: Sequence[str], config: Any) -> list[Question]:
+    """The items of as many groups as ``--limit`` takes; all without one."""
+    rows = ((item.group, item.tags) for item in items)
+    groups = sample_groups(rows, kinds, config.limit, config.limit_seed)
+    return [item for item in items if item.group in groups]
+
+
+def subset_of(items: Sequence[Question], kinds: Sequence[str], config: Any) -> Subset | None:
+    """What ``--limit`` has left; None without one."""
+    rows = [(item.group, {"map": (item.map,), **item.tags}) for item in items]
+    return None if config.limit is None else Subset.of(rows, kinds, config.limit_seed)
