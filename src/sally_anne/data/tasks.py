@@ -11,7 +11,6 @@ from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import StorySet, open_stories
-from sally_anne.data.mmtom_qa import contrasts
 from sally_anne.data.pairs import PairSet, own_pairs, statement_pairs
 from sally_anne.data.samples import SampleSet, read_samples, sample_set
 
@@ -50,7 +49,7 @@ def _mmtom_qa(options: Any) -> SampleSet:
     if options.data is None:
         raise OptionError("--task mmtom_qa needs the benchmark's own files: --data FOLDER")
     items = mmtom_qa.load(options.data)
-    return contrasts.sample_set(items, options.setting, options.split_seed)
+    return mmtom_qa.sample_set(items, options.setting, options.split_seed)
 
 
 def _own(options: Any) -> SampleSet:

@@ -21,8 +21,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Question
-from sally_anne.data.mmtom_qa import MMTOM_QA
-from sally_anne.data.mmtom_qa.contrasts import STATEMENT
+from sally_anne.data.mmtom_qa import MMTOM_QA, STATEMENT
 from sally_anne.data.mmtom_qa.scenes import (
     Action,
     Contents,

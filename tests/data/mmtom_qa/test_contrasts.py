@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sally_anne.data.items import Context, Option, Question
-from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair
+from sally_anne.data.mmtom_qa import BeliefPair, balanced, belief_pair
 from sally_anne.data.samples import Sample
 
 GOAL = "Ann has been trying to get a salmon"

@@ -13,8 +13,7 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Option, Question
-from sally_anne.data.mmtom_qa import MMTOM_QA, load, read_record
-from sally_anne.data.mmtom_qa.contrasts import balanced, belief_pairs
+from sally_anne.data.mmtom_qa import MMTOM_QA, balanced, belief_pairs, load, read_record
 from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.read import Field
 from tests.shared_data import SOURCES, official_data
