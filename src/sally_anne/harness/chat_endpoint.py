@@ -228,7 +228,10 @@ class ChatEndpoint:
         """The reply to one request, which is kept."""
         with self.budget.one_request():
             for _ in range(_TRIES):
-                self._keep_pace()
+                with self._lock:
+                    begin = max(self._next, time.monotonic())
+                    self._next = begin + self._pause
+                time.sleep(max(0.0, begin - time.monotonic()))
                 text = self._post(body)
                 reply = ChatCompletion("", FILTERED) if text is None else self._read(text)
                 if reply is not None:
@@ -288,12 +291,6 @@ class ChatEndpoint:
             return {token: value for value, token in pairs}
         except (LookupError, TypeError):
             return None
-
-    def _keep_pace(self) -> None:
-        with self._lock:
-            begin = max(self._next, time.monotonic())
-            self._next = begin + self._pause
-        time.sleep(max(0.0, begin - time.monotonic()))
 
     def _count(self, usage: Sequence[int] | None) -> None:
         self.requests += 1

@@ -243,7 +243,12 @@ def run(
     budget = Budget(config.endpoint_limit)
     films_here = accounts is None and config.perceiver is None
     models = planning.open_models(config, vector, loaded, budget, films_here)
-    others = {} if config.perceiver is None else {"perceiver": _open_perceiver(config, budget)}
+    others: dict[str, planning.AnyModel] = {}
+    if config.perceiver is not None and "://" in config.perceiver:
+        others["perceiver"] = open_endpoint(config, budget, "perceiver")
+    elif config.perceiver is not None:
+        own = {"name": config.perceiver, "revision": None, "prompt": "auto"}
+        others["perceiver"] = SteeredModel(load_model(**config.opening() | own, videos=True))
     watching = others.get("perceiver", models.reading)
     gathering = {
         **models.reading.about,
@@ -299,11 +304,3 @@ def run(
     choosers = ["model"] if config.choice == "model" else []
     planning.finish(console, config, items, table, models, about, subset, others, choosers)
     return table
-
-
-def _open_perceiver(config: LimpConfig, budget: Budget) -> planning.AnyModel:
-    """Who watches films in the place of the model that reads."""
-    if "://" in str(config.perceiver):
-        return open_endpoint(config, budget, "perceiver")
-    own = {"name": config.perceiver, "revision": None, "prompt": "auto"}
-    return SteeredModel(load_model(**config.opening() | own, videos=True))

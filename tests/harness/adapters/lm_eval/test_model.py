@@ -23,7 +23,7 @@ from PIL import Image
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters import task_files
-from sally_anne.harness.adapters.lm_eval import export, main, register
+from sally_anne.harness.adapters.lm_eval import export, main
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.models.loading import LoadedModel, load_model
@@ -48,7 +48,6 @@ def saved(loaded, vector, tmp_path_factory) -> str:
 
 
 def test_it_is_registered_beside_lm_evals_own(loaded) -> None:
-    register()  # once more does no harm
     assert get_model("sally-anne") is SallyAnneLM
     assert get_model("hf").__name__ == "HFLM"
 

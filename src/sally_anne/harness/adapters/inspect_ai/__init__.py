@@ -5,7 +5,7 @@ Those are ``sally_anne/gridtom`` and, for all other benchmarks, ``sally_anne/ben
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inspect_ai._util.registry import registry_add, registry_info
 from inspect_ai.model import modelapi
@@ -22,8 +22,6 @@ from sally_anne.harness.adapters.inspect_ai.task import (
 if TYPE_CHECKING:
     from inspect_ai.model import ModelAPI
 
-NAMESPACE = "sally_anne"
-
 
 @modelapi(name="sally-anne")
 def sally_anne() -> type[ModelAPI]:
@@ -34,12 +32,8 @@ def sally_anne() -> type[ModelAPI]:
     return SallyAnneAPI
 
 
-def _under_our_name(thing: Any) -> None:
-    """inspect-ai names things after their import package, which users do not write."""
-    info = registry_info(thing)
-    name = f"{NAMESPACE}/{info.name.rpartition('/')[2]}"
-    registry_add(thing, info.model_copy(update={"name": name}))
-
-
+# inspect-ai names things after their import package, which users do not write.
 for _thing in (gridtom, benchmark, shown, robust, official, belief):
-    _under_our_name(_thing)
+    _info = registry_info(_thing)
+    _name = f"sally_anne/{_info.name.rpartition('/')[2]}"
+    registry_add(_thing, _info.model_copy(update={"name": _name}))

@@ -107,7 +107,7 @@ class SallyAnneAPI(model.ModelAPI):
             self.steered = common.open_steered(model_name, options, steer, alpha, allow_mismatch)
         self.batch_size = batch_size
         self.frames = frames
-        # Settings, and the shape of the clip: not every processor takes clips that differ in it.
+        # Decoding, and the shape of the clip: not every processor takes clips that differ in it.
         self._batches = Batches(self._reply, lambda request: (request[1], request[0].shape))
 
     async def generate(

@@ -14,23 +14,13 @@ from importlib.util import find_spec
 from sally_anne.core.console import plain_errors
 from sally_anne.harness.adapters import add_tasks, task_files, tasks
 
-NAME = "sally-anne"
-
-
-def register() -> None:
-    """Make ``sally-anne`` known to the lm-eval of this process."""
+if find_spec("lm_eval") is not None:
     # lm-eval fills its registry when it is asked for a model and finds it empty, so that ours
     # must not be the first.
     import lm_eval.models  # noqa: F401
     from lm_eval.api.registry import model_registry
 
-    if NAME not in model_registry:
-        model_registry.register(NAME, target=f"{__name__}.model:SallyAnneLM")
-
-
-if find_spec("lm_eval") is not None:
-    register()
-
+    model_registry.register("sally-anne", target=f"{__name__}.model:SallyAnneLM")
 
 # What lm-eval says of our tasks at each run, and is as it should be: their number of stories may be
 # set by --metadata, and a question is of TB or of FB.

@@ -17,8 +17,6 @@ from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters import add_tasks, task_files
 
-NAME = "sally_anne"
-
 
 def manifest() -> Any:
     """The model's name and class, for the entry point ``lmms_eval.models``.
@@ -28,7 +26,7 @@ def manifest() -> Any:
     """
     from lmms_eval.models.registry_v2 import ModelManifest
 
-    return ModelManifest(NAME, simple_class_path=f"{__name__}.model.SallyAnne")
+    return ModelManifest("sally_anne", simple_class_path=f"{__name__}.model.SallyAnne")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,17 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from sally_anne.harness.adapters.questions import METADATA
 
     with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
-        os.environ[METADATA] = json.dumps(
-            simple_parse_args_string(model_args) | _options(found.metadata)
-        )
+        if wrong := [word for word in found.metadata if "=" not in word]:
+            raise HarnessError(f"--metadata {wrong[0]}: write name=value")
+        options = dict(word.split("=", 1) for word in found.metadata)
+        os.environ[METADATA] = json.dumps(simple_parse_args_string(model_args) | options)
         add_tasks(theirs, files, first=False)
         sys.argv = ["sally-anne lmms-eval", *rest]
         theirs.cli_evaluate()
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """``name=value`` each."""
-    found = dict(word.split("=", 1) for word in words if "=" in word)
-    if wrong := [word for word in words if "=" not in word]:
-        raise HarnessError(f"--metadata {wrong[0]}: write name=value")
-    return found
