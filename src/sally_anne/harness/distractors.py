@@ -239,12 +239,9 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
     results = {}
     for name, rows in ({"overall": table} | parts).items():
         right = accuracy(rows.assign(invalid=rows["chosen"].isna()))
-        biased = accuracy(rows.assign(correct=rows["biased"], invalid=False))
-        results[name] = {
-            "no_context": asdict(right.overall),
-            "biased": asdict(biased.overall),
-            "invalid": asdict(right.invalid),
-        }
+        biased = accuracy(rows.assign(correct=rows["biased"], invalid=False)).overall
+        found = {"no_context": right.overall, "biased": biased, "invalid": right.invalid}
+        results[name] = {measure: asdict(estimate) for measure, estimate in found.items()}
     return results
 
 

@@ -5,10 +5,8 @@ Those are ``sally_anne/gridtom`` and, for all other benchmarks, ``sally_anne/ben
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from inspect_ai._util.registry import registry_add, registry_info
-from inspect_ai.model import modelapi
+from inspect_ai.model import ModelAPI, modelapi
 
 from sally_anne.harness.adapters.inspect_ai.task import (
     belief,
@@ -18,9 +16,6 @@ from sally_anne.harness.adapters.inspect_ai.task import (
     robust,
     shown,
 )
-
-if TYPE_CHECKING:
-    from inspect_ai.model import ModelAPI
 
 
 @modelapi(name="sally-anne")
