@@ -22,14 +22,7 @@ from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
-from sally_anne.harness.score import (
-    accuracy,
-    belief_metrics,
-    mcnemar_both,
-    over,
-    paired_difference,
-    scores,
-)
+from sally_anne.harness.score import accuracy, belief_metrics, over, paired, scores
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import ControlTask, SweepConfig
@@ -167,8 +160,9 @@ def save(
     if sweep.test is not None:
         parts["test"] = sweep.test
         pair = paired_scores(sweep.test, sweep.chosen, parser)
-        differences = {m: asdict(e) for m, e in paired_difference(*pair).items()}
-        test = {"difference": differences, "mcnemar_both": mcnemar_both(*pair)}
+        gains = paired(*pair, beliefs=True)
+        differences = {m: asdict(gains[m]["difference"]) for m in BELIEF if m != "invalid"}
+        test = {"difference": differences, "mcnemar_both": gains["Both"]["p"]}
         saved["test"] = {sweep.chosen.name: test}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)

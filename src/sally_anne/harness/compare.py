@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
 
 from sally_anne.core.console import Console as PlainConsole
 from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
@@ -18,14 +17,18 @@ from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, saved_results
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
-from sally_anne.harness.report import TIGHT, part_name, print_table
+from sally_anne.harness.report import TIGHT, part_name, print_lines, print_table
 from sally_anne.harness.score import Part, over, paired, parsers, parts
 from sally_anne.harness.tasks import find_task, short_name
 
 MADE_BY = "sally-anne evaluate"
 ANSWERS, TABLE = "answers.parquet", "comparison.parquet"
 FACTS = ("item_id", "story", "condition", "first", "hidden")
-ESTIMATES, ENDS = ("first", "second", "difference"), ("value", "low", "high")
+# The columns of each estimate's value and of the ends of its interval.
+COLUMNS = {
+    name: {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
+    for name in ("first", "second", "difference")
+}
 # Options by which answers, or what is compared of them, do not differ.
 _SILENT = frozenset(
     ("out", "data", "batch_size", "device", "device_map", "dry_run", "allow_mismatch", "human")
@@ -109,11 +112,8 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
         "results": table.to_dict("records"),
     }
     write_json(config.folder / RESULTS, saved)
-    lines = [
-        f"{n.replace('_', ' ')}: {' against '.join(map(str, v))}" for n, v in different.items()
-    ]
-    for line in lines + notes:
-        console.print(escape(line), soft_wrap=True)
+    how = {name.replace("_", " "): " against ".join(map(str, v)) for name, v in different.items()}
+    print_lines(console, [*(f"{name}: {values}" for name, values in how.items()), *notes])
     _print(console, runs[0].task, understood(table))
     unit = "groups (films, episodes, stories)" if runs[0].kinds else over(answers[0])
     console.print(
@@ -122,7 +122,7 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
         soft_wrap=True,
     )
     drawn = draw_comparison(understood(table), [runs[0].task], config.folder)
-    console.print(f"comparison: {escape(str(config.folder))} ({drawn[0].name})", soft_wrap=True)
+    print_lines(console, [f"comparison: {config.folder} ({drawn[0].name})"])
     return table
 
 
@@ -150,12 +150,8 @@ def shared_answers(runs: Sequence[Finished]) -> tuple[list[pd.DataFrame], list[s
         if len(run.answers) > len(ids)
     ]
     protocols = [run.saved["config"].get("protocol", "sally-anne") for run in runs]
-    names = [
-        *FACTS[1:],
-        "question",
-        "reference",
-        *(f"tag_{k}" for k in ("condition", *first.kinds)),
-    ]
+    names = [*FACTS[1:], "question", "reference", "tag_condition"]
+    names += [f"tag_{kind}" for kind in first.kinds]
     for run, table, protocol in zip(runs[1:], there[1:], protocols[1:], strict=True):
         # The authors' own protocols name and order options in their way.
         if protocol != protocols[0]:
@@ -210,10 +206,8 @@ def compare(
                         continue
                     row = {"kind": part.kind, "value": part.value, "measure": measure}
                     row = about | row | {"n": one["difference"].n}
-                    for name in ESTIMATES:
-                        for end in ENDS:
-                            key = name if end == "value" else f"{name}_{end}"
-                            row[key] = getattr(one[name], end)
+                    for name, columns in COLUMNS.items():
+                        row |= {key: getattr(one[name], end) for end, key in columns.items()}
                     row |= {n: one[n] for n in ("only_first", "only_second", "p")}
                     rows.append(row | {"items": part_name(part.name, measure)})
     return pd.DataFrame(rows)
@@ -243,12 +237,11 @@ def understood(table: pd.DataFrame) -> pd.DataFrame:
 
 def _print(console: Console, task: str, table: pd.DataFrame) -> None:
     """A table for each later run and parser."""
-    for (label, first, parser), own in table.groupby(["run", "against", "parser"], sort=False):
+    for (label, first, parser), part in table.groupby(["run", "against", "parser"], sort=False):
         rows = []
-        for row in own.to_dict("records"):
+        for row in part.to_dict("records"):
             before, after, gain = (
-                {end: row[name if end == "value" else f"{name}_{end}"] for end in ENDS}
-                for name in ESTIMATES
+                {end: row[key] for end, key in own.items()} for own in COLUMNS.values()
             )
             alone = f"{row['only_first']}, {row['only_second']}"
             p = f"{row['p']:.3f}" if row["p"] >= 0.001 else "< .001"

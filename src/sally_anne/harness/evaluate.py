@@ -28,7 +28,7 @@ from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoin
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
-from sally_anne.harness.report import print_evaluation, save
+from sally_anne.harness.report import print_evaluation, print_lines, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task, short_name
 from sally_anne.hooks.edit import Edit
@@ -94,6 +94,7 @@ def evaluate(
     budget = Budget(config.endpoint_limit)
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
+    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     endpoint, mismatch = None, ""
     model: SteeredModel | ChatEndpoint
     if config.endpoint is not None:
@@ -103,8 +104,8 @@ def evaluate(
         opening = config.opening() | {"device_map": device_map}
         loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
         check_senses(loaded.family, loaded.name, videos, sounds)
-        for line in check_items(loaded, work.items, config.reply_tokens, config.retold_tokens):
-            console.print(escape(line))
+        sizes = (config.reply_tokens, config.retold_tokens)
+        print_lines(console, check_items(loaded, work.items, *sizes))
         mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
         model = SteeredModel(loaded, vector, config.alpha)
     about = {
@@ -143,7 +144,6 @@ def evaluate(
             replies = judge.model.keeping(config.folder, f"judge-{own}")
         kept = Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about})
         with kept as journal, replies:
-            size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
     if open_task(config.task).submission:
         write_submission(table, config.folder / SUBMISSION, work.missing)
@@ -169,8 +169,7 @@ def evaluate(
 def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Console) -> TaskItems:
     """What a run asks, without stories that a vector of these facts has seen; says what it left."""
     work = open_task(config.task).load(config, fitted_on(config.model, facts))
-    for line in work.lines():
-        console.print(escape(line), soft_wrap=True)
+    print_lines(console, work.lines())
     return work
 
 

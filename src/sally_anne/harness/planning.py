@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
-from rich.markup import escape
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from sally_anne.core.console import Bars, Console
@@ -35,7 +34,7 @@ from sally_anne.harness.config import check_endpoint, check_steered, model_name
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.report import print_table, save, steered_by
+from sally_anne.harness.report import print_lines, print_table, save, steered_by
 from sally_anne.harness.score import accuracy
 from sally_anne.harness.tasks import Subset, sample_items, subset_of
 from sally_anne.hooks.vector import SteeringVector
@@ -85,8 +84,7 @@ def begin(
     every = benchmark.load(config.data)
     items = sample_items(every, benchmark.breakdowns, config)
     subset = subset_of(items, benchmark.breakdowns, config)
-    if subset:
-        console.print(str(subset), soft_wrap=True)
+    print_lines(console, [str(subset)] if subset else [])
     return vector, items, subset
 
 
@@ -365,5 +363,4 @@ def finish(
     for problem, n in results["problems"].items():
         lines.append(f"{n} questions without an answer: {problem}")
     lines += [usage_line(role, spent) for role, spent in usage.items()]
-    for line in [*lines, f"run folder: {config.folder}"]:
-        console.print(escape(line), soft_wrap=True)
+    print_lines(console, [*lines, f"run folder: {config.folder}"])

@@ -78,6 +78,12 @@ def print_table(
     console.print(table if fits else made("\n"))
 
 
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Lines as they are, without rich's markup, whatever the width."""
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
+
+
 def save(
     console: Console,
     file: Path,
@@ -92,7 +98,7 @@ def save(
     saved = {**saved, "unknown_words": unknown and asdict(unknown)}
     write_json(file.with_name(RESULTS), saved)
     if loaded and unknown and (warning := unknown.warning(loaded.name)):
-        console.print(escape(warning), soft_wrap=True)
+        print_lines(console, [warning])
 
 
 def print_evaluation(
@@ -105,11 +111,9 @@ def print_evaluation(
     """What a run of ``results.json`` found, with what a reader should know before and after."""
     counts, results = saved["counts"], expected_parsers(saved["results"], work.items)
     asked, hidden = counts["asked"], counts["hidden"]
-    lines = list(warnings_for(results, counts, config.reply_tokens, table))
+    print_lines(console, warnings_for(results, counts, config.reply_tokens, table))
     if work.departs:
-        lines.append(f"not as in the authors' protocol: {work.departs}")
-    for line in lines:
-        console.print(escape(line), soft_wrap=True)
+        print_lines(console, [f"not as in the authors' protocol: {work.departs}"])
     if results:
         title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
         _print_results(console, title, results)
@@ -121,16 +125,14 @@ def print_evaluation(
     if work.missing:
         why = f"their films or words are not here: {', '.join(work.missing[:3])}"
         lines.append(f"{len(work.missing)} items not asked, {why}")
-    for line in lines:
-        console.print(escape(line), soft_wrap=True)
+    print_lines(console, lines)
     if results:
         print_published(console, asdict(config), saved["about"], asked - hidden)
     lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
     if agreed := saved["agreement"]:
         share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"
         lines.insert(0, f"judge and people agree on {share} of {agreed['n']} replies ({kappa})")
-    for line in [*lines, f"run folder: {config.folder}"]:
-        console.print(escape(line), soft_wrap=True)
+    print_lines(console, [*lines, f"run folder: {config.folder}"])
 
 
 def expected_parsers(results: Mapping[str, Any], items: Iterable[Question]) -> dict[str, Any]:
@@ -220,11 +222,8 @@ def rows_like(
         shown = {"view": _view(about), "window": about.get("window")}
         same = [row.get(name) in (None, value) for name, value in shown.items()]
         if row["kind"] == "model":
-            asked = options.get("prompting", "direct"), options.get("steer") is not None
-            same += [
-                row.get("prompting", "direct") == asked[0],
-                row.get("steered", False) == asked[1],
-            ]
+            same.append(row.get("prompting", "direct") == options.get("prompting", "direct"))
+            same.append(row.get("steered", False) == (options.get("steer") is not None))
         return sum(same), row["values"][best] or 0.0
 
     known = [row for row in table["rows"] if row.get("model") in CATALOGUE]
@@ -269,6 +268,7 @@ def print_published(
         console.print()
         columns = ["published", "conditions", *table["measures"]]
         print_table(console, f"{table['source']} (%)", columns, cells, **TIGHT)
-        console.print(escape(f"theirs: {table['note']}"), soft_wrap=True)
-        if lines := "; ".join(differences(table, options, asked)):
-            console.print(escape(f"otherwise here: {lines}"), soft_wrap=True)
+        here = "; ".join(differences(table, options, asked))
+        print_lines(
+            console, [f"theirs: {table['note']}", *[f"otherwise here: {here}"] * bool(here)]
+        )

@@ -233,14 +233,11 @@ def results_of(
             own["over_stories"] = figures(first, "story")
         for part in others:
             one = figures(part, part.unit)
-            if part.kind == "cells":
-                own.setdefault("cells", {})[part.value] = one
-            elif part.kind == JOINT:
-                own.setdefault(JOINT, {})[part.value] = one["overall"]
-            elif part.kind:
-                own["groups"][part.kind][part.value] = one["overall"]
-            else:
+            if not part.kind:
                 own["belief"] = one
+                continue
+            named = own if part.kind in ("cells", JOINT) else own["groups"]
+            named.setdefault(part.kind, {})[part.value] = one if part.beliefs else one["overall"]
         found[parser] = own
     return found
 
@@ -365,8 +362,3 @@ def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
     won, lost = int((gains > 0).sum()), int((gains < 0).sum())
     p = float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
     return lost, won, p
-
-
-def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
-    """The p-value of :func:`mcnemar` of whether ``a`` and ``b`` differ in Both."""
-    return paired(a, b, beliefs=True, bootstrap=1)["Both"]["p"]
