@@ -268,7 +268,6 @@ def print_published(
         console.print()
         columns = ["published", "conditions", *table["measures"]]
         print_table(console, f"{table['source']} (%)", columns, cells, **TIGHT)
-        here = "; ".join(differences(table, options, asked))
-        print_lines(
-            console, [f"theirs: {table['note']}", *[f"otherwise here: {here}"] * bool(here)]
-        )
+        ours = "; ".join(differences(table, options, asked))
+        lines = [f"otherwise here: {ours}"] if ours else []
+        print_lines(console, [f"theirs: {table['note']}", *lines])
