@@ -69,13 +69,10 @@ class Wording:
 
     @classmethod
     def of(cls, config: EvalConfig, protocol: protocols.Protocol | None = None) -> Wording:
+        asked = ("question", "asked")
+        template = protocols.template_of(config, protocol, config.setting, FIELDS, asked)
         if protocol is not None:
-            words = protocol.templates[config.setting]
-            return cls(config.setting, template=words, published=True)
-        template = None
-        if config.template is not None:
-            needed = [("question", "asked")]
-            template = protocols.read_template(config.template, "--template", FIELDS, needed)
+            return cls(config.setting, template=template, published=True)
         return cls(config.setting, config.style, config.prompting, template)
 
 
@@ -103,7 +100,9 @@ class GridToM(Task):
 
     def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
         stories = open_stories(config.data, config.data_seed)
-        chosen, left_out = choose_new_stories(config, stories, fitted)
+        new = fitted is not None and config.split in ("auto", "test", samples.PUBLISHED)
+        lineage = Lineage.read(fitted, "the vector") if fitted is not None and new else None
+        chosen, left_out = choose_stories(config, stories, lineage.seen if lineage else ())
         items = items_of(config, stories, chosen)
         if config.prompting == "few-shot":
             shots = (config.shots, config.shots_seed)
@@ -125,7 +124,7 @@ class GridToM(Task):
             about,
             f"{title}, {config.setting}",
             beliefs=config.order != "initial",
-            left_out=left_out,
+            left_out=replace(left_out, known=lineage is not None) if new else None,
             notes=(note,) if reworded else (),
             subset=subset_of(items, ("map",), config),
             departs=protocol.departs if protocol else "",
@@ -159,17 +158,6 @@ def choose_stories(
     kept = sample_groups(rows, ("map",), config.limit, config.limit_seed)
     chosen = dict.fromkeys((i for i in left if str(i) in kept), split)
     return chosen, LeftOut(len(members) - len(left), len(members))
-
-
-def choose_new_stories(
-    config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
-) -> tuple[dict[int, str], LeftOut | None]:
-    """As :func:`choose_stories`, of test stories without those that a vector was fitted on."""
-    if fitted is None or config.split not in ("auto", "test", samples.PUBLISHED):
-        return choose_stories(config, stories)[0], None
-    lineage = Lineage.read(fitted, "the vector")
-    chosen, left_out = choose_stories(config, stories, lineage.seen if lineage else ())
-    return chosen, replace(left_out, known=lineage is not None)
 
 
 def example_stories(

@@ -26,6 +26,7 @@ from sally_anne.models.decoding import (
     greedy,
     log_probs_of,
     prefill,
+    rotary,
     select,
     split_common_prefix,
     step,
@@ -50,26 +51,21 @@ class Completion:
     ended: bool = False  # by an end token or stop string; if not, it was cut
 
 
+@dataclass
 class Recorder:
     """Keeps what :func:`sally_anne.models.decoding.greedy` chooses, and ends rows at stop strings.
 
-    ``prompt_tokens`` are the lengths of the rows' prompts; none of ``stops`` is empty; ``top`` is
+    ``replies`` are empty ones, of the rows; none of ``stops`` is empty; ``top`` is
     how many of the likeliest tokens to keep, None keeps no log-probabilities at all. With
     ``after_text`` a stop string counts from the first letter on, so that no reply is blank by it.
     """
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        ends: Sequence[int],
-        prompt_tokens: Sequence[int],
-        stops: Sequence[str] = (),
-        top: int | None = None,
-        after_text: bool = False,
-    ) -> None:
-        self.tokenizer, self.ends, self.stops, self.top = tokenizer, set(ends), stops, top
-        self.after_text = after_text
-        self.replies = [Completion(length) for length in prompt_tokens]
+    tokenizer: Any
+    ends: Sequence[int]
+    replies: list[Completion]
+    stops: Sequence[str] = ()
+    top: int | None = None
+    after_text: bool = False
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Take tokens ``[R]`` chosen from logits ``[R, V]``; whether rows have ended ``[R]``."""
@@ -86,14 +82,8 @@ class Recorder:
                 reply.likeliest += (tuple(zip(ids[row], values[row], strict=True)),)
             reply.ended = token in self.ends
             if self.stops and not reply.ended:
-                reply.ended = self._cut(reply) != self._text(reply)
+                reply.ended = self.cut(reply) != self._text(reply)
         return torch.tensor([reply.ended for reply in self.replies], device=tokens.device)
-
-    def finished(self) -> list[Completion]:
-        """The replies with their texts."""
-        for reply in self.replies:
-            reply.text = self._cut(reply)
-        return self.replies
 
     def _text(self, reply: Completion) -> str:
         tokens = reply.tokens
@@ -101,7 +91,7 @@ class Recorder:
             tokens = tokens[:-1]
         return self.tokenizer.decode(tokens, skip_special_tokens=True)
 
-    def _cut(self, reply: Completion) -> str:
+    def cut(self, reply: Completion) -> str:
         """The text before the first stop string."""
         text = self._text(reply)
         first = len(text) - len(text.lstrip()) if self.after_text else 0
@@ -161,13 +151,10 @@ class SteeredModel:
 
         It stops at the strings ``stops``, too; the rest is as of :class:`Recorder`.
         """
-        tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
+        ends = end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            lengths = state.mask.sum(1).tolist()
-            recorder = Recorder(tokenizer, ends, lengths, stops, top, after_text)
-            greedy(self.loaded, state, max_new_tokens, recorder)
-        return recorder.finished()
+            return _write(self.loaded, state, max_new_tokens, ends, stops, top, after_text)
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
@@ -225,6 +212,18 @@ class SteeredModel:
         return continuations(self.loaded, laid_out(self.loaded, prompt), options)
 
 
+def _write(
+    loaded: LoadedModel, state: State, max_new_tokens: int, ends: Sequence[int], *how: Any
+) -> list[Completion]:
+    """What goes on from each row of a state, which is used up; ``how`` is as of Recorder."""
+    replies = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
+    recorder = Recorder(loaded.processor.tokenizer, ends, replies, *how)
+    greedy(loaded, state, max_new_tokens, recorder)
+    for reply in replies:
+        reply.text = recorder.cut(reply)
+    return replies
+
+
 def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
     """A prompt in the model's own chat layout, with the assistant's turn opened."""
     if prompt.whole:
@@ -275,11 +274,9 @@ def complete(
     special = set(tokenizer.all_special_tokens)
     ends = end_tokens(loaded)
     ends += [tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special]
-    lengths = inputs["attention_mask"].sum(1).tolist()
-    recorder = Recorder(tokenizer, ends, lengths, stops)
     with torch.inference_mode(), model.applied():
-        greedy(loaded, prefill(loaded, inputs), max_new_tokens, recorder)
-    return [reply.text for reply in recorder.finished()]
+        replies = _write(loaded, prefill(loaded, inputs), max_new_tokens, ends, stops)
+    return [reply.text for reply in replies]
 
 
 def continuation_log_probs(
@@ -334,8 +331,6 @@ def _forced(
         return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
     cache, whole = select(state.cache, index), state.mask[index]
     following = state.following[index]
-    # Qwen2-VL counts words in three dimensions alike.
-    threefold = hasattr(loaded.model.model, "get_rope_index")
     for start in range(0, fed.shape[1], _COLUMNS):
         part = slice(start, start + _COLUMNS)
         whole = torch.cat([whole, mask[:, part]], dim=1)
@@ -343,7 +338,7 @@ def _forced(
         output = loaded.model(
             input_ids=fed[:, part],
             attention_mask=whole,
-            position_ids=positions.expand(3, -1, -1) if threefold else positions,
+            position_ids=rotary(loaded.model, positions),
             **{CACHE: cache},
             use_cache=True,
             logits_to_keep=0,  # all

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading, text_of
@@ -232,6 +232,16 @@ def read_template(
         if not set(group) & {name for name, _, _ in parts}:
             raise HarnessError(f"{option} {path}: {{{group[0]}}} is missing")
     return text
+
+
+def template_of(
+    config: Any, protocol: Protocol | None, view: str, fields: Sequence[str], asked: Sequence[str]
+) -> str | None:
+    """The authors' template, or that of ``--template``; None for our own words."""
+    if protocol is not None:
+        return protocol.templates[view]
+    path = config.template
+    return None if path is None else read_template(path, "--template", fields, [asked])
 
 
 def option_fields(options: Sequence[Option]) -> dict[str, str]:

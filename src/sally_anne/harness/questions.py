@@ -71,12 +71,8 @@ class PromptConfig:
                     f"{config.protocol}"
                 )
         sampling = benchmark.sampling if config.frames is None else Sampling(count=config.frames)
-        template = None
-        if config.template is not None:
-            needed = [("question", *_PUBLISHED)]
-            template = protocols.read_template(config.template, "--template", FIELDS, needed)
-        if protocol is not None:
-            template = protocol.templates[view]
+        asked = ("question", *_PUBLISHED)
+        template = protocols.template_of(config, protocol, view, FIELDS, asked)
         pixels = config.max_pixels or MOST_PIXELS
         return cls(view, window, sampling, template, pixels, config.prompting, protocol)
 

@@ -167,7 +167,7 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
     return model(
         input_ids=torch.full((1, count), token, device=device),
         attention_mask=mask[None, None],
-        position_ids=_rotary(model, state.following[row].expand(1, count)),
+        position_ids=rotary(model, state.following[row].expand(1, count)),
         **{CACHE: select(state.cache, torch.tensor([row], device=device))},
         use_cache=True,
     ).logits[0]
@@ -346,7 +346,7 @@ def _without_gaps(
 
 
 def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
-    positions = _rotary(model, state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0))
+    positions = rotary(model, state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0))
     whole, following = torch.cat([state.mask, mask], dim=1), state.following + mask.sum(1)
     inputs = {"input_ids": ids, "attention_mask": whole}
     columns = torch.cat([state.ids, ids], dim=1), whole, following
@@ -368,7 +368,7 @@ def _is_mrope(model: Any) -> bool:
     return hasattr(model.model, "get_rope_index")
 
 
-def _rotary(model: Any, positions: Tensor) -> Tensor:
+def rotary(model: Any, positions: Tensor) -> Tensor:
     """Positions ``[R, T]`` of words, as a model takes them."""
     return positions.expand(3, -1, -1) if _is_mrope(model) else positions
 
@@ -395,4 +395,4 @@ def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
             **known,
         )
         return positions[..., :-1], positions[0, :, -1]
-    return _rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
+    return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
