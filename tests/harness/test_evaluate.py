@@ -19,7 +19,7 @@ from rich.console import Console
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import ask, evaluate
+from sally_anne.harness.evaluate import ask
 from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.judge import JudgeResult
@@ -95,12 +95,6 @@ def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     )
 
 
-def outcome(config: EvalConfig) -> str:
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=160))
-    return printed.getvalue()
-
-
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     replies = SteeredModel.replies
     calls: list[int] = []
@@ -113,15 +107,15 @@ def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(SteeredModel, "replies", once)
     with pytest.raises(KeyboardInterrupt):
-        outcome(config)
+        run(config)
     kept = (config.folder / "answers.jsonl").read_text()
     assert len(kept.splitlines()) == 1 + 4
     monkeypatch.setattr(SteeredModel, "replies", replies)
-    outcome(config)
+    run(config)
     whole = (config.folder / "answers.jsonl").read_text()
     assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
     monkeypatch.setattr(SteeredModel, "replies", once)
-    outcome(config)
+    run(config)
 
 
 def test_auto_tries_before_the_first_answer_and_never_after_the_last(
@@ -141,12 +135,12 @@ def test_auto_tries_before_the_first_answer_and_never_after_the_last(
 
     monkeypatch.setattr(SteeredModel, "replies", watched)
     monkeypatch.setattr("sally_anne.harness.evaluate.fitting", four_fit)
-    outcome(replace(config, batch_size="auto"))
+    run(replace(config, batch_size="auto"))
     assert sizes == [6, 4, 2]
     monkeypatch.setattr(
         "sally_anne.harness.evaluate.fitting", lambda *_: pytest.fail("tried again")
     )
-    outcome(replace(config, batch_size="auto"))
+    run(replace(config, batch_size="auto"))
 
 
 @pytest.fixture
