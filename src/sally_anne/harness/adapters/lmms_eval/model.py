@@ -117,9 +117,9 @@ class SallyAnne(lmms):
         asked = (self._question(group[0], {}, group) for group in groups)
         found: list[tuple[float, bool]] = []
         for batch in self._batches(asked, len(requests)):
-            loaded, clips = self.model.loaded, [q.prompt.clip for q in batch]
-            texts = [laid_out(loaded, question.prompt) for question in batch]
-            inputs = encode(loaded, texts, None if clips[0] is None else clips)
+            loaded, prompts = self.model.loaded, [question.prompt for question in batch]
+            clips = [prompt.clip for prompt in prompts if prompt.clip is not None]
+            inputs = encode(loaded, [laid_out(loaded, p) for p in prompts], clips or None)
             rows = [row for row, question in enumerate(batch) for _ in question.beginnings]
             endings = [
                 ids for q in batch for ids in self.model.continuations(q.prompt, q.beginnings)
