@@ -160,9 +160,9 @@ def save(
     if sweep.test is not None:
         parts["test"] = sweep.test
         pair = paired_scores(sweep.test, sweep.chosen, parser)
-        gains = paired(*pair, beliefs=True)
-        differences = {m: asdict(gains[m]["difference"]) for m in BELIEF if m != "invalid"}
-        test = {"difference": differences, "mcnemar_both": gains["Both"]["p"]}
+        both = paired(*pair, beliefs=True)
+        differences = {m: asdict(both[m]["difference"]) for m in BELIEF if m != "invalid"}
+        test = {"difference": differences, "mcnemar_both": both["Both"]["p"]}
         saved["test"] = {sweep.chosen.name: test}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
