@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pandas as pd
 import pytest
+from rich.console import Console
 
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 
 
@@ -27,3 +33,11 @@ def scripted_replies(
 
     monkeypatch.setattr(SteeredModel, "replies", replies)
     return seen
+
+
+def evaluated(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], str]:
+    """The answers and results that an evaluation saves, and what it prints."""
+    printed = io.StringIO()
+    evaluate(config, console=Console(file=printed, width=160))
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    return table, json.loads((config.folder / "results.json").read_text()), printed.getvalue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,19 +13,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask
-from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.judge import JudgeResult
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.models.tiny import Family
 from tests.harness.made_benchmarks import film
-from tests.made_replies import replied, scripted_replies
+from tests.made_replies import evaluated, replied, scripted_replies
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -151,13 +148,10 @@ def reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
 
 def run(reported: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
     """The saved answers and results, the cells of the printed table, and all that is printed."""
-    printed = io.StringIO()
-    work(reported, console=Console(file=printed, width=160))
-    text = printed.getvalue()
+    table, saved, text = evaluated(reported)
     rows = [line for line in text.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
-    table = pd.read_parquet(reported.folder / "answers.parquet")
-    return table, json.loads((reported.folder / "results.json").read_text()), cells, text
+    return table, saved, cells, text
 
 
 def values(saved: dict[str, Any]) -> Any:

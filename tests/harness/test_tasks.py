@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.tasks import Row, Subset, find_task, load_items, sample_groups, short_name
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
+from tests.made_replies import evaluated as run
 from tests.made_replies import scripted_replies
 
 pytestmark = pytest.mark.integration
-Run = Callable[[EvalConfig], tuple[pd.DataFrame, dict[str, Any], str]]
-
-
-def run(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], str]:
-    printed = io.StringIO()
-    work(config, console=Console(file=printed, width=160))
-    table = pd.read_parquet(config.folder / "answers.parquet")
-    return table, json.loads((config.folder / "results.json").read_text()), printed.getvalue()
 
 
 @pytest.fixture
