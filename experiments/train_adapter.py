@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from sally_anne.core.errors import ModelError
 from sally_anne.data.datasets import ASKED, PLOTS, Lists, part, stories
 from sally_anne.data.gridtom import samples
-from sally_anne.data.gridtom.narration import reality
+from sally_anne.data.gridtom.narration import question_of
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StoryRecord, context_text
 
@@ -145,7 +145,7 @@ def _records(split: str) -> Iterator[StoryRecord]:
 def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Told]:
     for case in record.cases(1):
         rooms = [rng.sample(case.question.options, 2) for _ in range(2)]
-        real = reality(case.cast)
+        real = question_of(case.cast, case.reality, 0)
         ways = (
             (case.condition, samples.belief_question(case, rooms[0]), case.question.answer),
             (

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Perspective
-from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, FolderVideo, open_stories
+from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, open_stories
 from sally_anne.data.gridtom.render import FPS, HEIGHT, WIDTH, key_frames
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import (
@@ -89,13 +89,8 @@ def story_table(record: StoryRecord, case: BeliefCase) -> pd.DataFrame:
 
 def seen_by(case: BeliefCase) -> list[Perspective]:
     """The perspectives of which there are frames; a release may lack some."""
-    video = case.video
-    return [
-        perspective
-        for perspective in PERSPECTIVES
-        if not isinstance(video, FolderVideo)
-        or (video.folder / PERSPECTIVE_FOLDERS[perspective]).is_dir()
-    ]
+    folder = case.folder
+    return [p for p in PERSPECTIVES if folder is None or (folder / PERSPECTIVE_FOLDERS[p]).is_dir()]
 
 
 def picture(

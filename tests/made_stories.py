@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -34,16 +35,10 @@ CASTS = [
 STORIES = range(27)
 
 
-@dataclass(frozen=True)
-class GreyVideo:
+def grey(story: int, version: int, perspective: str, ticks: Sequence[int]) -> np.ndarray:
     """Frame t of version v of story n is grey 40 (n mod 4) + 20 v + t."""
-
-    story: int
-    version: int
-
-    def frames(self, perspective: str, ticks: Sequence[int]) -> np.ndarray:
-        grey = 40 * (self.story % 4) + 20 * self.version + np.array(ticks, dtype=np.uint8)
-        return np.broadcast_to(grey[:, None, None, None], (len(ticks), 420, 294, 3)).copy()
+    shade = 40 * (story % 4) + 20 * version + np.array(ticks, dtype=np.uint8)
+    return np.broadcast_to(shade[:, None, None, None], (len(ticks), 420, 294, 3))
 
 
 def cast_of(index: int) -> Cast:
@@ -80,7 +75,7 @@ def made_story(index: int) -> StoryRecord:
                     for view in ("omniscient", "protagonist", "participant")
                 },
                 nodes=NODES,
-                video=GreyVideo(index, len(versions) % 2),
+                draw=partial(grey, index, len(versions) % 2),
             )
         )
     colours = {"participant": cast[0], "protagonist": cast[1]}

@@ -22,7 +22,7 @@ from torch import Tensor
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import reading, write_atomic, write_json
 from sally_anne.core.run import Head
-from sally_anne.data.gridtom.narration import reality
+from sally_anne.data.gridtom.narration import question_of
 from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import StorySet, context_text, generated
 from sally_anne.data.pairs import ContrastPair, PairSet
@@ -65,7 +65,7 @@ def control_questions(stories: StorySet, chosen: Sequence[int]) -> list[Contrast
     for record in map(stories.story, chosen):
         cases = record.cases(1)
         cast = cases[0].cast
-        real, walked = reality(cast), (cast.first_room, cast.last_room)
+        real, walked = question_of(cast, cast.last_room, 0), (cast.first_room, cast.last_room)
         rooms = random.Random(f"sides/{record.group}").sample(real.options, 2)
         for kind, question, answers in (
             ("reality", f"{real.question} Choose one: {rooms[0]} or {rooms[1]}.", walked[::-1]),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sally_anne.data.gridtom.narration import caption, environment, initial_environment
+from sally_anne.data.gridtom.narration import caption, environment
 from sally_anne.data.gridtom.plot import Perspective
 from sally_anne.data.gridtom.render import CLIP_SHAPE
 from sally_anne.data.items import Setting
@@ -88,7 +88,7 @@ class Example(NamedTuple):
 
     def story(self, shares: tuple[float, float, float] = (0.35, 0.45, 0.2)) -> str:
         """The same, after no description of the world, one with its colours, or one without."""
-        worlds = ("", environment(shuffled_rooms(self.rng, self.scene)), initial_environment())
+        worlds = ("", environment(shuffled_rooms(self.rng, self.scene)), environment())
         return f"{self.rng.choices(worlds, shares)[0]} {self.caption()}".strip()
 
     def kinds(self, kinds: str, second: int) -> list[str]:

@@ -23,11 +23,8 @@ from sally_anne.data.gridtom.narration import (
     belief_statement,
     caption,
     environment,
-    first_order,
     initial_questions,
-    place_statement,
-    reality,
-    second_order,
+    question_of,
 )
 from sally_anne.data.gridtom.plot import Condition, Plot
 from sally_anne.data.gridtom.world import COLOURS
@@ -138,9 +135,9 @@ def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str
     first, own, last = cast.first_room, cast.own_room, cast.last_room
     entered = cast.visited(scene.plot)[0]
     head, true = {
-        "belief": (f"Belief: {place_statement(cast, '@')}", scene.believed),
-        "second": (f"Belief: {belief_statement(cast, '@')}", scene.thought),
-        "now": (f"Really: {place_statement(cast, '@')}", last),
+        "belief": (f"Belief: {belief_statement(cast, '@')}", scene.believed),
+        "second": (f"Belief: {belief_statement(cast, '@', 2)}", scene.thought),
+        "now": (f"Really: {belief_statement(cast, '@')}", last),
         "first": (f"Really: The {cast.participant} agent was first in the @ room.", entered),
         "own": (f"Really: The {cast.protagonist} agent is now in the @ room.", own),
     }[kind]
@@ -198,9 +195,9 @@ def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str
     """A question of one kind and its right answer."""
     cast = scene.cast
     ends = {
-        "belief": (first_order(cast, scene.believed).question, scene.believed),
-        "second": (second_order(cast, scene.thought).question, scene.thought),
-        "now": (reality(cast).question, cast.last_room),
+        "belief": (question_of(cast, scene.believed, 1).question, scene.believed),
+        "second": (question_of(cast, scene.thought, 2).question, scene.thought),
+        "now": (question_of(cast, cast.last_room, 0).question, cast.last_room),
     }
     if kind in ends:
         text, answer = ends[kind]

@@ -16,7 +16,7 @@ from PIL import EpsImagePlugin, Image
 
 from sally_anne.core.errors import MediaError
 from sally_anne.core.media import Timeline, even_times, fitted, read_frames, timeline_of
-from sally_anne.data.gridtom.release import FolderVideo
+from sally_anne.data.gridtom.release import read_version
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import choose, read_clip, window_of
 
@@ -332,4 +332,4 @@ def test_a_picture_is_read_by_no_other_program(
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
     with pytest.raises(MediaError):
-        FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])
+        read_version(tmp_path / "TrueBelief", "omniscient", [0])

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
 from sally_anne.data.gridtom import samples
-from sally_anne.data.gridtom.narration import InitialQuestion, initial_questions, reality
+from sally_anne.data.gridtom.narration import InitialQuestion, initial_questions, question_of
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.render import CLIP_SHAPE, FPS, key_frames
 from sally_anne.data.gridtom.samples import belief_question
@@ -210,7 +210,8 @@ def _belief(
 ) -> Question:
     name = case.condition
     if real:
-        case, name = replace(case, question=reality(case.cast)), f"reality/{name}"
+        where = question_of(case.cast, case.reality, 0)
+        case, name = replace(case, question=where), f"reality/{name}"
     item_id = f"{record.group}/{name}"
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sally_anne.data.gridtom.narration import Cast, caption, environment, initial_environment
+from sally_anne.data.gridtom.narration import Cast, caption, environment
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
 VERSIONS = [("TB", None), ("FB", None), ("TB", "TB"), ("FB", "TB"), ("TB", "FB"), ("FB", "FB")]
@@ -49,7 +49,7 @@ def test_environments() -> None:
     world = environment(("red", "green", "purple"))
     assert "10 rows and 7 columns" in world
     assert "the red room, the green room and the purple room" in world
-    bare = initial_environment()
+    bare = environment()
     assert "10 rows and 7 columns" in bare
     # The initial questions ask for these.
     for told in ("red", "green", "purple", "white", "yellow", "two", "three", " 2", " 3"):

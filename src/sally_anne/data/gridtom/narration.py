@@ -6,8 +6,9 @@ and questions (appendix C.2, figures 11 to 13).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sally_anne.data.gridtom.plot import Cast, Condition, Nodes, Perspective, Plot
 from sally_anne.data.gridtom.world import COLOURS, COLUMNS, ROWS
@@ -16,24 +17,20 @@ _SCENE = (
     f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "
     "are walls. Black squares are the corridor."
 )
-_NO_SIGHT = "Nobody can see through a closed door."
 
 
-def environment(rooms: Sequence[str]) -> str:
-    """The world in general: its size, what the squares mean, the colours of its rooms."""
-    return (
-        f"{_SCENE} There are three rooms, the {rooms[0]} room, the {rooms[1]} room and the "
-        f"{rooms[2]} room, each with a door of its own colour. The two triangles are agents. "
-        f"{_NO_SIGHT}"
+def environment(rooms: Sequence[str] = ()) -> str:
+    """The world in general: its size, what the squares mean, the colours of its rooms.
+
+    Without rooms it leaves open what the initial-belief questions ask for: how many, which colours.
+    """
+    named = (
+        "There are three rooms, the {} room, the {} room and the {} room, each with a door of its "
+        "own colour. The two triangles are agents."
+        if rooms
+        else "Each room has a colour and a door of its own colour. A triangle is an agent."
     )
-
-
-def initial_environment() -> str:
-    """The world without what the initial-belief questions ask for: how many, in which colours."""
-    return (
-        f"{_SCENE} Each room has a colour and a door of its own colour. A triangle is an agent. "
-        f"{_NO_SIGHT}"
-    )
+    return f"{_SCENE} {named.format(*rooms)} Nobody can see through a closed door."
 
 
 def caption(
@@ -202,49 +199,29 @@ def initial_questions(
     return agents, first, second
 
 
-def place_statement(cast: Cast, room: str) -> str:
-    """First-order belief statement: where the participant is now."""
-    return f"The {cast.participant} agent is now in the {room} room."
+def belief_statement(cast: Cast, room: str, order: int = 1) -> str:
+    """Where the participant is now; of second order, where the protagonist believes that it is."""
+    who = f"The {cast.protagonist} agent believes the" if order == 2 else "The"
+    return f"{who} {cast.participant} agent is now in the {room} room."
 
 
-def belief_statement(cast: Cast, room: str) -> str:
-    """Second-order belief statement: where the protagonist believes the participant is."""
-    return (
-        f"The {cast.protagonist} agent believes the {cast.participant} agent is now in the "
-        f"{room} room."
-    )
+def question_of(cast: Cast, answer: str, order: Literal[0, 1, 2]) -> BeliefQuestion:
+    """Where does the protagonist believe the participant is?
 
-
-def first_order(cast: Cast, answer: str) -> BeliefQuestion:
-    """Where does the protagonist believe the participant is?"""
-    asked = f"does the {cast.protagonist} agent believe the {cast.participant} agent is"
-    return _belief_question(cast, asked, answer, place_statement)
-
-
-def second_order(cast: Cast, answer: str) -> BeliefQuestion:
-    """Where does the participant think that the protagonist believes it is?"""
+    Of second order, where does the participant think that the other believes it is? Of order 0,
+    which is not in the paper, where is it?
+    """
+    a, b = cast.participant, cast.protagonist
     asked = (
-        f"does the {cast.participant} agent think the {cast.protagonist} agent believes the "
-        f"{cast.participant} agent is"
-    )
-    return _belief_question(cast, asked, answer, belief_statement)
-
-
-def reality(cast: Cast) -> BeliefQuestion:
-    """Where is the participant now? In the form of the belief questions; not in the paper."""
-    return _belief_question(
-        cast, f"is the {cast.participant} agent", cast.last_room, place_statement
-    )
-
-
-def _belief_question(
-    cast: Cast, asked: str, answer: str, statement: Callable[[Cast, str], str]
-) -> BeliefQuestion:
+        f"is the {a} agent",
+        f"does the {b} agent believe the {a} agent is",
+        f"does the {a} agent think the {b} agent believes the {a} agent is",
+    )[order]
     other = cast.last_room if answer == cast.first_room else cast.first_room
     return BeliefQuestion(
         f"At the end of the video, in which room {asked}?",
         (cast.first_room, cast.last_room),
         answer,
-        statement(cast, answer),
-        statement(cast, other),
+        belief_statement(cast, answer, order),
+        belief_statement(cast, other, order),
     )

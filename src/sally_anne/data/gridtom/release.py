@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from sally_anne.data.gridtom.stories import (
     initial_ticks,
 )
 from sally_anne.data.gridtom.world import COLOURS
-from sally_anne.data.read import Field, json_lines, read_bytes
+from sally_anne.data.read import Field, json_lines, read_bytes, some
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
     "omniscient": "full",
@@ -47,30 +47,24 @@ _PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
 _ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
 
 
-@dataclass(frozen=True)
-class FolderVideo:
-    """Frames of one version, whose ``folder`` has one for each perspective."""
-
-    folder: Path
-
-    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; MediaError names a file."""
-        folder = self.folder / PERSPECTIVE_FOLDERS[perspective]
-        video = folder / VIDEO
-        if any(folder.glob("*.png")) or not video.exists():
-            pictures = [read_picture(folder / f"{tick}.png") for tick in ticks]
-        else:
-            timeline, places = timeline_of(video), sorted(set(ticks))
-            if places[-1] >= len(timeline.times):
-                raise MediaError(
-                    f"{video}: frame {places[-1]} lies beyond the video, which ends after "
-                    f"{len(timeline.times)} frames{timeline.damage}"
-                )
-            pictures = list(read_frames(timeline, places)[np.searchsorted(places, ticks)])
-        for tick, picture in zip(ticks, pictures, strict=True):
-            if picture.shape[:2] != (HEIGHT, WIDTH):
-                raise MediaError(f"{folder}: frame {tick} must be {WIDTH} x {HEIGHT}")
-        return np.stack(pictures)
+def read_version(version: Path, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
+    """Frames of a version's folder, ``uint8 [N, 420, 294, 3]``; MediaError names a file."""
+    folder = version / PERSPECTIVE_FOLDERS[perspective]
+    video = folder / VIDEO
+    if any(folder.glob("*.png")) or not video.exists():
+        pictures = [read_picture(folder / f"{tick}.png") for tick in ticks]
+    else:
+        timeline, places = timeline_of(video), sorted(set(ticks))
+        if places[-1] >= len(timeline.times):
+            raise MediaError(
+                f"{video}: frame {places[-1]} lies beyond the video, which ends after "
+                f"{len(timeline.times)} frames{timeline.damage}"
+            )
+        pictures = list(read_frames(timeline, places)[np.searchsorted(places, ticks)])
+    for tick, picture in zip(ticks, pictures, strict=True):
+        if picture.shape[:2] != (HEIGHT, WIDTH):
+            raise MediaError(f"{folder}: frame {tick} must be {WIDTH} x {HEIGHT}")
+    return np.stack(pictures)
 
 
 def load(folder: Path) -> StorySet:
@@ -93,12 +87,11 @@ def load(folder: Path) -> StorySet:
         if story.index in records:
             record.get("index").fail(f"repeats story {story.index}")
         records[story.index] = story
-    if not records:
-        raise RecordError(f"{info}: has no stories")
+    some([*records], info, "stories")
     if not (built and read_object(settings, RecordError, "sally-anne").get("metadata_only")):
         for case in (case for story in records.values() for case in story.versions):
-            assert isinstance(case.video, FolderVideo)
-            full = case.video.folder / "full"
+            assert case.folder is not None
+            full = case.folder / "full"
             # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
             if not os.path.isdir(full):
                 raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
@@ -144,7 +137,8 @@ def _story(record: Field, folder: Path) -> StoryRecord:
                 question=_question(entry, cast, thought if second else believed),
                 captions=_captions(entry, cast, first),
                 nodes=nodes,
-                video=FolderVideo(folder / place),
+                draw=partial(read_version, folder / place),
+                folder=folder / place,
             )
         )
     returns = record.has("plot") and record.get("plot").one_of(PLOTS) == "return"

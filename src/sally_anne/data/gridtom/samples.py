@@ -219,7 +219,8 @@ def question_pairs(
             one, other = (
                 Sample(
                     item_id=f"{name}/{case.condition}/question",
-                    text=question_text(record, case, setting, rooms),
+                    text=f"{context_text(record, case, setting=setting)} Question: "
+                    f"{belief_question(case, rooms)} Answer:",
                     video=None if setting == "text" else Scene(case, "omniscient"),
                     group=record.group,
                     split=split,
@@ -229,14 +230,6 @@ def question_pairs(
             answers = cases[i].question.answer, cases[j].question.answer
             pairs.append(ContrastPair((one, other), answers, record.identity.map))
     return PairSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
-
-
-def question_text(
-    record: StoryRecord, case: BeliefCase, setting: Setting, rooms: Sequence[str]
-) -> str:
-    """Context and belief question, with the rooms to choose from in this order."""
-    context = context_text(record, case, "omniscient", setting)
-    return f"{context} Question: {belief_question(case, rooms)} Answer:"
 
 
 def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
@@ -328,8 +321,10 @@ def _sample(
     if leaks and colour == held:
         perspective = "protagonist"
     text = statement_text(record, case, perspective, setting, case.statement(colour))
-    if leaks and contrast == "released":
-        text = _as_released(text, colour == held)
+    if leaks and contrast == "released" and colour == held:
+        text = text.replace("does not know", "is unable to know")
+    elif leaks and contrast == "released":
+        text = "\n\nBelief: ".join(text.rsplit(_BELIEF, 1))
     version, tags = case.condition, {"condition": case.condition, "perspective": perspective}
     tags["room"] = room
     if contrast == "crossed":
@@ -344,13 +339,6 @@ def _sample(
         tags=tags,
         context=f"{version}/{perspective}",
     )
-
-
-def _as_released(text: str, held: bool) -> str:
-    """The form of a false-belief sample in the released code, by whether its statement is held."""
-    if held:
-        return text.replace("does not know", "is unable to know")
-    return "\n\nBelief: ".join(text.rsplit(_BELIEF, 1))
 
 
 def statement_text(

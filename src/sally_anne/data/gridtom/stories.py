@@ -9,8 +9,9 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
-from typing import Literal, NamedTuple, Protocol
+from functools import cache, cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,8 @@ from sally_anne.data.gridtom.narration import (
     belief_statement,
     caption,
     environment,
-    first_order,
-    initial_environment,
     initial_questions,
-    place_statement,
-    second_order,
+    question_of,
 )
 from sally_anne.data.gridtom.plot import (
     PERSPECTIVES,
@@ -58,13 +56,6 @@ VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
 )
 
 
-class Video(Protocol):
-    """Where the frames of one version come from."""
-
-    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """``uint8 [N, 420, 294, 3]``, for the caller to change; MediaError names a file."""
-
-
 @dataclass(frozen=True)
 class BeliefCase:
     """One version of one story, as asked in one order.
@@ -73,7 +64,8 @@ class BeliefCase:
         first: the protagonist's belief condition.
         second: the participant's; None for order 1.
         nodes: the frames that bound the three stages; the last is the last frame.
-        video: source of the frames; not compared.
+        draw: gives the frames of a perspective and ticks; not compared.
+        folder: of the files with the frames, if they are read.
     """
 
     story: int
@@ -83,7 +75,8 @@ class BeliefCase:
     question: BeliefQuestion
     captions: Mapping[Perspective, str] = field(hash=False)
     nodes: Nodes
-    video: Video = field(compare=False, repr=False)
+    draw: Callable[[Perspective, tuple[int, ...]], np.ndarray] = field(compare=False, repr=False)
+    folder: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def order(self) -> Order:
@@ -122,14 +115,16 @@ class BeliefCase:
 
         MediaError names a file that is missing or damaged.
         """
-        return self.video.frames(perspective, key_frames(self.nodes) if ticks is None else ticks)
+        ticks = key_frames(self.nodes) if ticks is None else tuple(ticks)
+        # They are the caller's to change.
+        return self.draw(perspective, ticks).copy()
 
     def statement(self, room: str) -> str:
         """The belief statement that names ``room``, in this order's form."""
         if room in self.question.options:
             right = room == self.question.answer
             return self.question.statement_true if right else self.question.statement_false
-        return (place_statement if self.order == 1 else belief_statement)(self.cast, room)
+        return belief_statement(self.cast, room, self.order)
 
 
 class Identity(NamedTuple):
@@ -370,19 +365,6 @@ def story_of(seed: int, index: int) -> Story:
     return seeded_stories(seed, PLOTS)[index]
 
 
-@dataclass(frozen=True)
-class GeneratedVideo:
-    """Frames of one version, drawn when asked for."""
-
-    story: Story
-    first: Condition
-    second: Condition | None
-
-    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``."""
-        return _frames(self, perspective, tuple(ticks)).copy()
-
-
 @lru_cache(maxsize=16)
 def _played(story: Story, first: Condition, second: Condition | None) -> Trace:
     return play(story, first, second)
@@ -390,13 +372,19 @@ def _played(story: Story, first: Condition, second: Condition | None) -> Trace:
 
 # Key frames take 2.6 MB; a whole story 15 MB.
 @lru_cache(maxsize=6)
-def _frames(video: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
-    return render(_played(video.story, video.first, video.second), perspective, ticks)
+def _frames(
+    story: Story,
+    first: Condition,
+    second: Condition | None,
+    perspective: Perspective,
+    ticks: tuple[int, ...],
+) -> np.ndarray:
+    return render(_played(story, first, second), perspective, ticks)
 
 
 def _question(cast: Cast, first: Condition, second: Condition | None) -> BeliefQuestion:
-    _, believed, thought = cast.beliefs(first, second)
-    return second_order(cast, thought) if second else first_order(cast, believed)
+    order: Order = 2 if second else 1
+    return question_of(cast, cast.beliefs(first, second)[order], order)
 
 
 def _record(story: Story) -> StoryRecord:
@@ -412,7 +400,7 @@ def _record(story: Story) -> StoryRecord:
         nodes=nodes,
         rooms=rooms,
         environment=environment(rooms),
-        initial_environment=initial_environment(),
+        initial_environment=environment(),
         initial=initial_questions(cast, rooms, nodes, plot),
         versions=tuple(
             BeliefCase(
@@ -423,7 +411,7 @@ def _record(story: Story) -> StoryRecord:
                 question=_question(cast, first, second),
                 captions={p: caption(cast, first, second, p, plot) for p in PERSPECTIVES},
                 nodes=nodes,
-                video=GeneratedVideo(story, first, None if second == "TB" else second),
+                draw=partial(_frames, story, first, None if second == "TB" else second),
             )
             for first, second in VERSIONS
         ),
@@ -439,7 +427,7 @@ def _fingerprint(seed: int, stories: Iterable[Story]) -> str:
         cast, plot = story.cast, story.plot
         initial = initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)
         parts: list[object] = [story.index, story.layout.rows, cast, story.order, story.starts]
-        parts += [story.directions, environment(story.rooms), initial_environment()]
+        parts += [story.directions, environment(story.rooms), environment()]
         parts.append([question.question for question in initial])
         for first, second in itertools.product(CONDITIONS, (None, *CONDITIONS)):
             parts.append(vars(_question(cast, first, second)))
