@@ -107,10 +107,10 @@ def open_models(
 @contextmanager
 def keeping(folder: Path, roles: Mapping[str, AnyModel]) -> Iterator[None]:
     """Keep what endpoints reply in the run's folder, by their roles."""
-    remote = {role: model for role, model in roles.items() if isinstance(model, ChatEndpoint)}
     with ExitStack() as kept:
-        for role, model in remote.items():
-            kept.enter_context(model.keeping(folder, role))
+        for role, model in roles.items():
+            if isinstance(model, ChatEndpoint):
+                kept.enter_context(model.keeping(folder, role))
         yield
 
 

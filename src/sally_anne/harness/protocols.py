@@ -39,9 +39,10 @@ WITH_SOUND: tuple[View, ...] = ("audio", "audiovisual")
 THOUGHTS, RETOLD = 512, 256
 # Where the second step has what was retold in the first.
 KNOWN_MARK = "<what is known>"
-# Where the text speaks of the frames, once they are known; see `Question.notes`.
+# Where the text speaks of the frames, once they are known; see `Question.notes`. The others are by
+# template field.
 FRAMES_MARK = "<frames>"
-LENGTH_MARK, COUNT_MARK, TIMES_MARK = "<film length>", "<frame count>", "<frame times>"
+MARKS = {"length": "<film length>", "count": "<frame count>", "times": "<frame times>"}
 
 # {form} is what an answer is, such as "A or B".
 THINK = (
@@ -204,8 +205,6 @@ PROTOCOLS: Mapping[str, Protocol] = {
 
 _MOST_OPTIONS = 26
 _EACH = tuple(f"{kind}_{n + 1}" for n in range(_MOST_OPTIONS) for kind in ("option", "label"))
-# What stands for frames that are not decoded yet, by template field.
-MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
 # Of a large pool so many are looked at for an item.
 _CANDIDATES = 256
 
@@ -274,12 +273,9 @@ def frame_notes(
     at = ", ".join(clock(time) for time in times)
     each = [in_minutes(time) if minutes else f"{time:.2f}s" for time in times]
     length = in_minutes(duration_seconds) if minutes else f"{duration_seconds:.2f} seconds"
-    return {
-        FRAMES_MARK: f"You see {clock(duration_seconds)} of the film in {count}, from {at}.",
-        LENGTH_MARK: length,
-        COUNT_MARK: str(len(each)),
-        TIMES_MARK: ",".join(each),
-    }
+    all_of_it = f"You see {clock(duration_seconds)} of the film in {count}, from {at}."
+    parts = zip(MARKS.values(), (length, str(len(each)), ",".join(each)), strict=True)
+    return {FRAMES_MARK: all_of_it, **dict(parts)}
 
 
 def set_apart(
