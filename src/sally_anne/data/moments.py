@@ -167,7 +167,13 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
         options.fail(f"must have {', '.join(LABELS)}, has {', '.join(options.value)[:60]}")
     title = record.get("movie_title").text()
     others = record.opt("video_url_alternatives", Field.items) or []
-    urls = [_address(url) for url in (record.get("video_url"), *others)]
+    addresses = [record.get("video_url"), *others]
+    urls = [url.text() for url in addresses]
+    for url in addresses:
+        try:
+            video_id(url.text())
+        except ValueError as error:
+            url.fail(f"must be an address ({error})")
     # A t_j beyond the video's length, which one record has, stays as it is.
     start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
     abilities = record.get("assigned_categories").items()
@@ -196,14 +202,6 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Question
 
 def _within(speech: tuple[Utterance, ...] | None, start: float, end: float) -> str:
     return "" if speech is None else within(speech, start, end) or SILENCE
-
-
-def _address(field: Field) -> str:
-    try:
-        video_id(field.text())
-    except ValueError as error:
-        field.fail(f"must be an address ({error})")
-    return field.text()
 
 
 # The paper tells models that the question refers to t_j (section 3.3).

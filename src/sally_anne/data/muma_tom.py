@@ -29,7 +29,7 @@ from sally_anne.data.items import (
     tags_of,
     videos_in,
 )
-from sally_anne.data.read import Field, find_file, read_json, some
+from sally_anne.data.read import Field, find_file, one_line, read_json, some
 
 NAME = "muma_tom"
 QUESTIONS, TEXTS, VIDEOS = "questions.json", "texts.json", ("videos", "Videos")
@@ -88,13 +88,13 @@ def read_episode(
 ) -> list[Question]:
     """The questions of one episode: its entries in the two files, and its video."""
     parts = {n: take_apart(question) for n, question in record.get("questions").entries().items()}
-    kinds = {number: _type(record.get("labels").get(number)) for number in parts}
-    wordings = [
-        words
-        for question, options, _ in parts.values()
-        for words in (question, *(option.text for option in options))
-    ]
-    talks = any(kind in ("belief", "social_goal") for kind in kinds.values())
+    labels = {number: record.get("labels").get(number) for number in parts}
+    kinds = {
+        number: replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
+        for number, label in labels.items()
+    }
+    wordings = [w for q, options, _ in parts.values() for w in (q, *(o.text for o in options))]
+    talks = any(kind != "belief_of_goal" for kind in kinds.values())
     context = _context(record, text, talks, people(wordings))
     return [
         Question(
@@ -114,10 +114,6 @@ def read_episode(
     ]
 
 
-def _type(label: Field) -> str:
-    return replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
-
-
 def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
     """The benchmark's text: the talk, or one person's actions, never the narrative."""
     narrative = cleaned(record.get("description"))
@@ -125,8 +121,11 @@ def _context(record: Field, text: Field | None, talks: bool, who: People | None)
         return Context(actions=_part(record.get("filtered_description"), narrative))
     if not talks:
         return Context(actions=_part(text or record.get("filtered_description"), narrative))
-    lines = _dialogue(cleaned(text)) if text is not None else None
-    return Context(dialogue=lines or _quoted(record.get("description"), text, who))
+    lines = cleaned(text).splitlines() if text is not None else []
+    said = [_LINE.fullmatch(line.strip()) for line in lines if line.strip()]
+    if len(said) >= 2 and all(said):
+        return Context(dialogue="\n".join(f"{line[1]}: {line[2]}" for line in said if line))
+    return Context(dialogue=_quoted(record.get("description"), text, who))
 
 
 def _part(field: Field, narrative: str) -> str:
@@ -138,14 +137,6 @@ def _part(field: Field, narrative: str) -> str:
             "field filtered_description"
         )
     return text
-
-
-def _dialogue(text: str) -> str | None:
-    """Two or more lines ``Name: words``; None if the text is something else."""
-    lines = [_LINE.fullmatch(line.strip()) for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or not all(lines):
-        return None
-    return "\n".join(f"{line[1]}: {line[2]}" for line in lines if line)
 
 
 def _quoted(description: Field, text: Field | None, who: People | None) -> str:
@@ -217,11 +208,6 @@ def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:
 def answer_label(field: Field) -> str:
     """The label of an answer ``C) text``."""
     return replace(field, value=cleaned(field).partition(")")[0]).one_of(LABELS)
-
-
-def one_line(text: str) -> str:
-    """A text with single blanks between its words."""
-    return " ".join(text.split())
 
 
 # The benchmark's own view is video and text together; each alone lacks a part. Talk is drawn into

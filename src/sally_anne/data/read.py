@@ -132,6 +132,11 @@ def letters(text: str) -> str:
     return re.sub("[^a-z]", "", text.casefold().replace("&", "and"))
 
 
+def one_line(text: str) -> str:
+    """A text with single blanks between its words."""
+    return " ".join(text.split())
+
+
 def find_file(folder: Path, names: Collection[str], layout: str) -> Path:
     """The first of these files in a folder; RecordError describes what the folder must hold."""
     for name in names:
@@ -173,10 +178,6 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
     """The value of a JSON text; RecordError for bad JSON, bad UTF-8 and endless nesting."""
     try:
         return json.loads(text)
-    except UnicodeDecodeError as error:
-        raise RecordError(
-            f"{where}: is not {error.encoding} ({error.reason}); save the file as UTF-8"
-        ) from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{where}: is not usable as JSON ({error})") from error
 
@@ -236,8 +237,7 @@ def named_lines(
         if key in lines:
             record.get(name).fail(f"repeats {key!r}")
         lines[key] = record
-    if not lines:
-        raise RecordError(f"{path}: has no {what}s")
+    some([*lines], path, f"{what}s")
     return lines
 
 

@@ -31,7 +31,7 @@ from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.core.processes import check_place
 from sally_anne.data.items import VIDEOS
-from sally_anne.data.read import read_json
+from sally_anne.data.read import one_line, read_json
 from sally_anne.data.transcripts import (
     SUFFIXES,
     TranscribeConfig,
@@ -83,7 +83,7 @@ class Transcriber:
         for segment in output["segments"][0]:
             text = self._processor.tokenizer.decode(segment["tokens"], skip_special_tokens=True)
             start, end = (min(max(float(segment[k]), 0.0), length) for k in ("start", "end"))
-            if text := " ".join(text.split()):
+            if text := one_line(text):
                 utterances.append(Utterance(start, max(start, end), text))
         return utterances
 

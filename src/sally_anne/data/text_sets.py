@@ -158,7 +158,11 @@ def load_tomi(folder: Path) -> Items:
 def read_tomi(path: Path) -> Items:
     """The questions of one file; its ``.trace`` lies next to it."""
     asked = list(_tomi_questions(path))
-    traces = [_trace(line) for line in _lines(path.with_suffix(".trace"))]
+    traces = [
+        _TRACE.fullmatch(line.value)
+        or line.fail("must end with a type of question and a type of story, parted by a comma")
+        for line in _lines(path.with_suffix(".trace"))
+    ]
     if len(asked) != len(traces) or not asked:
         raise RecordError(f"{path}: has {len(asked)} questions, and .trace {len(traces)} lines")
     items: Items = []
@@ -178,12 +182,6 @@ def _lines(path: Path) -> Iterator[Field]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             yield Field(line.strip(), f"{path}, line {number}")
-
-
-def _trace(line: Field) -> re.Match[str]:
-    return _TRACE.fullmatch(line.value) or line.fail(
-        "must end with a type of question and a type of story, parted by a comma"
-    )
 
 
 def _tomi_questions(path: Path) -> Iterator[Field]:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.read import Field, parse_json, read_text
+from sally_anne.data.read import Field, one_line, parse_json, read_text
 
 SUFFIXES = (".json", ".srt", ".vtt")
 # Hours may be left out in WebVTT; SRT has a comma before the thousandths.
@@ -187,9 +187,9 @@ def _cue(
             f"{where}, line {number + timed}: must be rising times such as 00:01:02,500 --> "
             f"00:01:04,000 (a number may come before them), is {lines[timed].strip()[:60]!r}"
         )
-    text, speaker = map(_line, words("\n".join(lines[timed + 1 :])))
+    text, speaker = map(one_line, words("\n".join(lines[timed + 1 :])))
     if not speaker and (match := _SPEAKER.match(text)):
-        text, speaker = text[match.end() :], _line(match[1])
+        text, speaker = text[match.end() :], one_line(match[1])
     return Utterance(start, end, text, speaker)
 
 
@@ -199,22 +199,20 @@ def _seconds(parts: Sequence[str | None]) -> float:
     return float(f"{whole}.{rest}")
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _segment(segment: Field) -> Utterance:
     text = segment.get("text")
     if not isinstance(text.value, str):
         text.fail("must be a text")
     speaker = segment.opt("speaker", Field.text) or ""
     words = segment.opt("words", Field.items) or []
-    return Utterance(*_span(segment), _line(text.value), _line(speaker), tuple(map(_word, words)))
+    return Utterance(
+        *_span(segment), one_line(text.value), one_line(speaker), tuple(map(_word, words))
+    )
 
 
 def _word(word: Field) -> Word:
     timed = word.has("start") and word.has("end")
-    return Word(_line(word.get("word").text()), *(_span(word) if timed else ()))
+    return Word(one_line(word.get("word").text()), *(_span(word) if timed else ()))
 
 
 def _span(field: Field) -> tuple[float, float]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import load
 from sally_anne.data.gridtom.stories import generated
+from tests.data.test_damage import damaged
 
 QUESTION = (
     "At the very end of the video, which color room does the yellow agent believe the white "
@@ -224,61 +222,12 @@ def test_missing_files_and_damaged_settings_are_named(tmp_path) -> None:
         load(tmp_path)
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(["red", "green", "TB", "FB", "TrueBelief", "FalseBelief", "30/TrueBelief"]),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=6,
-)
-
-
-def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places in a JSON value, the whole included."""
-    ways = [way]
-    if isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            ways += places(inner, (*way, key))
-    return ways
-
-
-@st.composite
-def mutants(draw: st.DrawFn) -> Any:
-    record = json.loads(LINE)
-    for _ in range(draw(st.integers(1, 3))):
-        *way, last = draw(st.sampled_from([p for p in places(record) if p]))
-        target = record
-        for step in way:
-            target = target[step]
-        action = draw(st.sampled_from(["replace", "remove", "copy"]))
-        if action == "remove":
-            del target[last]
-        elif action == "replace":
-            target[last] = draw(JSON)
-        else:
-            source: Any = record
-            for step in draw(st.sampled_from(places(record))):
-                source = source[step]
-            target[last] = copy.deepcopy(source)
-        if not places(record)[1:]:
-            break
-    return record
-
-
 @pytest.mark.fuzz
-@settings(
-    max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
-@given(record=mutants())
-def test_a_mutated_record_is_right_or_a_named_error(tmp_path_factory, record) -> None:
-    folder = tmp_path_factory.getbasetemp() / "mutants"
-    folder.mkdir(exist_ok=True)
-    write(folder, json.dumps(record))
+@pytest.mark.parametrize("seed", range(500))
+def test_a_damaged_record_is_right_or_a_named_error(tmp_path: Path, seed: int) -> None:
+    record = damaged(random.Random(seed), json.loads(LINE))
     try:
-        story = load(folder)[0]
+        story = load(write(tmp_path, json.dumps(record)))[0]
     except BenchmarkError as error:
         assert "info.json, line 1" in str(error)
         return
