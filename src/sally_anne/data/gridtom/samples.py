@@ -294,11 +294,12 @@ def build(
         they are samples of both plots, and have the tag ``plot``.
     """
     return [
-        _sample(record, case, room, splits[record.index], contrast, setting)
+        _sample(record, case, room, colour, splits[record.index], contrast, setting)
         for record in records
         if record.index in splits
         for case in record.cases(order)
-        for room in ("first", "last")
+        # The first is the one that the participant enters first.
+        for room, colour in zip(("first", "last"), record.cast.visited(record.plot), strict=True)
     ]
 
 
@@ -306,20 +307,16 @@ def _sample(
     record: StoryRecord,
     case: BeliefCase,
     room: str,
+    colour: str,
     split: Split,
     contrast: Contrast,
     setting: Setting,
 ) -> Sample:
-    # The first is the one that it enters first.
-    colour = record.cast.visited(record.plot)[("first", "last").index(room)]
-    held, reference = (
-        (case.believed, case.reality) if case.order == 1 else (case.thought, case.believed)
-    )
-    perspective: Perspective = "omniscient"
+    # Of what is so, what the protagonist believes, and what the participant thinks of that.
+    reference, held = case.cast.beliefs(case.first, case.second)[case.order - 1 : case.order + 1]
     # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
     leaks = contrast in ("paper", "released") and case.order == 1 and case.first == "FB"
-    if leaks and colour == held:
-        perspective = "protagonist"
+    perspective: Perspective = "protagonist" if leaks and colour == held else "omniscient"
     text = statement_text(record, case, perspective, setting, case.statement(colour))
     if leaks and contrast == "released" and colour == held:
         text = text.replace("does not know", "is unable to know")
