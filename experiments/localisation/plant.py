@@ -29,9 +29,9 @@ from sally_anne.core.files import read_object
 from sally_anne.core.folder import CONFIG, claims, save_config
 from sally_anne.core.options import flag_name
 from sally_anne.core.run import Head
+from sally_anne.data.gridtom.plot import random_layouts
 from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.gridtom.world import random_layouts
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import PlantConfig
 from sally_anne.experiments.localisation.planted import (

@@ -26,8 +26,7 @@ from sally_anne.data.gridtom.narration import (
     initial_questions,
     question_of,
 )
-from sally_anne.data.gridtom.plot import Condition, Plot
-from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.gridtom.plot import COLOURS, Condition, Plot
 
 
 class Piece(NamedTuple):

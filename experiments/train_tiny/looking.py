@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from sally_anne.data.gridtom.narration import Cast, environment
+from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.data.gridtom.render import CLIP_SHAPE
-from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import checked, interview
 from sally_anne.experiments.train_tiny.documents import (

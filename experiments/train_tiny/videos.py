@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sally_anne.data.gridtom.plot import Perspective, Story, Trace, play
-from sally_anne.data.gridtom.render import key_frames, render
-from sally_anne.data.gridtom.world import (
+from sally_anne.data.gridtom.plot import (
     COLOURS,
     COLUMNS,
     CORRIDOR,
@@ -26,9 +24,14 @@ from sally_anne.data.gridtom.world import (
     ROOM_MARKS,
     ROWS,
     Layout,
+    Perspective,
+    Story,
+    Trace,
+    play,
     random_layouts,
     start_pairs,
 )
+from sally_anne.data.gridtom.render import key_frames, render
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import Example, Maker, speech

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sally_anne.data.gridtom.narration import InitialQuestion
+from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.gridtom import Wording, items
 from tests.made_stories import KEY_FRAMES, cast_of, made_stories, made_story, right_room

@@ -12,12 +12,14 @@ from sally_anne.data.gridtom.plot import (
     PARTICIPANT,
     PLOTS,
     PROTAGONIST,
+    STEPS,
     Story,
     Trace,
     play,
+    random_layouts,
+    visible,
 )
 from sally_anne.data.gridtom.stories import COMBINATIONS, generate, seeded_stories
-from sally_anne.data.gridtom.world import STEPS, random_layouts, visible
 
 
 def sample() -> list[Story]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.data.gridtom.world import (
+from sally_anne.data.gridtom.plot import (
     Cell,
     Layout,
     benchmark_layouts,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sally_anne.data.gridtom.narration import Cast
-from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.documents import (
     EARLY_EXITS,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.experiments.train_tiny import looking
 from sally_anne.experiments.train_tiny.documents import random_scene
 from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import torch
 
+from sally_anne.data.gridtom.plot import COLOURS, benchmark_layouts
 from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
-from sally_anne.data.gridtom.world import COLOURS, benchmark_layouts
 from sally_anne.experiments.train_tiny import documents, videos
 from sally_anne.experiments.train_tiny.videos import random_trace, training_maps
 from sally_anne.models.tiny import TokenGrid

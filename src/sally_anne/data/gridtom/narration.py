@@ -10,8 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sally_anne.data.gridtom.plot import Cast, Condition, Nodes, Perspective, Plot
-from sally_anne.data.gridtom.world import COLOURS, COLUMNS, ROWS
+from sally_anne.data.gridtom.plot import (
+    COLOURS,
+    COLUMNS,
+    ROWS,
+    Cast,
+    Condition,
+    Nodes,
+    Perspective,
+    Plot,
+)
 
 _SCENE = (
     f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "

@@ -20,7 +20,15 @@ from sally_anne.core.errors import MediaError, RecordError
 from sally_anne.core.files import read_object
 from sally_anne.core.media import read_frames, read_picture, timeline_of
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
-from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Cast, Condition, Perspective, Plot
+from sally_anne.data.gridtom.plot import (
+    COLOURS,
+    PERSPECTIVES,
+    PLOTS,
+    Cast,
+    Condition,
+    Perspective,
+    Plot,
+)
 from sally_anne.data.gridtom.render import HEIGHT, WIDTH
 from sally_anne.data.gridtom.stories import (
     CONDITIONS,
@@ -33,7 +41,6 @@ from sally_anne.data.gridtom.stories import (
     generated,
     initial_ticks,
 )
-from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.data.read import Field, json_lines, read_bytes, some
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {

@@ -23,8 +23,17 @@ from minigrid.utils.rendering import (
 )
 from PIL import Image
 
-from sally_anne.data.gridtom.plot import Nodes, Perspective, State, Trace
-from sally_anne.data.gridtom.world import COLUMNS, DOOR_MARKS, ROOM_MARKS, ROWS, WALL
+from sally_anne.data.gridtom.plot import (
+    COLUMNS,
+    DOOR_MARKS,
+    ROOM_MARKS,
+    ROWS,
+    WALL,
+    Nodes,
+    Perspective,
+    State,
+    Trace,
+)
 
 # Pixels of a cell's side, and how much finer an agent's is drawn before it is averaged.
 TILE, _FINER = 42, 3

@@ -26,19 +26,22 @@ from sally_anne.data.gridtom.narration import (
     question_of,
 )
 from sally_anne.data.gridtom.plot import (
+    COLOURS,
     PERSPECTIVES,
     PLOTS,
     Cast,
     Condition,
+    Layout,
     Nodes,
     Perspective,
     Plot,
     Story,
     Trace,
+    benchmark_layouts,
     play,
+    start_pairs,
 )
 from sally_anne.data.gridtom.render import key_frames, render
-from sally_anne.data.gridtom.world import COLOURS, Layout, benchmark_layouts, start_pairs
 from sally_anne.data.items import Setting
 
 Order = Literal[1, 2]
