@@ -76,10 +76,10 @@ def film_views(*words: str) -> dict[View, tuple[str, ...]]:
     return {view: words if view in ("multimodal", "text") else () for view in get_args(View)}
 
 
-def videos_in(folder: Path) -> dict[str, Path]:
-    """Videos by name without ending; of several with one name the first of :data:`VIDEOS`."""
-    files = [file for file in sorted(folder.glob("*")) if file.suffix.lower() in VIDEOS]
-    files.sort(key=lambda file: VIDEOS.index(file.suffix.lower()), reverse=True)
+def videos_in(folder: Path, suffixes: tuple[str, ...] = VIDEOS) -> dict[str, Path]:
+    """Files by name without ending; of several with one name the ending that is listed first."""
+    files = [file for file in sorted(folder.glob("*")) if file.suffix.lower() in suffixes]
+    files.sort(key=lambda file: suffixes.index(file.suffix.lower()), reverse=True)
     return {file.stem: file for file in files}
 
 

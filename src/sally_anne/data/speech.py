@@ -30,7 +30,7 @@ from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.core.processes import check_place
-from sally_anne.data.items import VIDEOS
+from sally_anne.data.items import VIDEOS, videos_in
 from sally_anne.data.read import one_line, read_json
 from sally_anne.data.transcripts import (
     SUFFIXES,
@@ -243,15 +243,15 @@ def _clock(seconds: float) -> str:
 def _films(data: Path) -> dict[str, Path]:
     """Files with sound by name; of two files of one name the ending that is listed first."""
     suffixes = (*VIDEOS, *SOUNDS)
-    files = sorted(data.iterdir()) if data.is_dir() else [data] if data.exists() else []
-    files = [path for path in files if path.suffix.lower() in suffixes]
-    if not files:
+    films = videos_in(data, suffixes)
+    if data.suffix.lower() in suffixes and data.exists() and not data.is_dir():
+        films = {data.stem: data}
+    if not films:
         raise BenchmarkError(
             f"{data}: must be a film, a sound file or a folder of them; they end in "
             f"{', '.join(suffixes)}"
         )
-    ranked = sorted(files, key=lambda path: suffixes.index(path.suffix.lower()), reverse=True)
-    return dict(sorted({path.stem: path for path in ranked}.items()))
+    return dict(sorted(films.items()))
 
 
 def _references(folder: Path, films: dict[str, Path]) -> dict[str, tuple[Utterance, ...]]:
