@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import FigureError, RunFolderError
+from sally_anne.core.hub import short_name
 from sally_anne.core.run import (
+    FIRST_TASK,
     HEADS,
     SPLITS,
     Head,
@@ -29,6 +31,8 @@ RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
 # The table of each kind of run, and the command that makes it.
 TABLES = {HEADS: "sally-anne probe", SWEEP: "sally-anne sweep", ANSWERS: "sally-anne evaluate"}
 TABLES |= {f"{name}.parquet": f"sally-anne {name}" for name in ("transfer", "localisation")}
+# What is said of GridToM's stories alone.
+ITS_WORDS = ("order", "setting", "style")
 TITLE_WORDS = ("task", "order", "setting", "view", "window", "prompting", "style")
 MEASURES = ("TB", "FB", "Both", "overall", "invalid")
 # A figure, the parts of its file's name, and its numbers.
@@ -58,7 +62,11 @@ def title_of(results: dict[str, Any]) -> list[str]:
     config, about = results.get("config", {}), results.get("about") or {}
     # Views and windows that were not chosen are the benchmark's default, which `about` names.
     known = config | {word: about[word] for word in ("view", "window") if word in about}
-    parts = [str(known["model"])] if known.get("model") else []
+    if "task" in known:
+        known["task"] = Path(known["task"]).name
+    if known.get("task", FIRST_TASK) != FIRST_TASK:
+        known |= dict.fromkeys(ITS_WORDS)
+    parts = [short_name(known["model"])] if known.get("model") else []
     return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
 
 
@@ -161,7 +169,8 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     if heatmap.kinds_of(run.heads):
         table = heatmap.patching_table(run.heads, label)
         best = best_head(run.heads, label)
-        yield heatmap.patching_figure(table, label, best, run.title), (config.label,), table
+        figure = heatmap.patching_figure(table, label, best, run.title, run.asks)
+        yield figure, (config.label,), table
 
 
 def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:

@@ -11,7 +11,7 @@ the lower one, if its bar does not reach zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.run import AGAINST, NOT_USED, USED, Head, best, conclusions, heads_of, in_words
+from sally_anne.core.run import (
+    AGAINST,
+    KINDS,
+    NOT_USED,
+    USED,
+    Head,
+    best,
+    conclusions,
+    heads_of,
+    in_words,
+)
 from sally_anne.figures import style
 
 CHANCE = 0.5
-# Kinds of contrast pairs between which heads are patched.
-KINDS = {"question": "answer to the belief question", "statement": "truth of the statement"}
 UNTESTED = "not tested"
 COLOURS = {
     in_words(True, USED): style.COLOURS[0],
@@ -153,8 +161,13 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def patching_figure(table: pd.DataFrame, label: str, probed: Head, title: list[str]) -> Figure:
-    """A row of two panels a kind of pairs. ``table`` is from `patching_table`."""
+def patching_figure(
+    table: pd.DataFrame, label: str, probed: Head, title: Sequence[str], asks: Callable[[str], str]
+) -> Figure:
+    """A row of two panels a kind of pairs, which ``asks`` says in words.
+
+    ``table`` is from `patching_table`; ``probed`` is the head with the label's best probe.
+    """
     kinds = list(dict.fromkeys(table["kind"]))
     figure = style.new_figure(8.2, 3.5 * len(kinds) + 0.7)
     panels = figure.subplots(len(kinds), 2, squeeze=False)
@@ -165,12 +178,12 @@ def patching_figure(table: pd.DataFrame, label: str, probed: Head, title: list[s
         mesh = style.heat(left, cells, style.DIVERGING, (-reach, reach))
         left.set(xlabel="head", ylabel="layer (0 at the top)")
         style.ring(left, probed)
-        left.set_title(f"{KINDS[kind]}\nring: best probe, {probed}")
+        left.set_title(f"effect on the {asks(kind)}\nring: best probe, {probed}")
         figure.colorbar(mesh, ax=left, fraction=0.05, label="normalised effect")
         _draw_scatter(right, rows, label)
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
-    style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 4)
+    style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)
     style.heading(figure, title)
     return figure
 
@@ -182,11 +195,14 @@ def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
     panel.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
     for end in rows[["used_above", "against_below"]].iloc[0]:
         panel.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
-    place: Any = {"xytext": (4, 2), "textcoords": "offset points", "fontsize": 7.0}
+    left, right = panel.get_xlim()
     told = rows[colours != style.MISSING]
     top = told.loc[told["effect"].abs().nlargest(NAMED).index]
     for head, at in zip(heads_of(top), top[["accuracy", "effect"]].to_numpy(), strict=True):
-        panel.annotate(str(head), at, **place)
+        # No name runs out of the frame.
+        side, aligned = (-4, "right") if at[0] > right - (right - left) / 5 else (4, "left")
+        place: Any = {"textcoords": "offset points", "fontsize": 7.0, "ha": aligned}
+        panel.annotate(str(head), at, (side, 2), **place)
     panel.set_xlabel(f"validation accuracy of {style.symbol(label)}: readable")
     panel.set_ylabel("normalised effect: used")
-    panel.set_title("used against readable\n(bars: 95 % over clusters)")
+    panel.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")

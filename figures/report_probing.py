@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.run import (
     AGAINST,
+    KINDS,
     LEVEL,
     USED,
     Head,
@@ -19,6 +20,7 @@ from sally_anne.core.run import (
     best,
     confounded,
     heads_of,
+    in_words,
     row_of,
     select,
 )
@@ -44,7 +46,7 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
             "Controls": _controls(run),
         }
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
-    found = [run.patching[kind]["conclusion"] for kind in heatmap.KINDS if kind in run.patching]
+    found = [run.patching[kind]["conclusion"] for kind in KINDS if kind in run.patching]
     return page.Page(
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
@@ -89,7 +91,7 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
         used = heads.pivot(index="layer", columns="head", values=f"{kind}_used")
         marks = used.replace({USED: "●", AGAINST: "○"}).where(used.isin([USED, AGAINST]), "")
         view = cells, (-reach, reach), marks.to_numpy()
-        views[f"normalised effect: {heatmap.KINDS[kind]}"] = view
+        views[f"normalised effect: {run.asks(kind)}"] = view
     texts = np.empty(next(iter(views.values()))[0].shape, dtype=object)
     for at in np.ndindex(texts.shape):
         numbers = (f"{page.literal(name)}: {view[0][at]:.3f}" for name, view in views.items())
@@ -182,7 +184,7 @@ def _sample(run: Run, samples: Sequence[Sample] | None, row: int) -> str:
 def _used(run: Run) -> str:
     label = run.labels[0]
     table = heatmap.patching_table(run.heads, label)
-    figure = heatmap.patching_figure(table, label, best(run.heads, label), run.title)
+    figure = heatmap.patching_figure(table, label, best(run.heads, label), run.title, run.asks)
     note = page.words(
         f"Readable: right of the dashed line, the null of {style.named(label)}. Used: above the "
         "upper dotted line, what random heads reach or the least that counts, the interval (95 % "
@@ -211,11 +213,9 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
     row = _best_rows(run)[run.labels[0]]
     if kinds:
-        found = {
-            heatmap.KINDS[kind]: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds
-        }
-        tones = {"readable and used": "good"}
-        return [(f"{kind}: {one}", tones.get(one, "bad")) for kind, one in found.items()]
+        head, tones = best(run.heads, run.labels[0]), {in_words(True, USED): "good"}
+        found = {kind: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds}
+        return [(f"{head}, {run.asks(k)}: {w}", tones.get(w, "bad")) for k, w in found.items()]
     p = row.get(f"{run.labels[0]}_p_fwer", np.nan)
     untested = ("used: not tested", "bad")
     if np.isnan(p):
@@ -257,10 +257,10 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
 def _controls(run: Run) -> list[str]:
     """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
-    for kind, facts in ((k, run.patching[k]) for k in heatmap.KINDS if k in run.patching):
+    for kind, facts in ((k, run.patching[k]) for k in KINDS if k in run.patching):
         rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads"})
         rows["heads"] = rows["heads"].replace({"patching": "most used", "random": "random sets"})
-        caption = f"Normalised effect of sets of heads: {heatmap.KINDS[kind]}"
+        caption = f"Normalised effect of sets of heads: {run.asks(kind)}"
         size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
         tables.append(page.table(rows, f"{caption} ({size}, {facts['pair_accuracy']:.2f} right)"))
     if (path := run.folder / "audit.parquet").exists():

@@ -196,14 +196,15 @@ class NullsConfig:
 
 @dataclass(frozen=True)
 class PatchingConfig:
-    """Exchange every head's output within pairs of one story: which heads does the answer need?
+    """Exchange every head's output within pairs of inputs: which heads does the answer need?
 
     Attributes:
         run: folder of a finished probing run; columns are added to its heads.parquet, which
             `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
-        kinds: question exchanges at the last token of the belief question, between the true-belief
-            and the false-belief version; statement at the end of one, between two statements
-            of one context, which is what probes read. All that the samples have by default.
+        kinds: question exchanges at the last token before the answer, as of the belief question
+            between the true-belief and the false-belief version; statement at the end of one,
+            between two statements of one context, which is what probes read. All that the samples
+            have by default.
         pairs, validation_pairs, sizes, random_sets, exact, floor, seed: as of `sally-anne probe`;
             as in the run by default.
         device, device_map: where the model is put; as in the run by default.

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ from sally_anne.core.run import (
     AGAINST,
     CONFIG,
     HEADS,
+    KINDS,
     LEVEL,
     PATCHING,
     USED,
@@ -46,14 +47,13 @@ from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.config import Kind, PatchingConfig, ProbeConfig, ScanOptions
+from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.probes import Activations
 from sally_anne.probing.reporting import null_columns, print_heads, selectivity_columns
 from sally_anne.probing.sources import display_names, reopen
 
-KINDS: tuple[str, ...] = get_args(Kind)
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.
 SINGLE = ("ablate", "dla", "attribution")
@@ -194,6 +194,7 @@ def scan(
         return [value, low, high] if clusters > 1 else [value, low * np.nan, high * np.nan]
 
     facts: dict[str, Any] = {
+        "asks": pair_set.asks,
         "place": pair_set.place,
         "clusters": pair_set.clusters,
         "pairs": len(test),
@@ -230,11 +231,11 @@ def scan(
         draws /= on_test.logit_diff.sum()
         least, most = percentile_interval(draws)
         for by in ("patching", *ranked):
-            value, low, high = map(float, share(effect[f"{by} {k}"]))
-            row = {"by": by, "k": k, "effect": value, "low": low, "high": high}
+            moved, low, high = map(float, share(effect[f"{by} {k}"]))
+            row = {"by": by, "k": k, "effect": moved, "low": low, "high": high}
             row |= {"random_low": least, "random_high": most}
-            row |= {"above": float((draws >= value).mean())}
-            rows.append(row | {"used": str(judged(value, (low, high), (least, most)))})
+            row |= {"above": float((draws >= moved).mean())}
+            rows.append(row | {"used": str(judged(moved, (low, high), (least, most)))})
         mean_share = float(draws.mean())
         rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
     others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
@@ -348,7 +349,7 @@ def print_patching(
     answer, or work most against it, are listed one by one.
     """
     for kind, facts in ((kind, saved[kind]) for kind in KINDS if kind in saved):
-        title = f"{kind}: normalised effect at {facts['place']}"
+        title = f"{facts['asks']}: normalised effect at {facts['place']}"
         table = Table(title=f"{title}, sets of heads", title_justify="left")
         for name in ("heads", "K", "effect", "95 %", "random sets above", "as a set"):
             table.add_column(name, justify="right")
@@ -449,7 +450,8 @@ def add_patching(
     saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
     kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
-    done = {kind: kept[kind] for kind in KINDS if kind in kept and f"{kind}_used" in saved.heads}
+    there = (kind for kind in KINDS if f"{kind}_used" in saved.heads)
+    done = {kind: kept[kind] for kind in there if "asks" in kept.get(kind, {})}
     how = json.loads(json.dumps(config.scan_options))
     left = {
         kind: pairs
@@ -480,7 +482,7 @@ def add_patching(
         heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
         heads[f"{kind}_conclusion"] = conclusions(heads, kind, first)
-        which = f"the {kind} at {pairs.place}"
+        which = f"the {pairs.asks} at {pairs.place}"
         words = conclusion(result, first, max(config.sizes), readable, which)
         done[kind] = {
             "scan": config.scan_options,

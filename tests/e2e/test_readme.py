@@ -56,7 +56,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "8 heads from which Y_P is read best" in " ".join(done.stdout.split())
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
     # What the site's first page shows of it, as far as the number of pairs plays no part.
-    shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the question")
+    shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the answer")
     assert_shown(shown, done.stdout)
     return folder
 

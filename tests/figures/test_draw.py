@@ -12,9 +12,10 @@ import pytest
 from sally_anne.cli import main
 from sally_anne.core import run as choose
 from sally_anne.core.files import write_json
+from sally_anne.core.hub import short_name
 from sally_anne.core.run import Head
 from sally_anne.figures import comparison, style
-from sally_anne.figures.draw import extremes, table_of
+from sally_anne.figures.draw import extremes, table_of, title_of
 
 pytestmark = pytest.mark.integration
 
@@ -38,6 +39,14 @@ def test_all_figures_of_a_run_are_drawn_and_repeat_to_the_byte(run, capsys) -> N
         assert Path(line).read_bytes() == (run.folder / "figures" / Path(line).name).read_bytes()
     with pytest.raises(SystemExit, match="patching"):
         main(["figures", str(run.folder), "--kind", "patching"])
+
+
+def test_titles_name_a_model_shortly_and_say_of_other_tasks_what_they_have() -> None:
+    config = {"model": "/home/me/llama/model.gguf", "order": 1, "setting": "multimodal"}
+    assert title_of({"config": config}) == ["llama", "order 1", "setting multimodal"]
+    own = config | {"model": "/home/me/llama/", "task": "/home/me/film.jsonl", "view": "full"}
+    assert title_of({"config": own}) == ["llama", "task film.jsonl", "view full"]
+    assert short_name("owner/name") == "owner/name"
 
 
 def test_heads_are_chosen_by_validation_accuracy_alone() -> None:

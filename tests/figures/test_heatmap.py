@@ -122,13 +122,17 @@ def test_the_table_says_what_each_head_is(run) -> None:
 def test_points_lines_and_names(run) -> None:
     table = heatmap.patching_table(scanned(run.heads), "y_p")
     with style.look():
-        figure = heatmap.patching_figure(table, "y_p", Head(4, 3), ["model"])
+        figure = heatmap.patching_figure(table, "y_p", Head(4, 3), ["model"], str.title)
         figure.draw_without_rendering()
     cells, scatter = figure.axes[:2]
     texts = {text.get_position(): text.get_text() for text in cells.texts}
     assert (texts[3.5, 4.5], texts[2.5, 1.5], texts[0.5, 0.5]) == ("0.60", "0.30", "0.00")
     (ring,) = cells.lines
     assert ring.get_xydata().tolist() == [[3.5, 4.5]]
+    # What is named stays in the frame.
+    frame = scatter.get_window_extent()
+    assert all(frame.contains(*text.get_window_extent().max) for text in scatter.texts)
+    assert cells.get_title().startswith("effect on the Question")
     points = scatter.collections[1].get_offsets()
     np.testing.assert_allclose(points, table[["accuracy", "effect"]])
     assert {"L4H3", "L1H2", "L0H1"} == {text.get_text() for text in scatter.texts}

@@ -260,7 +260,7 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
         baselines, "each_piece", lambda _, __, every: (heads[pair.name] for pair in every)
     )
     own = probed(samples({True: (1,), False: (1,)}))
-    every = PairSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
+    every = PairSet("question", pairs, True, "answer", clusters="maps", conditions=("TB", "FB"))
     told = baselines.content_rows(None, own, every, GROUPS, Head(0, 1))  # type: ignore[arg-type]
     assert [(at, right.tolist()) for at, right, _ in told] == [
         ((0, 1), [0.5] * 10),

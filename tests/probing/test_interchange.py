@@ -167,7 +167,7 @@ def sets_of(loaded: LoadedModel) -> dict[str, pd.DataFrame]:
 
 def pairs_of(test: int = 6) -> PairSet:
     pairs = [pair(i, "validation") for i in range(4)] + [pair(10 + i) for i in range(test)]
-    return PairSet("question", pairs, True, "the last prompt token")
+    return PairSet("question", pairs, True, "answer")
 
 
 def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> None:

@@ -160,6 +160,14 @@ def _mapped(part: Any, change: Callable[[str], str]) -> Any:
     return change(str(part)) if isinstance(part, str | Path) else part
 
 
+def short_name(model: object) -> str:
+    """A model as titles name it: of a path its last part; of a file called model its folder's."""
+    path = Path(name := str(model).rstrip("/"))
+    if not _is_path(name):
+        return name
+    return path.parent.name if path.stem == "model" and path.parent.name else path.name
+
+
 def _is_path(text: str) -> bool:
     """Whether a text is a path with more than a last part."""
     if "/" not in text.rstrip("/") or "\n" in text:

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.files import read_object, reading, write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS
-from sally_anne.core.hub import CARD, card, without_paths
+from sally_anne.core.hub import CARD, card, short_name, without_paths
 
 if TYPE_CHECKING:
     from sally_anne.core.store import ActivationStore
@@ -41,6 +41,8 @@ FLOOR = 0.05
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
 # What a probing run found, what its patching scan did, and what its samples say.
 PATCHING, PROMPTS = "patching.json", "prompts.parquet"
+# Kinds of contrast pairs between which heads are patched.
+KINDS = ("question", "statement")
 # Accuracy above which a surface feature is said to give a label away: so much more than chance.
 CONFOUNDED = 0.1
 ACTIVATIONS = "activations"
@@ -51,7 +53,7 @@ SHARED = (CARD, CONFIG, RESULTS, PATCHING, HEADS, PROBES, PROMPTS, f"{ACTIVATION
 BEST = 10
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 # The task of runs that do not say theirs, and the only one of which all these words tell something.
-_FIRST_TASK = "gridtom"
+FIRST_TASK = "gridtom"
 
 
 class Head(NamedTuple):
@@ -139,10 +141,10 @@ class Run:
         A word that the config lacks is taken from the activation store, which always knows its
         site and position.
         """
-        parts = [str(self.config.get("model", "model not recorded"))]
+        parts = [short_name(self.config.get("model", "model not recorded"))]
         words: tuple[str, ...] = TITLE_WORDS
-        task = self.config.get("task", _FIRST_TASK)
-        if (own := self.config.get("samples")) or task != _FIRST_TASK:
+        task = self.config.get("task", FIRST_TASK)
+        if (own := self.config.get("samples")) or task != FIRST_TASK:
             # Of samples without pictures and films there is one setting.
             words = TITLE_WORDS[2 if self.saved.get("data", {}).get("shows", True) else 3 :]
             parts.append(f"samples {Path(own).name}" if own else f"task {task}")
@@ -162,6 +164,10 @@ class Run:
     def patching(self) -> dict[str, Any]:
         """``patching.json``, what patching said of each kind of pairs; empty without it."""
         return saved_results(self.folder / PATCHING, "sally-anne patch")
+
+    def asks(self, kind: str) -> str:
+        """What pairs of a kind decide, in words, such as answer to the belief question."""
+        return self.patching.get(kind, {}).get("asks", kind)
 
     @cached_property
     def prompts(self) -> pd.Series | None:

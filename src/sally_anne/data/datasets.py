@@ -389,10 +389,16 @@ def questions(name: str, pairs: int | None, seed: int) -> PairSet:
         more["asked"] = True
     conditions = ("TB", "FB") if name == "beliefs" else ("", "")
     found = own_pairs(SETS[name](seed=seed, **more))
-    return replace(found, reply=False, conditions=conditions)
+    return replace(found, reply=False, asks=ASKS[name], conditions=conditions)
 
 
 SETS = dict[str, Callable[..., list[Sample]]](ioi=ioi, statements=statements, beliefs=beliefs)
+# What their pairs decide.
+ASKS = {
+    "ioi": "name of the receiver",
+    "statements": "truth of the statement",
+    "beliefs": "place where the person thinks it is",
+}
 MEANING = {
     "y_p": "does the statement fit what the person thinks?",
     "y_o": "does the statement fit reality?",

@@ -54,6 +54,7 @@ class PairSet:
     Attributes:
         kind: ``question`` or ``statement``.
         reply: whether the answer is asked for in a turn of its own; else it follows the text.
+        asks: what the pairs decide, in words.
         place: where heads are exchanged, in words.
         clusters: what clusters are.
         conditions: what the first and what the second sample of each pair is, as TB and FB; empty
@@ -63,7 +64,8 @@ class PairSet:
     kind: str
     pairs: list[ContrastPair]
     reply: bool
-    place: str
+    asks: str
+    place: str = "the last prompt token"
     clusters: str = "groups"
     conditions: tuple[str, str] = ("", "")
 
@@ -101,7 +103,8 @@ def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str
         if len(sides) == 2
     ]
     noun = "maps" if clusters else "groups"
-    return PairSet("statement", pairs, False, "the statement's end", noun)
+    asks, place = "truth of the statement", "the statement's end"
+    return PairSet("statement", pairs, False, asks, place, noun)
 
 
 def own_pairs(samples: Sequence[Sample]) -> PairSet:
@@ -122,4 +125,4 @@ def own_pairs(samples: Sequence[Sample]) -> PairSet:
                 "each with an answer of its own: the word that the model should say"
             )
     pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in sides.values()]
-    return PairSet("question", pairs, True, "the last prompt token")
+    return PairSet("question", pairs, True, "answer")

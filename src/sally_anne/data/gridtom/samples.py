@@ -229,7 +229,8 @@ def question_pairs(
             )
             answers = cases[i].question.answer, cases[j].question.answer
             pairs.append(ContrastPair((one, other), answers, record.identity.map))
-    return PairSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
+    asks = "answer to the belief question"
+    return PairSet("question", pairs, True, asks, clusters="maps", conditions=("TB", "FB"))
 
 
 def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
