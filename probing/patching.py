@@ -43,8 +43,8 @@ from sally_anne.core.run import (
     in_words,
     verdicts,
 )
-from sally_anne.data.pairs import ContrastPair, PairSet
-from sally_anne.data.samples import SampleSet
+from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
+from sally_anne.data.samples import Sample, SampleSet, with_splits
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
@@ -507,3 +507,31 @@ def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
 def patch(folder: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command."""
     return run(PatchingConfig(run=Path(folder), **options), Console(quiet=True))
+
+
+def patching(
+    loaded: LoadedModel,
+    samples: Sequence[Sample],
+    heads: pd.DataFrame | None = None,
+    **options: Any,
+) -> PatchingResult:
+    """:func:`scan` of the samples' own pairs in a notebook; no run folder is needed.
+
+    Args:
+        loaded: of ``sa.load_model``.
+        samples: those with a ``pair`` and an ``answer``; where they have no split it is drawn as
+            ``sa.extract`` draws it.
+        heads: the table of ``HeadProbes.rank``: sets of the best probes' heads are exchanged, too.
+        options: pairs, validation_pairs, sizes, random_sets, exact, floor, seed, as of the command.
+
+    Raises:
+        RecordError: a pair that is none.
+        ProbingError: no pairs; or as :func:`scan`.
+    """
+    check_options(how := ScanOptions(**options))
+    pair_set = own_pairs(with_splits(samples))
+    if not pair_set.pairs:
+        raise ProbingError(NO_PAIRS)
+    names = [] if heads is None else [n[:-5] for n in map(str, heads) if n.endswith("_rank")]
+    ranked = {name: heads.sort_values(f"{name}_rank") for name in names if heads is not None}
+    return scan(loaded, pair_set, ranked, how)

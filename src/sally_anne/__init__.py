@@ -27,6 +27,7 @@ _HOMES = {
     "load_model": "models.loading",
     "localisation": "experiments.localisation.bench",
     "patch": "probing.patching",
+    "patching": "probing.patching",
     "plot": "api",
     "read_samples": "data.samples",
     "samples": "api",

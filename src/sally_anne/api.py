@@ -19,6 +19,7 @@ from sally_anne.data import datasets as datasets
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
+from sally_anne.data.pairs import own_pairs
 from sally_anne.data.samples import Frames, Label, Sample, Split, with_splits
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
@@ -69,6 +70,8 @@ def samples(
     groups: Sequence[object] | None = None,
     videos: Sequence[Path | str | Frames | None] | None = None,
     splits: Sequence[Split] | None = None,
+    pairs: Sequence[str | None] | None = None,
+    answers: Sequence[str | None] | None = None,
 ) -> list[Sample]:
     """Labelled inputs of your own; files of them are read by ``read_samples``.
 
@@ -78,18 +81,23 @@ def samples(
     Args:
         texts: N texts; activations are read at their last tokens.
         labels: name to N values, each true or false, a whole number or a text; or a table.
-        groups: N names; samples of one group are never split. Each is its own by default.
+        groups: N names; samples of one group are never split. By default each is its own, and the
+            two of a pair are one.
         videos: N videos, as files or frames ``uint8 [F, height, width, 3]``.
         splits: N of train, validation and test; drawn by group at extraction by default.
+        pairs: N keys; the two samples of a key differ in one thing, and ``sa.patching`` exchanges
+            heads between them.
+        answers: N words that the model should say, unlike ones in a pair.
 
     Raises:
-        RecordError: sizes that do not agree, a value of another kind, or a group in two splits;
-            names the argument or the sample.
+        RecordError: sizes that do not agree, a value of another kind, a group in two splits, or a
+            pair that is none; names the argument, the sample or the pair.
     """
     if not hasattr(labels, "items"):
         raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
     given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
-    others = {"groups": groups, "videos": videos, "splits": splits}
+    others = {"groups": groups, "videos": videos, "splits": splits, "pairs": pairs}
+    others |= {"answers": answers}
     columns: dict[str, list[Any]] = {}
     for name, column in (given | others).items():
         if name in others and column is None:
@@ -103,11 +111,14 @@ def samples(
     for i in range(len(columns["texts"])):
         row = {name: values[i] for name, values in columns.items()}
         known = {name: row[f"labels[{name!r}]"] for name in labels}
-        group = str(row["groups"]) if "groups" in row else ""
+        pair, answer = (str(row.get(name) or "") for name in ("pairs", "answers"))
+        group = str(row["groups"]) if "groups" in row else pair
         shown: Any = {"video": row.get("videos"), "split": row.get("splits")}
+        shown |= {"pair": pair, "answer": answer}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, group=group, **shown))
     if made and all(sample.split for sample in made):
         with_splits(made)
+    own_pairs(made)
     return made
 
 

@@ -7,13 +7,16 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import sally_anne as sa
+from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
 from sally_anne.core.run import Run, conclusions, verdicts
@@ -249,3 +252,36 @@ def test_a_scan_that_cannot_be_made_leaves_the_run(
     assert not (folder / "patching.json").exists()
     with pytest.raises(ProbingError, match="--permutations 0.*--no-patching"):
         carry(folder, **SCAN, permutations=0)
+
+
+@pytest.mark.integration
+def test_patching_in_memory_is_what_the_command_finds(tmp_path: Path) -> None:
+    """On pairs of one's own, given as columns and as JSON lines."""
+    rooms = ("red", "blue", "green", "white", "purple", "yellow")
+    facts = [(a, b, said) for a, b in permutations(rooms, 2) for said in (a, b)]
+    columns: dict[str, list[Any]] = {
+        "texts": [f"the {a} agent is in the {s} room, not the {b} one" for a, b, s in facts],
+        "pairs": [f"{a} {b}" for a, b, _ in facts],
+        "answers": [said for *_, said in facts],
+    }
+    labels = {"first": [a == said for a, _, said in facts]}
+    samples = sa.samples(labels=labels, **columns)
+    assert len({s.group for s in samples}) == len(samples) / 2
+    with pytest.raises(RecordError, match="'red blue'"):
+        sa.samples(labels=labels, **(columns | {"answers": ["red"] * len(facts)}))
+    lines = [
+        {"text": s.text, "labels": dict(s.labels), "pair": s.pair, "answer": s.answer}
+        | {"item_id": s.item_id, "group": s.group}
+        for s in samples
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    few: dict[str, Any] = {"pairs": 3, "validation_pairs": 2, "random_sets": 3, "sizes": (2,)}
+    words = ["--samples", str(tmp_path / "mine.jsonl"), "--out", str(tmp_path / "run")]
+    words += [f"--{n.replace('_', '-')}={v}" for n, v in few.items() if n != "sizes"]
+    main(["probe", *words, "--sizes", "2", "--permutations", "20", "--no-figures"])
+    model = sa.load_model("tiny-qwen2-vl")
+    found = sa.patching(model, samples, **few).heads.sort_values(["layer", "head"])
+    saved = Run.open(tmp_path / "run").heads.sort_values(["layer", "head"])
+    assert np.abs(found["effect"]).max() > 0
+    for name in ("effect", "effect_low", "effect_validation", "dla"):
+        assert found[name].tolist() == saved[f"question_{name}"].tolist()
