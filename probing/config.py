@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
-from sally_anne.core.run import FLOOR
 from sally_anne.data.items import Setting
 from sally_anne.models.options import ModelOptions, reads_only
 
@@ -25,6 +24,8 @@ Made = Literal["ioi", "statements", "beliefs"]
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
 DEFAULT_MAX_ITER = 400
+# Share of the logit difference that what is called used moves at the least.
+FLOOR = 0.05
 # Samples that go through the model together.
 DEFAULT_BATCH = 8
 # Options that stand in a run folder's name where they are not the default.

@@ -34,10 +34,8 @@ SPLITS = {"held-out": ("validation", "test"), "all": ("train", "validation", "te
 SPLITS |= {split: (split,) for split in SPLITS["all"]}
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
-# Verdicts on heads and on sets of heads; the share of the logit difference that is the least for
-# the first two, unless another is given.
+# Verdicts on heads and on sets of heads.
 USED, AGAINST, NOT_USED = "used", "used against", "not used"
-FLOOR = 0.05
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
 # What a probing run found, what its patching scan did, and what its samples say.
 PATCHING, PROMPTS = "patching.json", "prompts.parquet"
