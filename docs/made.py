@@ -19,8 +19,12 @@ from mkdocs.structure.pages import Page
 from sally_anne.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
 TINY = "src/sally_anne/models/tiny"
+# Pages of the site whose text stands elsewhere in the clone.
+PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"} | {
+    f"cards/{card.parent.name}.md": f"{TINY}/{card.parent.name}/README.md"
+    for card in ROOT.glob(f"{TINY}/*/README.md")
+}
 FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source|video)\b[^>]*(?:href|src)=\"?(?:https?:)?//"
 )
@@ -42,12 +46,18 @@ ROLE = re.compile(r":(?:class|data|func|meth|mod):(?=<code>)")
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages whose text stands elsewhere."""
-    cards = {f"cards/{card.parent.name}.md": card for card in ROOT.glob(f"{TINY}/*/README.md")}
-    for uri, path in {**PAGES, **cards}.items():
+    for uri, path in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
     files.append(File.generated(config, "commands.md", content=commands()))
     tutorial = json.dumps(notebook((ROOT / "docs/tutorial.md").read_text(encoding="utf-8")))
     files.append(File.generated(config, "tutorial.ipynb", content=tutorial))
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Links that lead somewhere in the clone, led to the same on the site."""
+    for uri, path in PAGES.items():
+        markdown = markdown.replace(f"](../{path}", f"]({uri}")
+    return markdown.replace("](docs/", "](")
 
 
 def on_page_content(html: str, **_: object) -> str:

@@ -34,7 +34,7 @@ class Capture(ModelHooks):
     Captures nest; one that is opened inside a steering context sees the steered activations.
 
     Args:
-        model, site: as of `ModelHooks`.
+        model: as of `ModelHooks`, as is `site`.
         positions: a spec of `hooks.positions`. With `all`, padding is left out: the real tokens of
             each row come first, in order, and zeros fill the shorter rows.
         layers: the layers to capture, in this order; all by default.

@@ -65,7 +65,7 @@ class Edit(ModelHooks):
     hidden / H are edited, at `attn_out` as in the paper's released code.
 
     Args:
-        model, site, positions: as of `ModelHooks`. P counts the positions in their order.
+        model: as of `ModelHooks`, as are `site` and `positions`; P counts these in their order.
         values: `[L, H, D]`, `[B, L, H, D]` or `[B, P, L, H, D]`, in the model's own units.
         gate: edit only the tokens at which this probe says so.
         how: one of `How`.
