@@ -7,9 +7,9 @@ source's validation samples, and stories that the source has seen are left out o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -17,16 +17,10 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from rich.markup import escape
 from scipy.stats import hypergeom, rankdata
 from sklearn.base import clone
 
-from sally_anne.core.bootstrap import (
-    draw_groups,
-    estimate_mean,
-    estimate_shares,
-    percentile_interval,
-)
+from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
@@ -36,7 +30,7 @@ from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
 from sally_anne.figures.comparison import PANELS, transfer_figure
-from sally_anne.harness.report import print_table
+from sally_anne.harness.report import print_lines, print_table
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.config import Kind
 from sally_anne.probing.interchange import read_pair
@@ -50,35 +44,46 @@ DRAWS = 1000
 ALL_SEEN = "the source has seen all test stories of the target"
 # By what heads are ranked, besides probes: effects within pairs of a kind.
 KINDS: tuple[str, ...] = get_args(Kind)
-# Options by which runs are named, where they differ; the first ones by their values alone.
-PLAIN = ("model", "samples", "task", "setting", "contrast", "site")
-NAMED_BY = (*PLAIN, "order", "split_seed", "data_seed", "data", "stories", "c")
+# Options by which runs are named, where they differ.
+NAMED_BY = dict.fromkeys(("model", "samples", "task", "setting", "contrast", "site"), "{}")
+NAMED_BY |= {"order": "order {}", "split_seed": "split seed {}", "data_seed": "data seed {}"}
+NAMED_BY |= {"data": "data {}", "stories": "stories {}", "c": "c {}"}
 # What every cell has.
 NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n", "p")
 EMPTY = dict.fromkeys(NUMBERS, float("nan")) | {"above": False, "why": "", "note": "", "heads": ""}
 Cell = dict[str, Any]
 
 
+class EmptyError(Exception):
+    """Why a cell is empty."""
+
+
+def require(holds: object, why: str) -> None:
+    """EmptyError unless something holds."""
+    if not holds:
+        raise EmptyError(why)
+
+
 @dataclass(frozen=True, eq=False)
-class Effects:
-    """What `sally-anne patch` found of all heads, layer by layer, within pairs of one kind.
+class Ranking:
+    """How all heads do, layer by layer: their probes, or their effects within pairs of one kind.
 
     Attributes:
-        validation: mean normalised effect on validation pairs, ``[L H]``.
-        gap: logit difference within each of P test pairs, ``[P]``.
-        carried: of it what goes along with each head, ``[P, L H]``.
-        items: a row a test pair, ``content`` and ``cluster`` as of :class:`Part`.
+        validation: mean accuracy, or normalised effect, on validation samples or pairs, ``[L H]``.
+        ranked: heads as numbers, the best on validation first.
+        scores: of P test samples: right or not; of test pairs: what of the logit difference goes
+            along with each head, ``[P, L H]``.
+        ties: the lower of two heads with one score is better, ``[P, L H]``: log-loss in nats.
+        items: a row a test sample or pair, ``content`` and ``cluster`` as of :class:`Part`.
+        gap: logit difference within each pair, ``[P]``; ones of samples.
     """
 
     validation: np.ndarray
-    gap: np.ndarray
-    carried: np.ndarray
+    ranked: list[int]
+    scores: np.ndarray
+    ties: np.ndarray
     items: pd.DataFrame
-
-    @property
-    def ranked(self) -> list[int]:
-        """Heads as numbers layer by layer, those that carry most on validation first."""
-        return (-self.validation).argsort(kind="stable").tolist()
+    gap: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,7 @@ class Part:
             whatever a run calls it, and what is drawn anew for intervals.
         label: what is read.
         blank: probes with the run's settings.
-        effects: by kind of pairs, or why there are none.
+        effects: by kind of pairs, what `sally-anne patch` found, or why there is nothing.
     """
 
     name: str
@@ -98,7 +103,7 @@ class Part:
     label: str
     blank: HeadProbes = field(default_factory=HeadProbes, repr=False)
     identity: ModelIdentity = field(default_factory=ModelIdentity, repr=False)
-    effects: Mapping[str, Effects | str] = field(default_factory=dict, repr=False)
+    effects: Mapping[str, Ranking | str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def probes(self) -> HeadProbes:
@@ -117,19 +122,28 @@ class Part:
         """L and H."""
         return self.x.x.shape[1], self.x.x.shape[2]
 
+    def ranking(self, kind: str = "") -> Ranking:
+        """Of probes, or of effects within pairs of a kind; an EmptyError if there are none."""
+        if kind:
+            found = self.effects.get(kind, "not measured")
+            if isinstance(found, str):
+                raise EmptyError(found)
+            return found
+        probes, test, validation = self.probes, self.x.test, self.x.validation
+        own = probes.score(validation.x, validation.values(self.label)).ravel()
+        ranked = [layer * self.shape[1] + head for layer, head in probes.ranked_]
+        y = test.values(self.label)
+        right = (probes.predict(test.x) == y[:, None, None]).astype(float)
+        likely = probes.predict_proba(test.x) * (y[:, None] == probes.classes_)[:, None, None]
+        loss = -np.log(np.maximum(likely.sum(-1), np.finfo(float).tiny))
+        scores, ties = (each.reshape(len(y), -1) for each in (right, loss))
+        return Ranking(own, ranked, scores, ties, test.items, np.ones(len(y)))
+
     def unseen(self, items: pd.DataFrame) -> np.ndarray:
         """Of which items ``[N]`` no story trained, or chose heads."""
         own = self.x.items
         seen = own.loc[own["split"].isin(("train", "validation")), "content"]
         return ~items["content"].isin(seen).to_numpy()
-
-    def scores(self, x: Activations) -> tuple[np.ndarray, np.ndarray]:
-        """Of the own probes on samples: right or not, and log-loss in nats, ``[N, L H]`` each."""
-        odds, y = self.probes.predict_proba(x.x), x.values(self.label)
-        right = self.probes.classes_[odds.argmax(-1)] == y[:, None, None]
-        likely = (odds * (y[:, None] == self.probes.classes_)[:, None, None]).sum(-1)
-        loss = -np.log(np.maximum(likely, np.finfo(float).tiny))
-        return right.reshape(len(y), -1).astype(float), loss.reshape(len(y), -1)
 
     def unlike(self, other: Part) -> str:
         """Why this one's directions mean nothing in the other; empty if they do."""
@@ -168,23 +182,18 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     for part in parts:
         if config.k > (heads := part.shape[0] * part.shape[1]):
             raise ProbingError(f"--K {config.k}: {part.name} has {heads} heads")
-    found = []
     with stage(console, "comparing heads and directions"):
-        for a, b in product(parts, parts):
-            cells = {"accuracy": accuracy(a, b, config), "cosine": cosine(a, b, config)}
-            for kind in ("", *KINDS):
-                cells |= agreement(a, b, config, kind)
-            found += [{**about(name, a, b), **cell} for name, cell in cells.items()]
+        found = {(a.name, b.name): compare(a, b, config) for a, b in product(parts, parts)}
     for one, targets in zip(opened, parted, strict=True):
-        found += shares(one, targets, parts, config, console)
-    row = {part.name: i for i, part in enumerate(parts)}
-    places: dict[Any, dict[str, int]] = {"measure": {name: i for i, name in enumerate(PANELS)}}
-    places |= {"fitted_on": row, "tested_on": row}
-    table = pd.DataFrame([EMPTY | cell for cell in found]).sort_values(
-        list(places), key=lambda column: column.map(places[column.name]), ignore_index=True
+        for names, cell in shares(one, targets, parts, config, console).items():
+            found[names]["share"] = cell
+    names = [part.name for part in parts]
+    table = pd.DataFrame(
+        EMPTY | {"measure": measure, "fitted_on": a, "tested_on": b} | found[a, b][measure]
+        for measure, a, b in product(PANELS, names, names)
     )
     print_matrices(console, table)
-    save_config(config.folder, asdict(config), parts=list(row))
+    save_config(config.folder, asdict(config), parts=names)
     with style.look():
         titles = [one.run.title for one in opened]
         alike = [part for part in titles[0] if all(part in title for title in titles)]
@@ -193,7 +202,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         paths = style.save(figure, config.folder, "transfer", table)
     cells = table.astype(object).where(table.notna(), None).to_dict("records")
     write_json(config.folder / RESULTS, {"config": asdict(config), "cells": cells})
-    console.print(f"matrices: {escape(str(paths[-1]))}", soft_wrap=True)
+    print_lines(console, [f"matrices: {paths[-1]}"])
     return table
 
 
@@ -201,13 +210,12 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
     """What tells runs apart: options in which they differ, or their folders."""
     options = [vars(one.probing) for one in opened]
     differ = [name for name in NAMED_BY if len({str(each[name]) for each in options}) > 1]
-
-    def word(name: str, value: Any) -> str:
-        value = Path(value).name if isinstance(value, Path) or name == "model" else value
-        return str(value) if name in PLAIN else f"{name.replace('_', ' ')} {value}"
-
     names = [
-        ", ".join(word(name, each[name]) for name in differ if each[name] is not None)
+        ", ".join(
+            NAMED_BY[name].format(Path(str(each[name])).name)
+            for name in differ
+            if each[name] is not None
+        )
         for each in options
     ]
     alike = len(set(names)) < len(names) or (len(names) > 1 and "" in names)
@@ -216,40 +224,34 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
 
 def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
-    saved, probing, items = opened.run, opened.probing, opened.run.samples
+    saved, probing, items, by = opened.run, opened.probing, opened.run.samples, config.by
     label = config.label or saved.labels[0]
-    if config.by is not None and config.by not in items:
+    if by is not None and by not in items:
         tags = ", ".join(sorted({tag for sample in opened.data.samples for tag in sample.tags}))
-        raise ProbingError(f"--by {config.by}: the samples of {saved.folder} have the tags {tags}")
+        raise ProbingError(f"--by {by}: the samples of {saved.folder} have the tags {tags}")
     items["content"] = items["group"].map(opened.data.identities)
     items["cluster"] = items["group"].map(opened.clusters)
-    part = Part(
-        name,
-        Activations(saved.activations(), items, saved.labels, probing.site),
-        label,
-        HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise),
-        ModelIdentity.of_run(saved.saved["model"]),
-        effects_of(opened)
-        if config.by is None
-        else dict.fromkeys(KINDS, "causal heads are of whole runs, not of one tag"),
-    )
-    if config.by is None:
-        return [part]
+    x = Activations(saved.activations(), items, saved.labels, probing.site)
+    blank = HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise)
+    identity = ModelIdentity.of_run(saved.saved["model"])
+    if by is None:
+        return [Part(name, x, label, blank, identity, effects_of(opened))]
+    effects = dict.fromkeys(KINDS, "causal heads are of whole runs, not of one tag")
     first = [name] if len(config.runs) > 1 else []
     return [
-        replace(part, name=", ".join([*first, str(value)]), x=part.x.at(rows))
-        for value in sorted(items[config.by].dropna().unique(), key=str)
-        if len(rows := np.flatnonzero(items[config.by] == value))
+        Part(", ".join([*first, str(value)]), x.at(rows), label, blank, identity, effects)
+        for value in sorted(items[by].dropna().unique(), key=str)
+        if len(rows := np.flatnonzero(items[by] == value))
     ]
 
 
-def effects_of(opened: Reopened) -> dict[str, Effects | str]:
+def effects_of(opened: Reopened) -> dict[str, Ranking | str]:
     """What `sally-anne patch` found of a run's heads, by kind of pairs, or why that is lacking.
 
     Raises:
         RunFolderError: what it kept is damaged.
     """
-    folder, found = opened.run.folder, dict[str, Effects | str]()
+    folder, found = opened.run.folder, dict[str, Ranking | str]()
     heads = opened.run.heads.sort_values(["layer", "head"])
     for kind in KINDS:
         pair_set, facts = opened.pair_sets.get(kind), opened.run.patching.get(kind, {})
@@ -261,8 +263,11 @@ def effects_of(opened: Reopened) -> dict[str, Effects | str]:
         else:
             gap, carried = kept_effects(folder / FOLDER, facts)
             stories = stories_of(opened, pair_set.choose("test", facts["scan"]["pairs"]))
-            validation = heads[column].to_numpy()
-            found[kind] = Effects(validation, gap, carried.reshape(len(gap), -1), stories)
+            # In logits, not as shares: where a model has pairs the wrong way round, heads keep
+            # their order.
+            carried, own = carried.reshape(len(gap), -1), heads[column].to_numpy()
+            ranked = (-own).argsort(kind="stable").tolist()
+            found[kind] = Ranking(own, ranked, carried, 0 * carried, stories, gap)
     return found
 
 
@@ -272,9 +277,23 @@ def stories_of(opened: Reopened, pairs: Sequence[ContrastPair]) -> pd.DataFrame:
     return pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
 
 
-def about(measure: str, source: Part, target: Part) -> Cell:
-    """Which cell of which matrix."""
-    return {"measure": measure, "fitted_on": source.name, "tested_on": target.name}
+def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cell]:
+    """Every cell of two parts, by measure, but the share, which takes the model."""
+    found: dict[str, Cell] = {}
+    measures: dict[tuple[str, ...], Callable[..., tuple[Cell, ...]]] = {
+        ("accuracy",): accuracy,
+        ("cosine",): cosine,
+        ("spearman", "overlap"): agreement,
+    }
+    for kind in KINDS:
+        measures[f"{kind}_spearman", f"{kind}_overlap"] = partial(agreement, kind=kind)
+    for names, measure in measures.items():
+        try:
+            cells = measure(source, target, config)
+        except EmptyError as why:
+            cells = ({"why": str(why)},) * len(names)
+        found |= zip(names, cells, strict=True)
+    return found
 
 
 def cell(
@@ -284,10 +303,23 @@ def cell(
 
     It is ``above`` its control if its value is above the quantile, and its interval above the mean.
     """
-    numbers = (float(each) for each in (value, *ends, *control))
-    found: Cell = dict(zip(NUMBERS, numbers, strict=False))
+    found: Cell = dict(zip(NUMBERS, map(float, (value, *ends, *control)), strict=False))
     above = found["value"] > found["control_high"] and found["low"] > found["control"]
     return {**found, "above": above, "clusters": clusters, **more}
+
+
+def carried(
+    whole: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], seed: int = 0
+) -> Cell:
+    """The share ``own [P]`` of samples or of pairs' logit differences ``whole [P]``.
+
+    Sums are divided; the control are random ones, ``[P, R]``.
+    """
+    require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
+    number, count = codes(clusters)
+    value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
+    control = control_of(random.sum(0) / whole.sum())
+    return cell(value, ends, control, count, n=len(whole), note=note_on(whole))
 
 
 def control_of(null: np.ndarray) -> tuple[float, float]:
@@ -297,8 +329,8 @@ def control_of(null: np.ndarray) -> tuple[float, float]:
 
 def codes(values: Sequence[Any]) -> tuple[np.ndarray, int]:
     """A number for each value ``[N]``, from 0, and how many there are."""
-    names, number = np.unique(list(map(str, values)), return_inverse=True)
-    return number, len(names)
+    numbers, names = pd.factorize(np.asarray(values, dtype=object), sort=True)
+    return numbers, len(names)
 
 
 def note_on(gap: np.ndarray) -> str:
@@ -307,67 +339,54 @@ def note_on(gap: np.ndarray) -> str:
     return "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
 
 
-def accuracy(source: Part, target: Part, config: TransferConfig) -> Cell:
+def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
     """Test accuracy of the source's best head; the control: labels shuffled within stories.
 
     Of two models, or sites, the head at the same place is fitted anew on the target.
     """
-    if not source.top:
-        return {"why": "no probe of the source has weights"}
-    (layer, head), fitted, note = source.top[0], source, ""
-    if why := source.unlike(target):
-        if source.shape != target.shape:
-            return {"why": why}
-        fitted, note = target, f"refitted: {why}"
+    require(source.top, "no probe of the source has weights")
+    (layer, head), why = source.top[0], source.unlike(target)
+    require(not why or source.shape == target.shape, why)
     test = target.x.test.at(source.unseen(target.x.test.items))
-    if not len(test):
-        return {"why": ALL_SEEN}
-    predicted = fitted.probes.predict(test.x)[:, layer, head]
+    require(len(test), ALL_SEEN)
+    predicted = (target if why else source).probes.predict(test.x)[:, layer, head]
     right = (predicted == test.values(target.label)).astype(float)
-    number, count = codes(test.items["cluster"])
-    found = estimate_mean(right, number, draw_groups(count, seed=config.seed))
-    null = (predicted == _shuffled(test, target.label, DRAWS, config.seed)).mean(1)
-    more = {"n": len(test), "note": note, "heads": f"{layer}.{head}"}
-    return cell(found.value, (found.low, found.high), control_of(null), count, **more)
+    null = (predicted == _shuffled(test, target.label, DRAWS, config.seed)).T
+    found = carried(np.ones(len(right)), right, null, test.items["cluster"], config.seed)
+    return (found | {"note": why and f"refitted: {why}", "heads": f"{layer}.{head}"},)
 
 
-def cosine(source: Part, target: Part, config: TransferConfig) -> Cell:
+def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
     """Mean ``|cos|`` of the directions of both in the source's K best heads.
 
     The interval is of refits on the target's training clusters drawn anew; on the diagonal value
     and interval are of two halves of them. Control: refits on labels shuffled within stories.
     """
-    if why := source.unlike(target):
-        return {"why": f"directions have no common axes: {why}"}
-    if source.probes.classes_.tolist() != target.probes.classes_.tolist():
-        return {"why": f"{source.label} has other classes"}
+    why = source.unlike(target)
+    require(not why, f"directions have no common axes: {why}")
+    same = source.probes.classes_.tolist() == target.probes.classes_.tolist()
+    require(same, f"{source.label} has other classes")
     heads = source.top[: config.k]
-    if len(heads) < config.k:
-        return {"why": f"only {len(heads)} heads of the source have a direction"}
+    require(len(heads) == config.k, f"only {len(heads)} heads of the source have a direction")
     train = target.x.train
     number, count = codes(train.items["cluster"])
-    mine, theirs = (
-        np.stack([part.probes.coef_[at].ravel() for at in heads])[None] for part in (source, target)
-    )
+    at = tuple(np.transpose(heads))
+    mine, theirs = (part.probes.coef_[at].reshape(1, config.k, -1) for part in (source, target))
+    between = _cosines(mine, theirs)
     if source is target:
         number, count = (number, count) if count > 1 else codes(train.items["group"])
-        if count < 2:
-            return {"why": "there is one training story: nothing to halve"}
+        require(count > 1, "there is one training story: nothing to halve")
         random = np.random.default_rng(config.seed)
         half = random.random((config.draws, count)).argsort(-1) < count // 2
-        sides = (_refits(target, heads, side[:, number].astype(float)) for side in (half, ~half))
-        drawn = _cosines(*sides)
-        value = float(np.abs(drawn).mean())
+        between = drawn = _cosines(*(_refits(target, heads, h[:, number]) for h in (half, ~half)))
     else:
         times = draw_groups(count, config.draws, config.seed)[:, number]
         drawn = _cosines(mine, _refits(target, heads, times))
-        value = float(np.abs(_cosines(mine, theirs)).mean())
     y = _shuffled(train, target.label, config.draws, config.seed)
-    null = np.abs(_cosines(mine, _refits(target, heads, labels=y))).mean(1)
-    turned = source is not target and float(_cosines(mine, theirs).mean()) < 0
-    more = {"n": len(train), "note": "turned round" if turned else ""}
+    null = np.abs(_cosines(mine, _refits(target, heads, np.ones(y.shape), y))).mean(1)
+    more = {"n": len(train), "note": "" if between.mean() >= 0 else "turned round"}
     ends = percentile_interval(np.abs(drawn).mean(1))
-    return cell(value, ends, control_of(null), count, **more)
+    return (cell(np.abs(between).mean(), ends, control_of(null), count, **more),)
 
 
 def _shuffled(x: Activations, label: str, count: int, seed: int) -> np.ndarray:
@@ -386,90 +405,55 @@ def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _refits(
-    part: Part,
-    heads: Sequence[Head],
-    times: np.ndarray | None = None,
-    labels: np.ndarray | None = None,
+    part: Part, heads: Sequence[Head], times: np.ndarray, labels: np.ndarray | None = None
 ) -> np.ndarray:
-    """Weights ``[P, K, M]`` of K heads, with samples weighted ``[P, N]`` or other labels."""
-    train = part.x.train
-    y = np.searchsorted(
-        part.probes.classes_, train.values(part.label)[None] if labels is None else labels
-    )
-    if times is not None:
-        y = np.broadcast_to(y, times.shape)
-    x = np.stack([train.x[:, layer, head] for layer, head in heads], axis=1)[:, None]
-    fits = fit_heads(
-        torch.from_numpy(x),
-        torch.from_numpy(np.ascontiguousarray(y)),
-        len(part.probes.classes_),
-        part.blank.c,
-        None if times is None else torch.from_numpy(np.ascontiguousarray(times)),
-        REFIT,
-        part.blank.max_iter,
-        normalise=part.blank.normalise,
-    )
+    """Weights ``[P, K, M]`` of K heads; samples count ``times [P, N]``, perhaps by other labels."""
+    train, blank, classes = part.x.train, part.blank, part.probes.classes_
+    y = np.searchsorted(classes, train.values(part.label) if labels is None else labels)
+    x = train.x[:, *np.transpose(heads)][:, None]
+    x, y, weights = map(torch.tensor, (x, np.broadcast_to(y, times.shape), times))
+    own = x, y, len(classes), blank.c, weights, REFIT, blank.max_iter
+    fits = fit_heads(*own, normalise=blank.normalise)
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 
 
 def agreement(
     source: Part, target: Part, config: TransferConfig, kind: str = ""
-) -> dict[str, Cell]:
+) -> tuple[Cell, Cell]:
     """Do the source's heads rank as the target's, by probes or by effects within pairs of a kind?
 
-    ``spearman``: rank correlation of the source's validation with the target's test scores.
+    First Spearman's: rank correlation of the source's validation with the target's test scores.
     Control: the source's heads shuffled within their layers: what the layers alone explain. On the
-    diagonal it says how well a ranking holds at all. ``overlap``: share of the source's K best
+    diagonal it says how well a ranking holds at all. Then the overlap: share of the source's K best
     heads (validation) among the target's K best (test); chance is hypergeometric, ``p`` that of as
     many or more.
     """
-    names = [f"{kind}_{name}".strip("_") for name in ("spearman", "overlap")]
-    mine, theirs = (part.effects.get(kind, "not measured") for part in (source, target))
-    if source.shape != target.shape:
-        why = "{} x {} heads against {} x {}".format(*source.shape, *target.shape)
-        return dict.fromkeys(names, {"why": why})
-    if not kind:
-        test = target.x.test.at(source.unseen(target.x.test.items))
-        items, seen, note = test.items, ALL_SEEN, ""
-        right, loss = target.scores(test) if len(test) else (np.empty(0), np.empty(0))
-        own = source.scores(source.x.validation)[0].mean(0)
-        first = [layer * source.shape[1] + head for layer, head in source.probes.ranked_]
-    else:
-        for lacking in (mine, theirs):
-            if isinstance(lacking, str):
-                return dict.fromkeys(names, {"why": lacking})
-        assert isinstance(mine, Effects) and isinstance(theirs, Effects)
-        kept = source.unseen(theirs.items)
-        items, seen = theirs.items[kept], "the source has seen all test pairs of the target"
-        # In logits, not as shares: where a model has pairs the wrong way round, heads keep their
-        # order.
-        right, loss = theirs.carried[kept], np.zeros_like(theirs.carried[kept])
-        own, first = mine.validation, mine.ranked
-        note = note_on(theirs.gap[kept]) if kept.any() else ""
-    if not len(items):
-        return dict.fromkeys(names, {"why": seen})
-    number, count = codes(items["cluster"])
+    why = "{} x {} heads against {} x {}".format(*source.shape, *target.shape)
+    require(source.shape == target.shape, why)
+    mine, theirs = source.ranking(kind), target.ranking(kind)
+    kept, own = source.unseen(theirs.items), mine.validation
+    require(kept.any(), ALL_SEEN)
+    number, count = codes(theirs.items["cluster"][kept])
     # How often each is drawn, at first once.
     drawn = draw_groups(count, DRAWS, config.seed)
     times = np.concatenate([np.ones((1, count)), drawn])[:, number]
-    scores, ties = (times @ each / times.sum(1)[:, None] for each in (right, loss))
-    more = {"n": len(items), "note": note}
+    scores, ties = (
+        times @ each / times.sum(1)[:, None] for each in (theirs.scores[kept], theirs.ties[kept])
+    )
+    more = {"n": len(number), "note": note_on(theirs.gap[kept])}
     within = np.random.default_rng(config.seed).random((DRAWS, *source.shape)).argsort(-1)
     mixed = np.take_along_axis(np.broadcast_to(own.reshape(source.shape), within.shape), within, -1)
     value, *others = rank_correlation(own[None], scores)
     control = control_of(rank_correlation(mixed.reshape(DRAWS, -1), scores[:1]))
-    ends = percentile_interval(np.array(others))
-    alike = cell(value, ends, control, count, **more)
+    alike = cell(value, percentile_interval(np.array(others)), control, count, **more)
     if not np.isfinite(value):
         alike = {"why": "all heads score the same"}
-    best = np.lexsort((ties, -scores), axis=-1)[:, : config.k]
-    shared = np.isin(best, first[: config.k]).sum(1)
-    chance, k = hypergeom(len(own), config.k, config.k), config.k
+    best, k = np.lexsort((ties, -scores), axis=-1)[:, : config.k], config.k
+    shared = np.isin(best, mine.ranked[:k]).sum(1)
+    chance = hypergeom(len(own), k, k)
     more["p"] = float(chance.sf(shared[0] - 1))
-    control = chance.mean() / k, chance.ppf(0.975) / k
-    ends = percentile_interval(shared[1:] / k)
-    common = cell(shared[0] / k, ends, control, count, **more)
-    return dict(zip(names, (alike, common), strict=True))
+    control, ends = (chance.mean() / k, chance.ppf(0.975) / k), percentile_interval(shared[1:] / k)
+    return alike, cell(shared[0] / k, ends, control, count, **more)
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -487,41 +471,35 @@ def shares(
     sources: Sequence[Part],
     config: TransferConfig,
     console: Console,
-) -> list[Cell]:
+) -> dict[tuple[str, str], Cell]:
     """Shares of the answers to a run's questions that the sources' K heads carry, by its model."""
     pair_set = opened.pair_sets.get("question")
     pairs = pair_set.choose("test", config.pairs) if pair_set else []
     items = stories_of(opened, pairs)
-    cells: list[Cell] = []
-    asked: list[tuple[Cell, np.ndarray, Sequence[int]]] = []
+    cells: dict[tuple[str, str], Cell] = {}
+    asked: dict[tuple[str, str], tuple[np.ndarray, list[int]]] = {}
     for source, target in product(sources, targets):
-        effects, rows, why = source.effects["question"], source.unseen(items), ""
-        if not pairs:
-            why = "the target has no test pairs of questions"
-        elif config.by is not None:
-            why = "pairs of questions join the parts of one run"
-        elif two := source.unlike(target):
-            why = f"heads are of one model and site: {two}"
-        elif isinstance(effects, str):
-            why = effects
-        elif not rows.any():
-            why = "the source has seen all test pairs of the target"
-        else:
-            asked.append((about("share", source, target), rows, effects.ranked[: config.k]))
-        if why:
-            cells.append({**about("share", source, target), "why": why})
+        rows, two, names = source.unseen(items), source.unlike(target), (source.name, target.name)
+        try:
+            require(pairs, "the target has no test pairs of questions")
+            require(config.by is None, "pairs of questions join the parts of one run")
+            require(not two, f"heads are of one model and site: {two}")
+            heads = source.ranking("question").ranked[: config.k]
+            require(rows.any(), ALL_SEEN)
+            asked[names] = rows, heads
+        except EmptyError as why:
+            cells[names] = {"why": str(why)}
     if not asked or pair_set is None:
         return cells
     loaded, shape = opened.model(), targets[0].shape
     count, random = shape[0] * shape[1], np.random.default_rng(config.seed)
-    sets = [heads for _, _, heads in asked]
+    sets = [heads for _, heads in asked.values()]
     sets += [
         random.choice(count, config.k, replace=False).tolist() for _ in range(config.random_sets)
     ]
-    chosen = torch.zeros(len(sets), count, dtype=torch.bool)
-    for row, heads in zip(chosen, sets, strict=True):
-        row[heads] = True
-    swapped, gap, along = chosen.unflatten(1, shape), [], []
+    swapped = torch.zeros(len(sets), count, dtype=torch.bool)
+    swapped = swapped.scatter(1, torch.tensor(sets), True).unflatten(1, shape)
+    gap, along = [], []
     with Bars(console) as bar:
         for pair in bar.track(pairs, description=f"exchanging heads ({targets[0].name})"):
             a, b = read_pair(loaded, pair, pair_set.reply, opened.probing.site)
@@ -529,27 +507,13 @@ def shares(
             to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
             along.append((a.logit_diff - to_b + to_a - b.logit_diff) / 2)
     own, drawn = np.split(np.stack(along), [len(asked)], axis=1)
-    for (where, rows, _), column in zip(asked, own.T, strict=True):
-        clusters = items["cluster"][rows].tolist()
-        found = carried(np.array(gap)[rows], column[rows], drawn[rows], clusters, config.seed)
-        cells.append(where | found)
+    for (names, (rows, _)), column in zip(asked.items(), own.T, strict=True):
+        parts = np.array(gap)[rows], column[rows], drawn[rows], items["cluster"][rows]
+        try:
+            cells[names] = carried(*parts, config.seed)
+        except EmptyError as why:
+            cells[names] = {"why": str(why)}
     return cells
-
-
-def carried(
-    gap: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], seed: int = 0
-) -> Cell:
-    """Share of the logit differences ``gap [P]`` of pairs that goes along with a set of heads.
-
-    That share is ``own [P]``, with random sets, the control, ``random [P, R]``.
-    """
-    if gap.mean() <= 0:
-        return {"why": "the model does not tell the target's pairs apart: no gap to be carried"}
-    number, count = codes(clusters)
-    times = draw_groups(count, seed=seed)
-    share, *ends = (float(each) for each in estimate_shares(own, gap, number, times))
-    control = control_of(random.sum(0) / gap.sum())
-    return cell(share, ends, control, count, n=len(gap), note=note_on(gap))
 
 
 def print_matrices(console: Console, table: pd.DataFrame) -> None:
@@ -558,14 +522,11 @@ def print_matrices(console: Console, table: pd.DataFrame) -> None:
     table = table.assign(text=[in_words(each) for each in table.to_dict("records")])
     for measure, part in table.groupby("measure", sort=False):
         square = part.pivot(index="fitted_on", columns="tested_on", values="text")
-        print_table(
-            console,
-            f"{PANELS[str(measure)][0]} (97.5 % of its control)",
-            ["fitted on", *(f"tested on {name}" for name in names)],
-            square.loc[names, names].itertuples(name=None),
-        )
-        for why, rows in part[part["why"] != ""].groupby("why", sort=False):
-            console.print(escape(f"  empty ({len(rows)} of {len(part)}): {why}"), soft_wrap=True)
+        title = f"{PANELS[str(measure)][0]} (97.5 % of its control)"
+        columns = ["fitted on", *(f"tested on {name}" for name in names)]
+        print_table(console, title, columns, square.loc[names, names].itertuples(name=None))
+        empty = part.loc[part["why"] != "", "why"].value_counts(sort=False)
+        print_lines(console, (f"  empty ({n} of {len(part)}): {why}" for why, n in empty.items()))
 
 
 def in_words(cell: Mapping[Any, Any]) -> str:

@@ -18,12 +18,11 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.experiments.transfer import (
     ALL_SEEN,
-    Effects,
+    EmptyError,
     Part,
-    accuracy,
-    agreement,
+    Ranking,
     carried,
-    cosine,
+    compare,
     run,
 )
 from sally_anne.hooks.identity import ModelIdentity
@@ -35,14 +34,6 @@ from tests.made_run import make_items
 
 CONFIG = TransferConfig((), k=2, draws=40)
 GROUPS = {"train": 24, "validation": 12, "test": 30}
-
-
-def spearman(source: Part, target: Part, config: TransferConfig, kind: str = "") -> dict[str, Any]:
-    return agreement(source, target, config, kind)[f"{kind}_spearman".strip("_")]
-
-
-def overlap(source: Part, target: Part, config: TransferConfig, kind: str = "") -> dict[str, Any]:
-    return agreement(source, target, config, kind)[f"{kind}_overlap".strip("_")]
 
 
 def part(name: str, axes: dict[int, int], seed: int = 0, **more: Any) -> Part:
@@ -60,55 +51,41 @@ def part(name: str, axes: dict[int, int], seed: int = 0, **more: Any) -> Part:
 
 
 HERE = part("here", {5: 0, 9: 0})
-SEEN = HERE.x.items.loc[HERE.x.items["split"] != "test", "content"].unique()
 
 
-def test_a_direction_that_both_have_carries_over() -> None:
-    other = part("other", {5: 0, 9: 0}, seed=1)
-    for measure in (accuracy, spearman, overlap, cosine):
-        found = measure(HERE, other, CONFIG)
-        assert found["above"] or measure is spearman
-        assert found["low"] <= found["high"] and found["clusters"] == 6
-    assert accuracy(HERE, other, CONFIG)["value"] > 0.98
-    assert cosine(HERE, other, CONFIG)["value"] > 0.95
-    assert overlap(HERE, other, CONFIG)["value"] == 1.0
-
-
-def test_another_axis_is_no_better_than_the_control() -> None:
-    other = part("other", {5: 3, 9: 3}, seed=1)
-    for measure in (accuracy, cosine):
-        found = measure(HERE, other, CONFIG)
-        assert not found["above"] and found["value"] < found["control_high"] + 0.05
-    # The heads are the same, though.
-    assert overlap(HERE, other, CONFIG)["value"] == 1.0
-
-
-def with_effects(name: str, heads: list[float]) -> Part:
-    """Twelve heads' effects, on validation pairs and in each of six test pairs of three maps."""
-    items = pd.DataFrame({"content": [f"{name} {i}" for i in range(6)]})
-    items["cluster"] = [f"map {i % 3}" for i in range(6)]
-    effects = np.tile(np.array(heads) * 2.0, (6, 1))
-    found = Effects(np.array(heads), np.full(6, 2.0), effects, items)
-    return replace(HERE, name=name, effects={"question": found})
-
-
-UP = [float(i) for i in range(12)]
+@pytest.mark.parametrize("axis", [0, 3])
+def test_a_direction_that_both_have_carries_over_and_another_axis_does_not(axis: int) -> None:
+    found = compare(HERE, part("other", {5: axis, 9: axis}, seed=1), CONFIG)
+    assert found["overlap"]["value"] == 1.0  # the heads are the same
+    assert all(found[name]["low"] <= found[name]["high"] for name in ("spearman", "overlap"))
+    for name, least in {"accuracy": 0.98, "cosine": 0.95}.items():
+        assert found[name]["above"] == (axis == 0) and found[name]["clusters"] == 6
+        most = found[name]["control_high"] + 0.05
+        assert found[name]["value"] > least if axis == 0 else found[name]["value"] < most
 
 
 def test_effects_that_are_planted_equal_or_turned_round() -> None:
-    source, same, turned = (
-        with_effects(name, effects) for name, effects in zip("abc", (UP, UP, UP[::-1]), strict=True)
-    )
-    found = spearman(source, same, CONFIG, "question")
+    """Twelve heads' effects, on validation pairs and in each of six test pairs of three maps."""
+
+    def with_effects(name: str, effects: np.ndarray) -> Part:
+        items = pd.DataFrame({"content": [f"{name} {i}" for i in range(6)]})
+        items["cluster"] = [f"map {i % 3}" for i in range(6)]
+        carried, ranked = np.tile(effects * 2.0, (6, 1)), np.argsort(-effects).tolist()
+        found = Ranking(effects, ranked, carried, 0 * carried, items, np.full(6, 2.0))
+        return replace(HERE, name=name, effects={"question": found})
+
+    up = np.arange(12.0)
+    source = with_effects("a", up)
+    same, turned = (compare(source, with_effects("b", to), CONFIG) for to in (up, up[::-1]))
+    found = same["question_spearman"]
     assert found["value"] == found["low"] == found["high"] == pytest.approx(1.0)
     assert found["above"] and (found["n"], found["clusters"]) == (6, 3)
-    found = spearman(source, turned, CONFIG, "question")
-    assert found["value"] == pytest.approx(-1.0) and not found["above"]
-    found = overlap(source, same, CONFIG, "question")
+    assert turned["question_spearman"]["value"] == pytest.approx(-1.0)
+    assert not turned["question_spearman"]["above"]
+    found = same["question_overlap"]
     assert (found["value"], found["above"]) == (1.0, True)
-    assert found["control"] == pytest.approx(2 / 12)
-    assert found["p"] == pytest.approx(1 / 66)
-    assert overlap(source, turned, CONFIG, "question")["value"] == 0.0
+    assert (found["control"], found["p"]) == pytest.approx((2 / 12, 1 / 66))
+    assert turned["question_overlap"]["value"] == 0.0
 
 
 def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> None:
@@ -116,10 +93,11 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     # Ten of the target's test stories say what the source was trained or validated on.
     items = target.x.items.copy()
     tested = items.loc[items["split"] == "test", "group"].unique()
-    shared = [*SEEN[:5], *SEEN[-5:]]
+    seen = HERE.x.items.loc[HERE.x.items["split"] != "test", "content"].unique()
+    shared = [*seen[:5], *seen[-5:]]
     items["content"] = items["content"].replace(dict(zip(tested[:10], shared, strict=True)))
     target = replace(target, x=replace(target.x, items=items))
-    found = accuracy(HERE, target, CONFIG)
+    found = compare(HERE, target, CONFIG)["accuracy"]
     kept = (items["split"] == "test") & ~items["group"].isin(tested[:10])
     probes = HeadProbes(0.1).fit(HERE.x.train, label="y_p")
     table = probes.rank(HERE.x.validation).sort_values("y_p_rank")
@@ -127,48 +105,51 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     scores = probes.score(target.x.x[kept], items.loc[kept, "y_p"].to_numpy())
     assert (found["value"], found["n"]) == (scores[best], 80)
     assert found["heads"] == f"{best[0]}.{best[1]}"
-    same = replace(target, x=replace(target.x, items=items.assign(content=SEEN[0])))
-    for measure in (accuracy, spearman, overlap):
-        assert measure(HERE, same, CONFIG) == {"why": ALL_SEEN}
+    same = replace(target, x=replace(target.x, items=items.assign(content=seen[0])))
+    found = compare(HERE, same, CONFIG)
+    assert all(found[name] == {"why": ALL_SEEN} for name in ("accuracy", "spearman", "overlap"))
 
 
 def test_rankings_agree_with_scipy_and_chance_with_the_hypergeometric() -> None:
     other = part("other", {5: 0, 2: 0, 9: 1}, seed=1)
+    test, y = other.x.test.x, other.x.test.values("y_p")
     right = HERE.probes.score(HERE.x.validation.x, HERE.x.validation.values("y_p"))
-    theirs = other.probes.score(other.x.test.x, other.x.test.values("y_p"))
+    theirs, loss = other.probes.score(test, y), other.probes.log_loss(test, y)
     expected = spearmanr(right.round(12).ravel(), theirs.round(12).ravel()).statistic
-    assert spearman(HERE, other, CONFIG)["value"] == pytest.approx(expected, abs=1e-12)
-    found = overlap(HERE, other, replace(CONFIG, k=3))
-    best = set(np.lexsort((other.scores(other.x.test)[1].mean(0), -theirs.ravel()))[:3])
+    cells = compare(HERE, other, replace(CONFIG, k=3))
+    assert cells["spearman"]["value"] == pytest.approx(expected, abs=1e-12)
+    best = set(np.lexsort((loss.ravel(), -theirs.ravel()))[:3])
     own = {4 * layer + head for layer, head in HERE.probes.ranked_[:3]}
-    assert found["value"] == len(best & own) / 3 and found["control"] == pytest.approx(3 / 12)
-    assert found["p"] == pytest.approx(hypergeom.sf(len(best & own) - 1, 12, 3, 3))
+    shared, found = len(best & own), cells["overlap"]
+    assert found["value"] == shared / 3 and found["control"] == pytest.approx(3 / 12)
+    assert found["p"] == pytest.approx(hypergeom.sf(shared - 1, 12, 3, 3))
 
 
 def test_two_models_are_compared_where_that_means_something() -> None:
     other = part("other", {5: 3, 9: 3}, seed=1, identity=ModelIdentity(fingerprint="b"))
     source = replace(HERE, identity=ModelIdentity(fingerprint="a"))
-    assert "no common axes: two models" in cosine(source, other, CONFIG)["why"]
-    found = accuracy(source, other, CONFIG)
-    assert found["note"].startswith("refitted: two models") and found["value"] > 0.98
+    found = compare(source, other, CONFIG)
+    assert "no common axes: two models" in found["cosine"]["why"]
+    assert found["accuracy"]["note"].startswith("refitted: two models")
     own = other.probes.score(other.x.test.x, other.x.test.values("y_p"))
-    assert found["value"] == own[source.top[0]]
+    assert found["accuracy"]["value"] == own[source.top[0]] > 0.98
     small = replace(other, x=replace(other.x, x=other.x.x[:, :2]))
-    for measure in (spearman, overlap):
-        assert measure(source, small, CONFIG) == {"why": "3 x 4 heads against 2 x 4"}
-        assert "value" in measure(source, other, CONFIG)
+    for name in ("spearman", "overlap"):
+        assert compare(source, small, CONFIG)[name] == {"why": "3 x 4 heads against 2 x 4"}
+        assert "value" in found[name]
 
 
 def test_shares_by_hand() -> None:
-    gap, own = np.array([4.0, 2.0, 2.0]), np.array([2.0, 2.0, 0.0])
+    gap, own, clusters = np.array([4.0, 2.0, 2.0]), np.array([2.0, 2.0, 0.0]), ["a", "b", "b"]
     random = np.array([[0.0, 0.4], [0.0, 0.2], [0.0, 0.2]])
-    found = carried(gap, own, random, ["a", "b", "b"])
-    assert (found["value"], found["clusters"], found["n"]) == (0.5, 2, 3)
+    found = carried(gap, own, random, clusters)
+    assert (found["value"], found["low"], found["high"]) == (0.5, 0.5, 0.5)
+    assert (found["clusters"], found["n"], found["note"]) == (2, 3, "")
     assert found["control"] == pytest.approx(0.05) and found["above"]
-    assert (found["low"], found["high"]) == (0.5, 0.5)
-    few = carried(np.array([4.0, -1.0, 2.0]), own, random, ["a", "b", "b"])
-    assert found["note"] == "" and few["note"] == "only 67% of pairs answered rightly"
-    assert "does not tell" in carried(-gap, own, random, ["a", "b", "b"])["why"]
+    few = carried(np.array([4.0, -1.0, 2.0]), own, random, clusters)
+    assert few["note"] == "only 67% of pairs answered rightly"
+    with pytest.raises(EmptyError, match="does not tell"):
+        carried(-gap, own, random, clusters)
 
 
 @pytest.mark.integration
