@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,13 +26,13 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import Head
+from sally_anne.data.items import KINDS
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
 from sally_anne.figures.comparison import PANELS, transfer_figure
 from sally_anne.harness.report import print_lines, print_table
 from sally_anne.hooks.identity import ModelIdentity
-from sally_anne.probing.config import Kind
 from sally_anne.probing.interchange import read_pair
 from sally_anne.probing.patching import FOLDER, kept_effects
 from sally_anne.probing.probes import Activations, HeadProbes
@@ -42,8 +42,6 @@ from sally_anne.probing.sources import Reopened, reopen
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000
 ALL_SEEN = "the source has seen all test stories of the target"
-# By what heads are ranked, besides probes: effects within pairs of a kind.
-KINDS: tuple[str, ...] = get_args(Kind)
 # Options by which runs are named, where they differ.
 NAMED_BY = dict.fromkeys(("model", "samples", "task", "setting", "contrast", "site"), "{}")
 NAMED_BY |= {"order": "order {}", "split_seed": "split seed {}", "data_seed": "data seed {}"}

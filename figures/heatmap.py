@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from sally_anne.core.errors import RunFolderError
 from sally_anne.core.run import (
     AGAINST,
-    KINDS,
     NOT_USED,
     USED,
     Head,
@@ -31,6 +30,7 @@ from sally_anne.core.run import (
     heads_of,
     in_words,
 )
+from sally_anne.data.items import KINDS
 from sally_anne.figures import style
 
 CHANCE = 0.5

@@ -15,7 +15,7 @@ import plotly.express as px
 
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
-from sally_anne.core.run import HEADS, Run
+from sally_anne.core.run import HEADS, Run, labels_of
 from sally_anne.figures import heatmap, page, style, sweep
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import ReportConfig
@@ -360,7 +360,7 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
 
 def _map(name: str, heads: pd.DataFrame) -> str:
     """Validation accuracy of the first two labels of a probing run."""
-    labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")][:2]
+    labels = labels_of(heads)[:2]
     with style.look():
         table = heatmap.accuracy_table(heads, labels, "validation")
         figure = heatmap.heatmap_figure(table, "validation", None, [name])

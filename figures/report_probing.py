@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.run import (
     AGAINST,
-    KINDS,
     LEVEL,
     USED,
     Head,
@@ -25,6 +24,7 @@ from sally_anne.core.run import (
     select,
 )
 from sally_anne.data.gridtom.samples import Scene
+from sally_anne.data.items import KINDS
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style
 

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
-from sally_anne.data.items import Setting
+from sally_anne.data.items import KINDS, Kind, Setting
 from sally_anne.models.options import ModelOptions, reads_only
 
 Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["last_prompt"]
-Kind = Literal["question", "statement"]
 # Tasks that are made here of texts that go on.
 Made = Literal["ioi", "statements", "beliefs"]
 
@@ -212,7 +211,7 @@ class PatchingConfig:
     """
 
     run: tyro.conf.Positional[Path]
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[Kind, ...] = KINDS
     pairs: int | None = None
     validation_pairs: int | None = None
     sizes: tuple[int, ...] | None = None

@@ -167,9 +167,9 @@ def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[lis
     first, second = continuations(loaded, prompt, pair.answers)
     if first[: len(second)] == second[: len(first)]:
         raise ProbingError(
-            f"pair {pair.name}: of its answers {pair.answers[0]!r} ({first}) and "
-            f"{pair.answers[1]!r} ({second}) one is how the other begins, so no token tells them "
-            "apart: give others"
+            f"pair {pair.samples[0].pair} ({pair.name}): of its answers {pair.answers[0]!r} "
+            f"({first}) and {pair.answers[1]!r} ({second}) one is how the other begins, so no "
+            "token tells them apart: give others"
         )
     return [first, second]
 

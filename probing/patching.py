@@ -33,7 +33,6 @@ from sally_anne.core.run import (
     AGAINST,
     CONFIG,
     HEADS,
-    KINDS,
     LEVEL,
     PATCHING,
     USED,
@@ -41,8 +40,10 @@ from sally_anne.core.run import (
     conclusions,
     heads_of,
     in_words,
+    labels_of,
     verdicts,
 )
+from sally_anne.data.items import KINDS
 from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
 from sally_anne.data.samples import Sample, SampleSet, with_splits
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
@@ -532,6 +533,6 @@ def patching(
     pair_set = own_pairs(with_splits(samples))
     if not pair_set.pairs:
         raise ProbingError(NO_PAIRS)
-    names = [] if heads is None else [n[:-5] for n in map(str, heads) if n.endswith("_rank")]
-    ranked = {name: heads.sort_values(f"{name}_rank") for name in names if heads is not None}
+    table = pd.DataFrame() if heads is None else heads
+    ranked = {label: table.sort_values(f"{label}_rank") for label in labels_of(table)}
     return scan(loaded, pair_set, ranked, how)

@@ -21,7 +21,7 @@ from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import claimed
-from sally_anne.core.run import LEVEL, Head, Run, confounded
+from sally_anne.core.run import LEVEL, Head, Run, confounded, labels_of
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
 from sally_anne.probing.probes import Activations, HeadProbes, chance
@@ -389,8 +389,7 @@ def print_summary(
     Labels with a ``meaning``, which says what a probe of it tells, are written in capitals.
     """
     results = saved["results"]
-    labels = [name.removesuffix("_rank") for name in heads if name.endswith("_rank")]
-    names = {label: label.upper() if label in meaning else label for label in labels}
+    names = {n: n.upper() if n in meaning else n for n in labels_of(heads)}
     for label, name in names.items():
         shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
         shown = {title: column for title, column in shown.items() if column in heads}

@@ -19,8 +19,7 @@ from sally_anne.data import datasets as datasets
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
-from sally_anne.data.pairs import own_pairs
-from sally_anne.data.samples import Frames, Label, Sample, Split, with_splits
+from sally_anne.data.samples import Frames, Label, Sample, Split, paired, with_splits
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
 
@@ -112,13 +111,12 @@ def samples(
         row = {name: values[i] for name, values in columns.items()}
         known = {name: row[f"labels[{name!r}]"] for name in labels}
         pair, answer = (str(row.get(name) or "") for name in ("pairs", "answers"))
-        group = str(row["groups"]) if "groups" in row else pair
         shown: Any = {"video": row.get("videos"), "split": row.get("splits")}
-        shown |= {"pair": pair, "answer": answer}
-        made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, group=group, **shown))
+        shown |= {"group": row.get("groups"), "pair": pair, "answer": answer}
+        made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))
+    paired(made)
     if made and all(sample.split for sample in made):
         with_splits(made)
-    own_pairs(made)
     return made
 
 
@@ -149,7 +147,7 @@ class plot:  # noqa: N801
         from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
 
         table = isinstance(heads, pd.DataFrame)
-        ranked = [str(name)[:-5] for name in heads if str(name).endswith("_rank")] if table else []
+        ranked = saved_run.labels_of(heads) if table else ()
         labels = (label,) if isinstance(label, str) else tuple(label or ranked)
         if not (table and labels and {"layer", "head"} <= set(heads)):
             raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")

@@ -72,21 +72,45 @@ def test_what_was_not_tested_is_not_denied() -> None:
     assert said.endswith("Intervals are over 2 groups, too few.")
 
 
-def sample(name: str, pair: str = "t", answer: str = "", group: str = "g") -> Sample:
-    return Sample(name, "words", group=group, split="test", pair=pair, answer=answer or name)
+def sample(name: str, pair: str = "t", **changes: Any) -> Sample:
+    own: dict[str, Any] = {"group": "g", "split": "test", "answer": name, **changes}
+    return Sample(name, own.pop("text", f"words of {name}:"), pair=pair, **own)
 
 
 def test_own_pairs() -> None:
     (found,) = own_pairs([sample("a"), sample("b"), sample("c", pair="")]).pairs
     assert (found.answers, found.cluster, found.split) == (("a", "b"), "g", "test")
-    for samples in (
-        [sample("a")],
-        [sample("a"), sample("b"), sample("c")],
-        [sample("a"), sample("b", group="h")],
-        [sample("a"), sample("b", answer="a")],
-    ):
-        with pytest.raises(RecordError, match="'t'"):
-            own_pairs(samples)
+    assert sample("a", group=None).group == "t"
+
+
+FAULTS = (
+    [sample("a")],
+    [sample("a"), sample("b"), sample("c")],
+    [sample("a"), sample("b", group="h")],
+    [sample("a"), sample("b", split="train")],
+    [sample("a"), sample("b", answer="")],
+    [sample("a"), sample("b", answer="a")],
+    [sample("a", text="words"), sample("b", text="words")],
+    [sample("a", text="words of a"), sample("b", text="words of b")],
+)
+
+
+def test_each_fault_of_a_pair_has_its_own_line(tmp_path: Path) -> None:
+    said, path = set(), tmp_path / "mine.jsonl"
+    for samples in FAULTS:
+        lines = [
+            {"text": s.text, "labels": {"y": True}, "group": s.group, "split": s.split}
+            | {"pair": s.pair, **({"answer": s.answer} if s.answer else {})}
+            for s in samples
+        ]
+        path.write_text("\n".join(map(json.dumps, lines)))
+        for place, read in (("sample a", own_pairs), (f"{path}, line 1", read_samples)):
+            with pytest.raises(RecordError) as caught:
+                read(samples if read is own_pairs else path)
+            place_said, _, why = str(caught.value).partition(": pair 't' ")
+            assert place_said.startswith(place)
+            said.add(why)
+    assert len(said) == len(FAULTS)
 
 
 def test_statement_pairs_share_their_context() -> None:

@@ -39,8 +39,6 @@ USED, AGAINST, NOT_USED = "used", "used against", "not used"
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
 # What a probing run found, what its patching scan did, and what its samples say.
 PATCHING, PROMPTS = "patching.json", "prompts.parquet"
-# Kinds of contrast pairs between which heads are patched.
-KINDS = ("question", "statement")
 # Accuracy above which a surface feature is said to give a label away: so much more than chance.
 CONFOUNDED = 0.1
 ACTIVATIONS = "activations"
@@ -190,8 +188,7 @@ class Run:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels by which heads are ranked, in the order of the table's columns."""
-        names = [str(column) for column in self.heads if str(column).endswith("_rank")]
-        return tuple(name.removesuffix("_rank") for name in names)
+        return labels_of(self.heads)
 
     def ranked(self, label: str) -> pd.DataFrame:
         """The table of heads, best by validation accuracy of ``label`` first."""
@@ -253,6 +250,11 @@ class Run:
         if not folder.exists():
             raise RunFolderError(f"{folder} is missing; `{MADE_BY}` makes it")
         return ActivationStore.open(folder)
+
+
+def labels_of(heads: pd.DataFrame) -> tuple[str, ...]:
+    """The labels by which a table ranks its heads, in the order of its columns."""
+    return tuple(str(name)[:-5] for name in heads if str(name).endswith("_rank"))
 
 
 def best(heads: pd.DataFrame, label: str) -> Head:

@@ -31,6 +31,9 @@ View = Literal["multimodal", "video", "audio", "audiovisual", "text", "none"]
 Window = Literal["full", "focused"]
 # What of a GridToM story a model is given (its paper, section 3.2).
 Setting = Literal["multimodal", "video", "text"]
+# Between what heads are exchanged: two questions, or two statements on one context.
+Kind = Literal["question", "statement"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)

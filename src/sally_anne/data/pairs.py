@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from sally_anne.core.errors import RecordError
-from sally_anne.data.samples import Sample, Split, fingerprint
+from sally_anne.data.samples import Sample, Split, fingerprint, paired
 
 # What a model that judges statements says of them at once.
 VERDICT = ("right", "wrong")
@@ -110,19 +109,7 @@ def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str
 def own_pairs(samples: Sequence[Sample]) -> PairSet:
     """Samples of your own that share a ``pair``, each with its ``answer``.
 
-    RecordError names a key whose samples are not two of one group and split with unlike answers.
+    Errors as of :func:`sally_anne.data.samples.paired`.
     """
-    sides: dict[str, list[Sample]] = {}
-    for sample in samples:
-        if sample.pair:
-            sides.setdefault(sample.pair, []).append(sample)
-    for key, pair in sides.items():
-        alike = len({(sample.group, sample.split) for sample in pair}) == 1
-        answers = {sample.answer for sample in pair} - {""}
-        if not alike or not len(pair) == len(answers) == 2:
-            raise RecordError(
-                f"pair {key!r}, of {len(pair)} samples, must be of two of one group and split, "
-                "each with an answer of its own: the word that the model should say"
-            )
-    pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in sides.values()]
+    pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in paired(samples)]
     return PairSet("question", pairs, True, "answer")

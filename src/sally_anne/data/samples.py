@@ -59,7 +59,8 @@ class Sample:
             ``uint8 [height, width, 3]``.
         video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
             them.
-        group: samples of one group are never split; each is its own by default.
+        group: samples of one group are never split; by default the two of a pair are one, and each
+            other sample is its own.
         split: None to have it drawn.
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
@@ -119,10 +120,10 @@ class Sample:
             Path(i) if isinstance(i, str | Path) else self._pixels(pixels_of, i)
             for i in ((self.images,) if isinstance(self.images, str | Path) else self.images)
         )
-        group = self.item_id if self.group in ("", None) else str(self.group)
+        group = "" if self.group is None else str(self.group)
         for name, value in {
             "text": self.text.rstrip(), "messages": messages, "labels": labels, "video": shown,
-            "images": images, "group": group,
+            "images": images, "group": group or self.pair or self.item_id,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
         for name in (*self.labels, *self.tags):
@@ -176,6 +177,13 @@ class Sample:
         if any(picture.shape != pictures[0].shape for picture in pictures):
             raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
+
+    @property
+    def shown(self) -> str:
+        """Hash of what the model is given: the words, and pictures or films by pixels or names."""
+        media = *self.images, self.video
+        pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
+        return hashlib.sha256(repr(self.turns).encode() + b"".join(pixels)).hexdigest()
 
     def shape(self) -> tuple[int, int, int] | None:
         """Frames, height and width, if something is seen. A film in a file is not decoded."""
@@ -258,6 +266,7 @@ def read_samples(path: Path | str) -> list[Sample]:
     path = Path(path)
     lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, "split")
     samples = [_sample(name, record, path.parent) for name, record in lines.items()]
+    paired(samples, {name: record.where for name, record in lines.items()})
     first = {name: type(value).__name__ for name, value in samples[0].labels.items()}
     splits: dict[str, Split | None] = {}
     for sample, record in zip(samples, lines.values(), strict=True):
@@ -270,6 +279,50 @@ def read_samples(path: Path | str) -> list[Sample]:
                 "and a group is never split"
             )
     return samples
+
+
+def paired(
+    samples: Iterable[Sample], places: Mapping[str, str] | None = None
+) -> list[tuple[Sample, Sample]]:
+    """The two samples of each ``pair``, in their order.
+
+    RecordError for what is no pair: it says where the samples stand (in ``places``, by their
+    names), their key, what is wrong and what to do.
+    """
+    pairs: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.pair:
+            pairs.setdefault(sample.pair, []).append(sample)
+    for key, members in pairs.items():
+        if why := _no_pair(members):
+            names = [s.item_id for s in members[:3]]
+            where = ", ".join((places or {}).get(n, f"sample {n}") for n in names)
+            raise RecordError(f"{where}: pair {key!r} {why}")
+    return [(a, b) for a, b in pairs.values()]
+
+
+def _no_pair(members: Sequence[Sample]) -> str:
+    """What is wrong with samples of one key, and what to do; empty if they are a pair."""
+    if len(members) == 1:
+        return "has one sample: give the other one the same key, or take this one's away"
+    if len(members) > 2:
+        return f"has {len(members)} samples: keep two, and give the others keys of their own"
+    one, two = members
+    for what in ("group", "split"):
+        if (a := getattr(one, what)) != (b := getattr(two, what)):
+            return f"is in the {what}s {a} and {b}: give both the same, as pairs are never split"
+    answers = [sample.answer.strip() for sample in members]
+    if not all(answers):
+        return "lacks an answer: give each of the two the word that the model should say"
+    if answers[0] == answers[1]:
+        return f"has the answer {answers[0]!r} twice: give each of the two its own"
+    if one.shown == two.shown:
+        return "shows the model the same twice: let the two differ in what decides the answer"
+    if all(s.content.endswith(a) for s, a in zip(members, answers, strict=True)):
+        cut = [(*s.turns[:-1], s.content.removesuffix(s.answer.strip())) for s in members]
+        if cut[0] == cut[1]:
+            return "differs in nothing but the answers, with which its texts end: cut them off"
+    return ""
 
 
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
@@ -329,15 +382,9 @@ def untrained(samples: Sequence[Sample]) -> str:
 
 def copies(samples: Sequence[Sample]) -> str:
     """What is to be said of test samples that were trained on as well; empty if there are none."""
-
-    def shown(sample: Sample) -> str:
-        media = *sample.images, sample.video
-        pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
-        return hashlib.sha256(repr(sample.turns).encode() + b"".join(pixels)).hexdigest()
-
-    trained = {shown(sample) for sample in samples if sample.split == "train"}
+    trained = {sample.shown for sample in samples if sample.split == "train"}
     tested = [sample for sample in samples if sample.split == "test"]
-    count = sum(shown(sample) in trained for sample in tested)
+    count = sum(sample.shown in trained for sample in tested)
     if not count:
         return ""
     return (
