@@ -15,7 +15,7 @@ import pytest
 
 from sally_anne.core import folder as module
 from sally_anne.core.errors import FolderError, HarnessError
-from sally_anne.core.folder import Journal, claimed, kind_of
+from sally_anne.core.folder import Journal, claimed, kind_of, make_own
 from sally_anne.core.processes import Processes
 from tests.core.conftest import contents
 
@@ -73,11 +73,12 @@ def test_one_run_at_a_time_and_other_ranks_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_killed_run_lets_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["", "os.replace = wait\n"], ids=["later", "in its first file"])
+def test_a_killed_run_lets_go(tmp_path: Path, first: str) -> None:
     code = (
-        "import pathlib, sys, time\nfrom sally_anne.core.folder import claimed\n"
-        "with claimed(pathlib.Path(sys.argv[1]), 'a sweep'):\n"
-        "    print('held', flush=True)\n    time.sleep(60)\n"
+        "import os, pathlib, sys, time\nfrom sally_anne.core.folder import claimed\n"
+        "def wait(*paths):\n    print('held', flush=True)\n    time.sleep(60)\n"
+        f"{first}with claimed(pathlib.Path(sys.argv[1]), 'a sweep'):\n    wait()\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "run")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -87,7 +88,15 @@ def test_a_killed_run_lets_go(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
     time.sleep(0.05)
     with claimed(tmp_path / "run", "a sweep"):
-        pass
+        (tmp_path / "run" / "x").touch()
+    assert set(contents(tmp_path / "run")) == {".lock", "run.json", "x"}
+
+
+def test_what_a_killed_run_left_of_a_sign_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / ".vector.safetensors.tmp").touch()
+    make_own(tmp_path, "a steering vector", "vector.safetensors")
+    with pytest.raises(FolderError):
+        make_own(tmp_path, "a sweep")
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 from sally_anne.core.errors import SallyAnneError, StoreError, first_line
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-LOCK, _TMP = ".lock", ".tmp"
+# TMP ends a file that is not whole yet, as a killed run leaves it.
+LOCK, TMP = ".lock", ".tmp"
 # How a file begins that Git LFS has left in the place of a large one, and what to say of it.
 LFS = b"version https://git-lfs"
 POINTER = "is a pointer of Git LFS, not the file itself: fetch that with `git lfs pull`"
@@ -27,7 +28,7 @@ POINTER = "is a pointer of Git LFS, not the file itself: fetch that with `git lf
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` by way of a temporary file next to it; a StoreError if the disk is full."""
-    tmp = path.with_name(f".{path.name}{_TMP}")
+    tmp = path.with_name(f".{path.name}{TMP}")
     try:
         with open(tmp, "wb") as file:
             file.write(data)
@@ -72,7 +73,7 @@ def locked(folder: Path, error: type[SallyAnneError], patience: float = 0.0) -> 
 def remove_leftovers(folder: Path, patterns: Iterable[str]) -> None:
     """Remove what a killed `write_atomic` of such files left; no other process may write there."""
     for pattern in patterns:
-        for tmp in folder.glob(f".{pattern}{_TMP}"):
+        for tmp in folder.glob(f".{pattern}{TMP}"):
             tmp.unlink()
 
 

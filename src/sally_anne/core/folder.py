@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TextIO, TypeVar
 
 from sally_anne.core.errors import FolderError, HarnessError, SallyAnneError, StoreError
-from sally_anne.core.files import LOCK, locked, read_object, reading, write_atomic, write_json
+from sally_anne.core.files import LOCK, TMP, locked, read_object, reading, write_atomic, write_json
 from sally_anne.core.processes import ALONE, Processes, first_gpu, here
 
 P = ParamSpec("P")
@@ -56,8 +56,10 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
 
     ``sign`` is a file that shows the kind as well, for what is given away without its run.
     """
+    # A run that is killed as it writes its first file leaves that unfinished.
+    ours = {LOCK, KIND, *(f".{first}{TMP}" for first in (KIND, sign) if first)}
     try:
-        names = sorted(path.name for path in folder.iterdir() if path.name not in (LOCK, KIND))
+        names = sorted({path.name for path in folder.iterdir()} - ours)
     except FileNotFoundError:
         return
     except OSError as error:
