@@ -25,7 +25,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.core.run import Head
+from sally_anne.core.run import Head, symbol
 from sally_anne.data.items import KINDS
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
@@ -195,7 +195,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     with style.look():
         titles = [one.run.title for one in opened]
         alike = [part for part in titles[0] if all(part in title for title in titles)]
-        label = style.symbol(parts[0].label)
+        label = symbol(parts[0].label)
         figure = transfer_figure(table, [*alike, label, f"K {config.k}"])
         paths = style.save(figure, config.folder, "transfer", table)
     cells = table.astype(object).where(table.notna(), None).to_dict("records")

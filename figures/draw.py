@@ -22,6 +22,7 @@ from sally_anne.core.run import (
     row_of,
     saved_results,
     select,
+    symbol,
 )
 from sally_anne.core.run import best as best_head
 from sally_anne.figures import comparison, heatmap, kde, style, sweep
@@ -156,7 +157,7 @@ def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     panels = {}
     for why, one in chosen.items():
         row, z = row_of(run.heads, one), run.head_activations(*one)
-        scores = [f"{style.symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
+        scores = [f"{symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
         title = f"{one}: {why}\nvalidation accuracy: {', '.join(scores)}"
         panels[title] = kde.cluster_table(one, probes(one), z[train], z[shown], run.samples[shown])
     figure = kde.clusters_figure(panels, labels, config.split, run.title)
@@ -215,6 +216,13 @@ def measures(results: dict[str, Any]) -> pd.DataFrame:
             if isinstance(one, dict) and "value" in one:
                 rows.append({"parser": parser, "part": part, "measure": name, **one})
     return pd.DataFrame(rows)
+
+
+def part_name(part: str, measure: str) -> str:
+    """A row of such a table in words: of which items, and which measure of them."""
+    if measure == "overall":
+        return part or "all"
+    return f"{part}: {measure}" if part else measure
 
 
 def table_of(folder: Path) -> pd.DataFrame:

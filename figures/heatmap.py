@@ -29,6 +29,7 @@ from sally_anne.core.run import (
     conclusions,
     heads_of,
     in_words,
+    symbol,
 )
 from sally_anne.data.items import KINDS
 from sally_anne.figures import style
@@ -203,6 +204,6 @@ def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
         side, aligned = (-4, "right") if at[0] > right - (right - left) / 5 else (4, "left")
         place: Any = {"textcoords": "offset points", "fontsize": 7.0, "ha": aligned}
         panel.annotate(str(head), at, (side, 2), **place)
-    panel.set_xlabel(f"validation accuracy of {style.symbol(label)}: readable")
+    panel.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
     panel.set_ylabel("normalised effect: used")
     panel.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 
-from sally_anne.core.run import Head, Run
+from sally_anne.core.run import Head, Run, symbol
 from sally_anne.figures import style
 
 PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction
@@ -168,7 +168,7 @@ def kde_figure(
     joint, top, right = panels["joint"], panels["top"], panels["right"]
     classes = classes_of(table[label])[:: -1 if table[label].dtype == bool else 1]
     names = {
-        value: f"{style.symbol(label)} {class_name(value)} (n = {(table[label] == value).sum()})"
+        value: f"{symbol(label)} {class_name(value)} (n = {(table[label] == value).sum()})"
         for value in classes[: len(style.COLOURS)]
     }
     table = table.assign(_label=table[label].map(names)).dropna(subset="_label")
@@ -231,7 +231,7 @@ def clusters_figure(
 ) -> Figure:
     """Panels of :func:`cluster_table` by their titles, next to each other, one legend below."""
     figure = style.new_figure(4.1 * len(panels) + 0.4, 5.0)
-    first, second = map(style.symbol, labels)
+    first, second = map(symbol, labels)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (words, table) in zip(axes, panels.items(), strict=True):
         for values, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False):
@@ -245,7 +245,7 @@ def clusters_figure(
                 a, b, c = table[[f"_{label}_{n}" for n in "abc"]].iloc[0]
                 x, y = (-c * part / (a * a + b * b) for part in (a, b))  # its point nearest to 0
                 look: dict[str, Any] = {"color": "0.15", "linewidth": 1.6, "linestyle": dash}
-                look["label"] = f"{style.symbol(label)} probe at 0.5"
+                look["label"] = f"{symbol(label)} probe at 0.5"
                 axis.axline((x, y), (x - b, y + a), zorder=3, **look)
         axis.set_xlabel(f"along θ of the {first} probe")
         axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")

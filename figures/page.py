@@ -1,17 +1,15 @@
-"""A page in one file: figures by plotly, tables by pandas, and words that are shown as words.
+"""A page in one file that runs no script: tables by pandas, and words that are shown as words.
 
-The page holds one copy of plotly.js and names every script by its hash in a content security policy
-that permits nothing else, no network either: words of samples, models or replies cannot act in it.
+What opens or is chosen is HTML's own; a content security policy permits neither scripts nor a
+network: words of samples, models or replies cannot act in it.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import io
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,15 +18,36 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
-from plotly.offline import get_plotlyjs
 
+from sally_anne.core.console import number
 from sally_anne.core.files import write_atomic
 
-SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 TALL, MOST = 96, 8  # pixels of a strip's height, pictures in it
+# What words of a page mean; those that stand in it are explained in it.
+GLOSSARY = {
+    "Y_p": "label of a statement: does it fit what the protagonist believes?",
+    "Y_o": "the same by the omniscient perspective: does it fit reality?",
+    "L4H0": "head 0 of layer 4; both are counted from 0.",
+    "null": "what the best of all heads reaches by chance, in 5 % of permuted labels.",
+    "readable": "a probe of the head tells the label on held-out samples above the null.",
+    "used": "exchanging a head, or a set, within pairs moves the answer more than random ones, by "
+    "the floor or more, the interval above zero. A set's verdict is not that of its heads.",
+    "used against": "the same with a negative sign: it works against the answer.",
+    "pairs": "two inputs that differ in one thing, as the TB and FB version of one story.",
+    "logit difference": "logit of the one answer less that of the other, within a pair.",
+    "normalised effect": "share of the logit difference that the exchange moves.",
+    "TB": "versions of stories in which the belief asked for is true.",
+    "FB": "versions in which it is false.",
+    "Both": "TB and FB of one story are both right.",
+    "invalid": "a reply from which no answer can be read; it counts as wrong.",
+    "initial belief": "what was believed before anything moved: steering should leave it.",
+    "reality": "where the participant is, whatever anybody believes.",
+    "cost": "points of accuracy lost by steering: positive is worse.",
+    "alpha": "strength of steering, in standard deviations of each head along its direction.",
+    "specific": "the gain is above that of every random direction and set of heads of equal steps.",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,7 @@ class Page:
 
     Attributes:
         parts: stand below the title, joined by dots.
+        first: HTML that stands above all words.
         sections: by their headings, lists of HTML made by the functions of this module.
         conclusions: sentences that follow the first, which is the result.
         badges: short words with a tone each, ``good``, ``bad`` or ``plain``.
@@ -49,6 +69,7 @@ class Page:
     sentence: str
     repeat: str
     sections: Mapping[str, Sequence[str]]
+    first: Sequence[str] = ()
     conclusions: Sequence[str] = ()
     badges: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
@@ -63,15 +84,16 @@ class Page:
         room = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
-        plotly = get_plotlyjs()
-        body = "".join(part for parts in self.sections.values() for part in parts)
-        hashes = (
-            hashlib.sha256(script.encode()).digest() for script in (plotly, *SCRIPT.findall(body))
-        )
-        allowed = " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)
         known = json.dumps(self.facts, indent=1, default=str)
-        template = room.get_template("page.html")
-        return template.render(page=self, plotly=plotly, allowed=allowed, facts=known)
+        shown = [*self.first, *(part for parts in self.sections.values() for part in parts)]
+        said = [self.sentence, *self.conclusions, *(words for words, _ in self.badges)]
+        text = re.sub("<[^>]+>", " ", " ".join([*said, *self.warnings, *shown]))
+        glossary = {
+            word: meaning
+            for word, meaning in GLOSSARY.items()
+            if re.search(r"\bL\d+H\d+\b" if word == "L4H0" else rf"\b{word}\b", text, re.I)
+        }
+        return room.get_template("page.html").render(page=self, facts=known, glossary=glossary)
 
     def write(self, path: Path) -> Path:
         """Write the page wholly or not at all; return its path."""
@@ -80,22 +102,12 @@ class Page:
         return path
 
 
-def plot(figure: go.Figure, height: int, **layout: Any) -> str:
-    """A figure of plotly as HTML that needs the page's copy of plotly.js."""
-    margin = {"l": 60, "r": 20, "t": 50, "b": 50}
-    figure.update_layout(template="plotly_white", height=height, margin=margin, dragmode=False)
-    figure.update_layout(paper_bgcolor="rgba(0,0,0,0)", **layout)
-    config = {"displayModeBar": False, "responsive": True}
-    # plotly's own id is random; the same figure gives the same page.
-    name = hashlib.sha256(figure.to_json().encode()).hexdigest()[:16]
-    options = {"full_html": False, "include_plotlyjs": False, "div_id": f"plot-{name}"}
-    drawing = figure.to_html(config=config, **options)
-    return f'<div class="scroll">{drawing}</div>'
-
-
-def literal(words: Any) -> str:
-    """Words in which plotly sees no markup of its own."""
-    return html.escape(str(words), quote=False)
+def percent(one: Mapping[str, Any], gap: str = " ", scale: float = 100, digits: int = 1) -> str:
+    """A share and, where it has one, its interval, in %; with a sign if it is ``signed``."""
+    ends = (one.get(end) for end in ("value", "low", "high"))
+    value, low, high = (number(None if end is None else scale * end, digits) for end in ends)
+    sign = "+" if one.get("signed") and value[0] not in "-–" else ""
+    return f"{sign}{value}" + (f"{gap}[{low}, {high}]" if low != "–" else "")
 
 
 def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:
@@ -111,6 +123,33 @@ def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:
     return f'<div class="scroll">{body.replace("<thead>", f"{title}<thead>", 1)}</div>'
 
 
+def bars(rows: pd.DataFrame, caption: str) -> str:
+    """Shares with their intervals, as words and as bars from 0 to 100 %.
+
+    Columns ``line`` (what it is of), ``value, low, high, n``.
+    """
+    lines = (
+        f'<tr><th scope="row">{html.escape(str(row["line"]))}</th><td>{percent(row)}</td>'
+        f'<td>{int(row["n"])}</td><td class="bar"><i style="left:{100 * row["low"]:.1f}%;'
+        f'right:{100 - 100 * row["high"]:.1f}%"></i><b style="left:{100 * row["value"]:.1f}%"></b>'
+        "</td></tr>"
+        for row in rows.to_dict("records")
+    )
+    head = "<tr><th></th><th>% [95 %]</th><th>n</th><th>0 to 100 %</th></tr>"
+    title = f"<caption>{html.escape(caption)}</caption>"
+    return f'<table class="bars">{title}{head}{"".join(lines)}</table>'
+
+
+def tabs(name: str, panels: Mapping[str, str]) -> str:
+    """HTML of which one at a time is shown, by what is clicked; the first at the beginning."""
+    parts = (
+        f'<input type="radio" name="{name}" id="{name}-{n}"{"" if n else " checked"}>'
+        f'<label for="{name}-{n}">{html.escape(label)}</label><div>{panel}</div>'
+        for n, (label, panel) in enumerate(panels.items())
+    )
+    return f'<div class="tabs">{"".join(parts)}</div>'
+
+
 def details(summary: str, *parts: str, name: str = "", is_open: bool = False) -> str:
     """What opens at a click; of those with one ``name`` one at a time."""
     group = f' name="{html.escape(name)}"' if name else ""
@@ -124,9 +163,10 @@ def words(text: str, kind: str = "hint") -> str:
 
 
 def picture(png: bytes, about: str) -> str:
-    """A PNG."""
+    """A PNG, which scrolls where the screen is small."""
     data = base64.b64encode(png).decode()
-    return f'<img src="data:image/png;base64,{data}" alt="{html.escape(about)}">'
+    image = f'<img src="data:image/png;base64,{data}" alt="{html.escape(about)}">'
+    return f'<div class="scroll">{image}</div>'
 
 
 def strip(frames: np.ndarray, about: str) -> str:
@@ -138,13 +178,3 @@ def strip(frames: np.ndarray, about: str) -> str:
     # In all their colours: of a palette the small shapes, which are the agents, would lose theirs.
     sheet.resize((across, TALL), Image.Resampling.BOX).save(buffer, "PNG", optimize=True)
     return picture(buffer.getvalue(), about)
-
-
-def percent(estimate: Mapping[str, Any]) -> str:
-    """A share and, where it has one, its interval, in %."""
-    value, low, high = (estimate.get(end) for end in ("value", "low", "high"))
-    if value is None or math.isnan(value):
-        return "–"
-    text = f"{100 * value:.1f}"
-    known = low is not None and high is not None and not math.isnan(low)
-    return f"{text} [{100 * low:.1f}, {100 * high:.1f}]" if known else text  # type: ignore[operator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,15 +12,22 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-import plotly.express as px
 
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
-from sally_anne.core.run import HEADS, Run, labels_of
+from sally_anne.core.run import HEADS, Run, labels_of, symbol
 from sally_anne.figures import heatmap, page, style, sweep
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import ReportConfig
-from sally_anne.figures.draw import ANSWERS, SWEEP, measures, results_in, table_in, title_of
+from sally_anne.figures.draw import (
+    ANSWERS,
+    SWEEP,
+    measures,
+    part_name,
+    results_in,
+    table_in,
+    title_of,
+)
 from sally_anne.figures.report_probing import probing_page
 
 NAME = "report.html"
@@ -99,10 +107,11 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     answers, config = table_in(folder, ANSWERS), results["config"]
     title, table = title_of(dict(results)), measures(dict(results))
     parsed = results["results"]
+    # Where no prompt asks for the form that a parser reads, its figures say nothing.
     able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
     parser = first_parser(able or list(parsed))
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
-    sections, numbers = {"Replies": _replies(answers, parser)}, {}
+    sections, numbers, first = {"Replies": _replies(answers, parser)}, {}, []
     sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
         rows = table[table["parser"] == parser]
@@ -113,12 +122,13 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         count = int(numbers[named[0]]["n"])
         sentence = f"{text}, over {count} {what}, parsed by {parser}.".replace("overall", "Right")
         shown = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
-        shown = shown.assign(line=shown["part"].replace("", "all"))
-        sections = {"How often it is right": [intervals(shown)], **sections}
-        sections["All numbers"] = [page.table(table, "Shares with 95 % intervals")]
+        lines = map(part_name, shown["part"], shown["measure"])
+        first = [page.bars(shown.assign(line=list(lines)), "How often it is right")]
+        numbers_of_all = table[table["parser"].isin(able or list(parsed))]
+        sections["All numbers"] = [page.table(numbers_of_all, "Shares with 95 % intervals")]
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
     invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
-    warnings = {
+    known = {
         "{cut} of {asked} replies were cut; --max-new-tokens gives more.": counts.get("cut"),
         "{missing} items could not be put to the model.": counts.get("missing"),
         "{hidden} items have a hidden key and are not scored.": counts.get("hidden"),
@@ -126,35 +136,18 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         f"{100 * invalid:.0f} % of the replies name no answer and count as wrong.": invalid > 0.05,
         "{prompts} of {of} prompts hold unknown words.": unknown.get("prompts"),
     }
-    lines = [text.format(**{**counts, **unknown}) for text, applies in warnings.items() if applies]
-    lines += [str(results["forced"])] if results.get("forced") else []
-    unable = (name for name in parsed if name not in able)
-    lines += [
-        f"The parser {name} understands no reply: the prompt lacks its form." for name in unable
-    ]
+    warnings = [text.format(**{**counts, **unknown}) for text, applies in known.items() if applies]
+    warnings += [str(results["forced"])] if results.get("forced") else []
     return {
         "title": f"Answers of {title[0] if title else folder.resolve().name}, {how}",
         "parts": title[1:],
         "sentence": sentence,
         "badges": [(how, "plain"), (f"{len(answers)} answers", "plain")],
-        "warnings": lines,
+        "warnings": warnings,
+        "first": first,
         "sections": sections,
         "numbers": numbers,
     }
-
-
-def intervals(table: pd.DataFrame) -> str:
-    """Estimates with their intervals, by ``line``, in colours by measure."""
-    names = [page.literal(f"{line} ({int(n)})") for line, n in table[["line", "n"]].to_numpy()]
-    up, down = table["high"] - table["value"], table["value"] - table["low"]
-    look: dict[str, Any] = {"color": "measure", "symbol": "measure", "range_x": [-0.03, 1.03]}
-    look |= {"color_discrete_map": sweep.COLOURS, "error_x": "up", "error_x_minus": "down"}
-    words = {"value": "share (95 % intervals)", "line": ""}
-    table = table.assign(line=names, up=up, down=down)
-    figure = px.scatter(table, x="value", y="line", labels=words, render_mode="svg", **look)
-    figure.update_traces(marker_size=11).update_xaxes(tickformat=".0%")
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    return page.plot(figure, 190 + 28 * table["line"].nunique())
 
 
 def evenly(count: int, most: int) -> np.ndarray:
@@ -219,7 +212,10 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         sentence += f", a paired difference of {page.percent(gain)} points"
         clear = gain["low"] > 0
         badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
-    sections = {"Every strength": [_curves(sweep.curves(points), results)]}
+    with style.look():
+        curves = sweep.sweep_figure(sweep.curves(points), title[1:], results)
+        first = [page.picture(style.render(curves, dpi=130), "accuracy against alpha")]
+    sections: dict[str, list[str]] = {}
     if test:
         shares = pd.DataFrame(test).T.map(page.percent).rename_axis("setting").reset_index()
         caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
@@ -229,7 +225,8 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
     return {
         "title": f"Steering {title[0]}",
-        "parts": [*title[1:], f"label {results['config'].get('label')}"],
+        "parts": [*title[1:], f"label {symbol(str(results['config'].get('label')))}"],
+        "first": first,
         "sentence": f"{sentence}.",
         "badges": badges,
         "conclusions": conclusions,
@@ -237,33 +234,6 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         "sections": sections,
         "numbers": test.get("chosen", {}),
     }
-
-
-def _curves(table: pd.DataFrame, results: Results) -> str:
-    """Accuracy against alpha, a panel for each K and direction, with the chosen point."""
-    names = table["measure"].mask(table["direction"] != table["panel"], table["direction"])
-    table = table.assign(
-        curve=names.replace(sweep.TEXTS),
-        place=[f"K = {row.k}, {row.panel}, heads by {row.rank_by}" for row in table.itertuples()],
-        strength=table["alpha"].map("{:g}".format),
-        up=table["high"] - table["value"],
-        down=table["value"] - table["low"],
-    )
-    star = sweep.chosen_point(table, results).assign(curve="chosen")
-    table, panels = pd.concat([table, star]), list(dict.fromkeys(table["place"]))
-    order = [f"{alpha:g}" for alpha in sorted(table["alpha"].unique())]
-    look: dict[str, Any] = {"color": "curve", "facet_col": "place", "markers": True}
-    look |= {"facet_col_wrap": min(2, len(panels)), "error_y": "up", "error_y_minus": "down"}
-    look["category_orders"] = {"strength": order, "place": panels}
-    look["color_discrete_map"] = {sweep.TEXTS.get(n, n): c for n, c in sweep.COLOURS.items()}
-    words = {"strength": "alpha (standard deviations)", "value": "share", "curve": ""}
-    figure = px.line(table, x="strength", y="value", labels=words, render_mode="svg", **look)
-    figure.update_traces(error_y={"thickness": 1, "width": 2})
-    marker = {"symbol": "star", "size": 16, "color": "black"}
-    figure.update_traces(marker=marker, selector={"name": "chosen"})
-    figure.for_each_annotation(lambda note: note.update(text=note.text.removeprefix("place=")))
-    note = page.words("Validation stories, on which K and alpha were chosen; 95 % intervals.")
-    return note + page.plot(figure, 120 + 320 * -(-len(panels) // 2))
 
 
 def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -337,7 +307,7 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())
-        links.append(f'<a href="{link}">{page.literal(name)}</a>')
+        links.append(f'<a href="{link}">{html.escape(name)}</a>')
         badges = "; ".join(words for words, _ in one.badges)
         texts = {measure: page.percent(estimate) for measure, estimate in one.numbers.items()}
         title = " · ".join([one.title, *one.parts])

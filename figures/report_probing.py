@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import itertools
+import re
 import shlex
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
+from matplotlib import colormaps
+from matplotlib.colors import Normalize, to_hex
 
+from sally_anne.core.console import number
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.run import (
     AGAINST,
@@ -22,6 +27,7 @@ from sally_anne.core.run import (
     in_words,
     row_of,
     select,
+    symbol,
 )
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.items import KINDS
@@ -40,9 +46,9 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
     kinds, folder = heatmap.kinds_of(run.heads), shlex.quote(str(run.folder))
     with style.look():
         sections = {
-            "Every head": [_map(run, kinds), _heads_table(run)],
             "The best heads": _best_heads(run, samples),
             "Readable against used": [_used(run)] if kinds else [],
+            "Every head": [_heads_table(run)],
             "Controls": _controls(run),
         }
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
@@ -50,18 +56,17 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
     return page.Page(
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
+        first=[_maps(run, kinds)],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
         conclusions=found or [untested],
         badges=_badges(run, kinds),
         warnings=_warnings(run),
         commands=_commands(run, folder, kinds),
         sections={heading: parts for heading, parts in sections.items() if parts},
-        facts={
-            name: run.saved.get(name) for name in ("config", "model", "data", "nulls", "versions")
-        },
+        facts={name: run.saved.get(name) for name in FACTS},
         repeat=f"sally-anne probe --config {folder}",
         numbers={
-            f"best head of {style.named(label)}, test": {"value": row[f"{label}_test_accuracy"]}
+            f"best head of {symbol(label)}, test": {"value": row[f"{label}_test_accuracy"]}
             for label, row in _best_rows(run).items()
         },
         heads=run.heads,
@@ -73,54 +78,77 @@ def _best_rows(run: Run) -> dict[str, pd.Series]:
     return {label: row_of(run.heads, best(run.heads, label)) for label in run.labels}
 
 
-def _map(run: Run, kinds: Sequence[str]) -> str:
-    """A map of all heads, switched between labels, splits and effects."""
-    heads = run.heads
-    # Of each view its numbers, the ends of its colours, and marks.
-    views: dict[str, tuple[np.ndarray, tuple[float, float], np.ndarray]] = {}
-    for split in SPLITS:
-        for label in run.labels:
-            if heads.get(f"{label}_{split}_accuracy", pd.Series(dtype=float)).notna().any():
-                table = heatmap.accuracy_table(heads, [label], split)
-                marks = np.where(heatmap.grid(table, "above") == 1, "●", "")
-                view = heatmap.grid(table), heatmap.colour_limits(table), marks
-                views[f"{split} accuracy of {style.named(label)}"] = view
+def _maps(run: Run, kinds: Sequence[str]) -> str:
+    """Maps of all heads: accuracies of each split, and effects of patching."""
+    heads = run.heads.sort_values(["layer", "head"]).reset_index(drop=True)
+    views: dict[str, list[tuple[str, tuple[float, float], pd.DataFrame]]] = {}
+    for split, label in itertools.product(SPLITS, run.labels):
+        if heads.get(f"{label}_{split}_accuracy", pd.Series(dtype=float)).notna().any():
+            table = heatmap.accuracy_table(heads, [label], split)
+            top, null = next(table[table["best"]].itertuples()), table["threshold"].iloc[0]
+            title = f"{symbol(label)}: best on validation {Head(top.layer, top.head)}, "
+            title += f"here {top.accuracy:.2f}; chance {top.chance:.2f}, null {number(null)}"
+            table["mark"] = np.where(table["above"], "●", "")
+            table = table.rename(columns={"accuracy": "value"})
+            view = title, heatmap.colour_limits(table), table
+            views.setdefault(f"{split} accuracy", []).append(view)
     for kind in kinds:
-        cells = heatmap.grid(heads, f"{kind}_effect")
-        reach = max(0.1, float(np.nanmax(np.abs(cells))))
-        used = heads.pivot(index="layer", columns="head", values=f"{kind}_used")
-        marks = used.replace({USED: "●", AGAINST: "○"}).where(used.isin([USED, AGAINST]), "")
-        view = cells, (-reach, reach), marks.to_numpy()
-        views[f"normalised effect: {run.asks(kind)}"] = view
-    texts = np.empty(next(iter(views.values()))[0].shape, dtype=object)
-    for at in np.ndindex(texts.shape):
-        numbers = (f"{page.literal(name)}: {view[0][at]:.3f}" for name, view in views.items())
-        texts[at] = "<br>".join([str(Head(*at)), *numbers])
-    figure, buttons = go.Figure(), []
-    for place, (name, (cells, (low, high), marks)) in enumerate(views.items()):
-        look = {"colorscale": style.DIVERGING, "zmin": low, "zmax": high, "xgap": 1, "ygap": 1}
-        look |= {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
-        look |= {"text": marks, "texttemplate": "%{text}", "textfont_size": 18}
-        figure.add_heatmap(z=cells, visible=place == 0, **look)
-        visible = [i == place for i in range(len(views))]
-        button = {"label": page.literal(name), "method": "update", "args": [{"visible": visible}]}
-        buttons.append(button)
-    menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-    figure.update_xaxes(title="head").update_yaxes(title="layer", autorange="reversed")
+        cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], best=False)
+        cells["mark"] = heads[f"{kind}_used"].map({USED: "●", AGAINST: "○"}).fillna("")
+        reach = max(0.1, float(cells["value"].abs().max()))
+        title = f"of the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
+        views.setdefault("normalised effect", []).append((title, (-reach, reach), cells))
+    says = [str(head) for head in heads_of(heads)]
+    for name, title, table in ((n, *v[::2]) for n, some in views.items() for v in some):
+        of = re.split("[:;]", title)[0]
+        says = [
+            f"{s}\n{name} {of}: {number(v, 3)}" for s, v in zip(says, table["value"], strict=True)
+        ]
     note = page.words(
-        "Colours part at chance (accuracy) or zero (effect). A dot: validation accuracy above the "
-        "null of permuted labels, or a head that is used; a circle: one that is used against."
+        "A row a layer, a column a head. Colours part at chance, or at zero: orange below, purple "
+        "above. Ring: best on validation. Dot: validation accuracy above the null, or used by "
+        "patching; circle: used against."
     )
-    height = round(max(14, min(44, 700 / max(texts.shape))) * len(texts) + 130)
-    return note + page.plot(figure, height, updatemenus=[menu])
+    maps = {n: "".join(_map(*view, says) for view in some) for n, some in views.items()}
+    return (
+        page.tabs("map", {n: f'<div class="maps">{text}</div>' for n, text in maps.items()}) + note
+    )
+
+
+def _map(title: str, ends: tuple[float, float], table: pd.DataFrame, says: Sequence[str]) -> str:
+    """The ``value`` of heads, layers by heads, in colours between two ends."""
+    colours = colormaps[style.DIVERGING](Normalize(*ends)(table["value"].to_numpy()))
+    few = table[["layer", "head"]].to_numpy().max() < style.NUMBERS_UP_TO
+    rows: dict[int, str] = {}
+    for cell, colour, words in zip(table.itertuples(), colours, says, strict=True):
+        ink = "#000" if colour[:3] @ (0.3, 0.6, 0.1) > 0.45 else "#fff"
+        look = f'style="background:{to_hex(colour)};color:{ink}" title="{html.escape(words)}"'
+        shown = f"{number(cell.value) if few else ''}<sup>{cell.mark}</sup>"
+        ring = ' class="ring"' if cell.best else ""
+        rows[cell.layer] = f"{rows.get(cell.layer, '')}<td {look}{ring}>{shown}</td>"
+    lines = "".join(f"<tr><th>{layer}</th>{cells}</tr>" for layer, cells in rows.items())
+    places = "".join(f"<th>{head}</th>" for head in range(table["head"].max() + 1))
+    caption = f"<caption>{html.escape(title)}</caption>"
+    size = table[["layer", "head"]].to_numpy().max() + 1
+    look = f'class="map" style="--most:{size}"'
+    return f"<div><table {look}>{caption}{lines}<tr><th></th>{places}</tr></table></div>"
 
 
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
     columns = [column for column in table if str(column).endswith(ENDINGS)]
-    table = table[columns].assign(name=[str(head) for head in heads_of(table)])
-    shown = page.table(table[["name", *columns]], f"By {style.named(run.labels[0])}", most=30)
-    return page.details("The heads as a table", shown)
+    shown = table[columns].rename(columns=lambda column: _in_words(run, column))
+    shown.insert(0, "head", [str(head) for head in heads_of(table)])
+    return page.details("The heads as a table", page.table(shown, "Best first", most=30))
+
+
+def _in_words(run: Run, column: str) -> str:
+    """A column of the table of heads, as a page writes it."""
+    for name, words in [(n, symbol(n)) for n in run.labels] + [(k, run.asks(k)) for k in KINDS]:
+        if column.startswith(f"{name}_"):
+            what = column.removeprefix(f"{name}_").replace("p_fwer", "p (best of all heads)")
+            return f"{words}: {what.replace('_', ' ')}"
+    return column
 
 
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
@@ -132,7 +160,7 @@ def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
             (head,) = heads_of(row)
             columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
             words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
-            summary = f"{head}: {place + 1}. of {style.named(label)}, {words}"
+            summary = f"{head}: {place + 1}. of {symbol(label)}, {words}"
             opened = _head(run, label, head, samples)
             parts.append(page.details(summary, *opened, name="head", is_open=not parts))
     return parts
@@ -186,7 +214,7 @@ def _used(run: Run) -> str:
     table = heatmap.patching_table(run.heads, label)
     figure = heatmap.patching_figure(table, label, best(run.heads, label), run.title, run.asks)
     note = page.words(
-        f"Readable: right of the dashed line, the null of {style.named(label)}. Used: above the "
+        f"Readable: right of the dashed line, the null of {symbol(label)}. Used: above the "
         "upper dotted line, what random heads reach or the least that counts, the interval (95 % "
         "over clusters) above zero. Used against: below the lower one, the interval below zero."
     )
@@ -200,7 +228,7 @@ def _sentence(run: Run, label: str) -> str:
     split = "test" if counts.get("test", 0) else "validation"
     ends = {end: results.get(f"best_{split}_{end}") for end in ("low", "high")}
     share = page.percent({"value": row[f"{label}_{split}_accuracy"], **ends})
-    text = f"The probe of {best(run.heads, label)} gives {style.named(label)} in {share} % of "
+    text = f"The probe of {best(run.heads, label)} gives {symbol(label)} in {share} % of "
     text += f"{counts[split]} {split} samples"
     p = run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float))
     if p.notna().any():
@@ -226,12 +254,12 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
 def _warnings(run: Run) -> list[str]:
     warnings = [
         f"Confound ({row['condition']}): the {row['feature']} alone gives "
-        f"{style.named(row['label'])} with accuracy {row['accuracy']:.2f}."
+        f"{symbol(row['label'])} with accuracy {row['accuracy']:.2f}."
         for row in confounded(run.results)
     ]
     for label in run.labels:
         if run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float)).isna().all():
-            warnings.append(f"{style.named(label)}: no null of permuted labels.")
+            warnings.append(f"{symbol(label)}: no null of permuted labels.")
     first = run.results.get("results", {}).get(run.labels[0], {})
     if (count := first.get("test_clusters", FEW)) < FEW:
         warnings.append(f"Intervals are over {count} {first.get('clusters')}: too few to say much.")
@@ -258,15 +286,25 @@ def _controls(run: Run) -> list[str]:
     """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
     for kind, facts in ((k, run.patching[k]) for k in KINDS if k in run.patching):
-        rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads"})
-        rows["heads"] = rows["heads"].replace({"patching": "most used", "random": "random sets"})
+        rows = []
+        for one in facts["sets"]:
+            by = {"patching": "used most on validation", "random": "random sets"}.get(one["by"])
+            rows.append({"heads": by or f"best {symbol(one['by'])} probes", "K": one["k"]})
+            rows[-1]["effect [95 %]"] = page.percent(one | {"value": one["effect"]}, " ", 1, 2)
+            above = one.get("above", np.nan)
+            rows[-1]["random sets above, %"] = number(100 * above, 0)
+            rows[-1]["as a set"] = one.get("used", "–")
         caption = f"Normalised effect of sets of heads: {run.asks(kind)}"
         size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
-        tables.append(page.table(rows, f"{caption} ({size}, {facts['pair_accuracy']:.2f} right)"))
-    if (path := run.folder / "audit.parquet").exists():
-        caption = "Audit: what else gives the labels, with the best head"
-        tables.append(page.table(pd.read_parquet(path), caption))
-    if confounds := run.results.get("confounds"):
-        caption = "Control: accuracy on held-out samples of surface features alone"
-        tables.append(page.table(pd.DataFrame(confounds), caption))
-    return tables
+        size += f", {facts['pair_accuracy']:.2f} of them right"
+        tables.append(page.table(pd.DataFrame(rows), f"{caption} ({size})"))
+    path, confounds = run.folder / "audit.parquet", run.results.get("confounds")
+    audit = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    others = {"Audit: what else gives the labels, with the best head": audit}
+    caption = "Control: accuracy on held-out samples of surface features alone"
+    others[caption] = pd.DataFrame(confounds)
+    return tables + [
+        page.table(rows.assign(label=rows["label"].map(symbol)), caption)
+        for caption, rows in others.items()
+        if len(rows)
+    ]

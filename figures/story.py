@@ -21,6 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
+from sally_anne.core.run import symbol
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Perspective
 from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, open_stories
 from sally_anne.data.gridtom.render import FPS, HEIGHT, WIDTH, key_frames
@@ -149,7 +150,7 @@ def story_words(record: StoryRecord, case: BeliefCase) -> list[str]:
     lines.append(f"Question: {question.question} {choice}")
     for sample in build([record], {record.index: "test"}, case.order, "matched", "text"):
         if sample.tags["condition"] == case.condition:
-            labels = (f"{style.symbol(n)} {str(v).lower()}" for n, v in sample.labels.items())
+            labels = (f"{symbol(n)} {str(v).lower()}" for n, v in sample.labels.items())
             lines.append(f"Statement ({', '.join(labels)}): {sample.text.rsplit('Belief: ', 1)[1]}")
     return lines
 

@@ -29,7 +29,7 @@ from matplotlib.text import Text
 
 from sally_anne.core.console import visible
 from sally_anne.core.files import write_atomic
-from sally_anne.core.run import Head
+from sally_anne.core.run import Head, symbol
 
 DPI = 200
 FONT = "DejaVu Sans"
@@ -40,8 +40,7 @@ RING = "#D55E00"
 MISSING = "#BDBDBD"
 SEQUENTIAL = "Greens"
 DIVERGING = "PuOr"  # orange below the middle, purple above
-# How a label is written, and the perspective that it is taken from.
-SYMBOLS = {"y_p": "Y\u209a", "y_o": "Y\u2092"}  # with the letters p and o as subscripts
+# The perspective that a label is taken from.
 PERSPECTIVES = {"y_p": "protagonist", "y_o": "omniscient"}
 NUMBERS_UP_TO = 12  # values are written in the cells up to this many rows and columns
 # Of each kind of file what matplotlib would write into it of its own.
@@ -65,11 +64,6 @@ SETTINGS = {
     "pdf.fonttype": 42,
     "savefig.facecolor": "white",
 }
-
-
-def symbol(label: str) -> str:
-    """A label's name: Y_p and Y_o as in the paper, others as they are."""
-    return SYMBOLS.get(label, label)
 
 
 def named(label: str) -> str:

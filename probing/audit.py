@@ -21,7 +21,7 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.processes import within_memory
-from sally_anne.core.run import Head
+from sally_anne.core.run import Head, symbol
 from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
 from sally_anne.models.loading import LoadedModel
@@ -89,7 +89,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         options = {"stories": config.stories, "seed": config.seed, "groups": counts}
         write_json(config.run / SAVED, {"config": options, "facts": facts, "conclusions": said})
     for label, words in said.items():
-        _print(console, table[table["label"] == label], data.meaning, words)
+        _print(console, table[table["label"] == label], words)
     console.print(
         f"[dim]The model reads {sum(counts.values())} {data.noun} anew: "
         f"{', '.join(f'{counts[split]} {split}' for split in SPLITS)}.[/dim]"
@@ -219,8 +219,8 @@ def _content(
         with within_memory(*NO_MEMORY):
             found = content_rows(loaded, run, questions, counts, Head.parse(head))
     except LEFT_OUT as error:
-        return _table([about | {"row": f"{label}'s head", "why": str(error)}])
-    names = f"{label}'s head", "best head for it"
+        return _table([about | {"row": f"{symbol(label)}'s head", "why": str(error)}])
+    names = f"{symbol(label)}'s head", "best head for it"
     return _table(
         about
         | {"row": f"{name} ({at})"}
@@ -232,7 +232,9 @@ def _content(
 def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
-    begin = f"{label}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
+    begin = (
+        f"{symbol(label)}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
+    )
     if np.isnan(facts["low"]):
         begin += ", which are of one cluster, so that values alone are compared"
     if not _end(facts, "low") > facts["chance"]:
@@ -282,11 +284,12 @@ def _listed(rows: pd.DataFrame) -> str:
     )
 
 
-def _print(console: Console, table: pd.DataFrame, meaning: Mapping[str, str], words: str) -> None:
+def _print(console: Console, table: pd.DataFrame, words: str) -> None:
     """One label's rows, and its conclusion in ``words``."""
     label = table["label"].iloc[0]
-    name = label.upper() if label in meaning else label
-    shown = Table(title=f"{name}: accuracy of what should not suffice", title_justify="left")
+    shown = Table(
+        title=f"{symbol(label)}: accuracy of what should not suffice", title_justify="left"
+    )
     for column in ("row", "accuracy [95 %]", "chance", "best head", "could explain"):
         shown.add_column(column, no_wrap=column in ("accuracy [95 %]", "chance"))
     # Within one condition, only what reaches; all is in the table that is saved.

@@ -24,7 +24,7 @@ from scipy.stats import median_abs_deviation
 from torch import Tensor
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
-from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.console import Bars, Console, number, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -38,9 +38,9 @@ from sally_anne.core.run import (
     USED,
     Run,
     conclusions,
-    heads_of,
     in_words,
     labels_of,
+    symbol,
     verdicts,
 )
 from sally_anne.data.items import KINDS
@@ -53,7 +53,7 @@ from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.probes import Activations
 from sally_anne.probing.reporting import null_columns, print_heads, selectivity_columns
-from sally_anne.probing.sources import display_names, reopen
+from sally_anne.probing.sources import reopen
 
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.
@@ -317,21 +317,22 @@ def conclusion(
     counted = ""
     if readable is not None:
         order = heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
-        number = sum(bool(readable[i]) for i in order)
-        enough, half = sum(readable) >= k, 2 * number >= k
-        counted = f" ({number} of {k} are readable)"
+        found = sum(bool(readable[i]) for i in order)
+        enough, half = sum(readable) >= k, 2 * found >= k
+        counted = f" ({found} of {k} are readable)"
 
     def said(by: str, tested: bool | None) -> tuple[str, str]:
         row = sets.loc[(by, k)]
-        carried = f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        return carried, in_words(tested, row["used"])
+        effect, low, high = map(number, row[["effect", "low", "high"]])
+        return f"{effect} [{low}, {high}]", in_words(tested, row["used"])
 
     probed, causal = said(label, enough), said("patching", half)
+    mean, low, high = map(number, random[["effect", "low", "high"]])
     words = (
-        f"For {which}, the {k} heads from which {label} is read best carry {probed[0]} of the "
-        f"difference; random sets of {k} carry {random['effect']:.2f}, and 95 % of them "
-        f"{random['low']:.2f} to {random['high']:.2f}: as a set {probed[1]}. The {k} that carry "
-        f"most on validation pairs carry {causal[0]}: as a set {causal[1]}{counted}."
+        f"For {which}, the {k} heads from which {symbol(label)} is read best carry {probed[0]} of "
+        f"the difference; random sets of {k} carry {mean}, and 95 % of them {low} to {high}: as a "
+        f"set {probed[1]}. The {k} that carry most on validation pairs carry {causal[0]}: as a set "
+        f"{causal[1]}{counted}."
     )
     counts = heads["used"].value_counts()
     if "" not in counts:
@@ -341,13 +342,11 @@ def conclusion(
     return words + few * (clusters < FEW)
 
 
-def print_patching(
-    console: Console, saved: Mapping[str, Any], names: Mapping[str, str], heads: pd.DataFrame
-) -> None:
+def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFrame) -> None:
     """What ``patching.json`` holds, for each kind of pairs: sets of heads, and the conclusion.
 
-    ``names`` says how labels are written; of ``heads``, a run's table, those that carry most of the
-    answer, or work most against it, are listed one by one.
+    Of ``heads``, a run's table, those that carry most of the answer, or work most against it, are
+    listed one by one.
     """
     for kind, facts in ((kind, saved[kind]) for kind in KINDS if kind in saved):
         title = f"{facts['asks']}: normalised effect at {facts['place']}"
@@ -357,10 +356,13 @@ def print_patching(
         for row in facts["sets"]:
             by = {"patching": "by patching", "random": "random"}.get(row["by"])
             above = "" if row["by"] == "random" else f"{row['above']:.0%}"
-            ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
-            name = by or f"by {names.get(row['by'], row['by'])} probe"
-            effect = f"{row['effect']:.2f}"
-            table.add_row(name, str(row["k"]), effect, ends, above, row.get("used", ""))
+            ends = (
+                f"{number(row['low'])} to {number(row['high'])}" if "low" in row else "one cluster"
+            )
+            name = by or f"by {symbol(row['by'])} probe"
+            table.add_row(
+                name, str(row["k"]), number(row["effect"]), ends, above, row.get("used", "")
+            )
         console.print(table)
         single = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
         if len(single):
@@ -368,8 +370,7 @@ def print_patching(
             columns = {"effect": "effect", "from": "effect_low", "to": "effect_high"}
             columns |= {"verdict": "conclusion"}
             shown = {name: f"{kind}_{column}" for name, column in columns.items()}
-            most = most.assign(name=list(map(str, heads_of(most))))
-            print_heads(console, f"{title}, single heads", most, {"head": "name"} | shown)
+            print_heads(console, f"{title}, single heads", most, shown)
         right = round(facts["pair_accuracy"] * facts["pairs"])
         console.print(
             f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of "
@@ -411,10 +412,9 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
             raise ProbingError(f"{config.run}: {NO_PAIRS}")
         loaded = opened.model()
         add_null(probing, opened.data, console)
-        names = display_names(opened.data)
-        saved = add_patching(probing, loaded, pair_sets, console, names)
+        saved = add_patching(probing, loaded, pair_sets, console)
     heads = Run.open(config.run).heads
-    print_patching(console, saved, names, heads)
+    print_patching(console, saved, heads)
     folder = escape(shlex.quote(str(config.run)))
     again = f"sally-anne figures {folder} && sally-anne report {folder}"
     console.print(f"next, figures and page with it: {again}", soft_wrap=True)
@@ -441,7 +441,6 @@ def add_patching(
     loaded: LoadedModel,
     pair_sets: Mapping[str, PairSet],
     console: Console,
-    names: Mapping[str, str],
 ) -> dict[str, Any]:
     """Add the scan to a finished run with its null, unless it is there; errors as of :func:`scan`.
 
@@ -490,7 +489,7 @@ def add_patching(
             "pair_set": pairs.fingerprint,
             **result.facts,
             "sets": [row.dropna().to_dict() for _, row in result.sets.iterrows()],
-            "conclusion": words.replace(first, names.get(first, first)),
+            "conclusion": words,
         }
     # Stopped before it is written anew, it must not stand next to another table.
     path.unlink(missing_ok=True)

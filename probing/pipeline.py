@@ -59,7 +59,7 @@ from sally_anne.probing.reporting import (
     print_summary,
     summarise,
 )
-from sally_anne.probing.sources import display_names, samples_of
+from sally_anne.probing.sources import samples_of
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
@@ -131,7 +131,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     why = "" if pair_sets or not config.patching else NO_PAIRS
     if pair_sets:
         try:  # the probes are worth having without it
-            patching = add_patching(config, loaded, pair_sets, console, display_names(data))
+            patching = add_patching(config, loaded, pair_sets, console)
         except (RunFolderError, StoreError):
             raise
         except SallyAnneError as error:
@@ -151,7 +151,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     if why:
         console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)
-    print_patching(console, patching, display_names(data), heads)
+    print_patching(console, patching, heads)
     processes.wait()
     return heads
 

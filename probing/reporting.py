@@ -17,11 +17,11 @@ from rich.table import Table
 from scipy.stats import false_discovery_control
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
-from sally_anne.core.console import Console, stage
+from sally_anne.core.console import Console, number, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import claimed
-from sally_anne.core.run import LEVEL, Head, Run, confounded, labels_of
+from sally_anne.core.run import LEVEL, Head, Run, confounded, heads_of, labels_of, symbol
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
 from sally_anne.probing.probes import Activations, HeadProbes, chance
@@ -355,13 +355,13 @@ def print_heads(
     console: Console, title: str, heads: pd.DataFrame, shown: Mapping[str, str]
 ) -> None:
     """The first heads of a table; ``shown`` are columns by their titles."""
-    columns = shown if "head" in shown else {"layer": "layer", "head": "head", **shown}
     table = Table(title=title, title_justify="left")
-    for name in columns:
+    for name in ("head", *shown):
         table.add_column(name, justify="right", overflow="fold")
-    for row in heads[[*columns.values()]].head(TOP).itertuples(index=False):
+    top = heads.head(TOP)
+    for head, *row in zip(heads_of(top), *(top[column] for column in shown.values()), strict=True):
         table.add_row(
-            *(f"{value:.3f}" if isinstance(value, float) else f"{value}" for value in row)
+            *(number(one, 3) if isinstance(one, float) else str(one) for one in (head, *row))
         )
     console.print(table)
 
@@ -386,17 +386,16 @@ def print_summary(
 ) -> None:
     """Tables of the best heads, and what ``results.json`` has ``saved``, in words.
 
-    Labels with a ``meaning``, which says what a probe of it tells, are written in capitals.
+    The ``meaning`` of some labels says what a probe of it tells.
     """
     results = saved["results"]
-    names = {n: n.upper() if n in meaning else n for n in labels_of(heads)}
-    for label, name in names.items():
+    for label in labels_of(heads):
+        name = symbol(label)
         shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
         shown = {title: column for title, column in shown.items() if column in heads}
         best = heads.sort_values(f"{label}_rank")
-        print_heads(
-            console, f"{name}: {meaning[label]}" if label in meaning else label, best, shown
-        )
+        title = f"{name}: {meaning[label]}" if label in meaning else name
+        print_heads(console, title, best, shown)
         console.print(f"{name}: {_quoted(results[label])}")
         if stable := results[label].get("stability"):
             parts = [
@@ -412,11 +411,13 @@ def print_summary(
             console.print(f"[dim]{name}: {count} probes stayed at zero weights at C {c}[/dim]")
     for probe, count in results["unconverged_heads"].items():
         if count:
-            console.print(f"[yellow]{probe}: {count} heads unconverged; raise --max-iter[/yellow]")
+            console.print(
+                f"[yellow]{symbol(probe)}: {count} heads unconverged; raise --max-iter[/yellow]"
+            )
     for row in confounded(saved):
         console.print(
             f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
-            f"{names[row['label']]} with accuracy {row['accuracy']:.2f}"
+            f"{symbol(row['label'])} with accuracy {row['accuracy']:.2f}"
         )
 
 

@@ -18,11 +18,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
 
 
-def display_names(data: SampleSet) -> dict[str, str]:
-    """How labels are written: those whose meaning is known in capitals."""
-    return {label: label.upper() for label in data.meaning}
-
-
 @dataclass(frozen=True)
 class Reopened:
     """A finished run, its options, and the samples that it read, made or read anew."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,6 @@ def open_page(chromium: Any, path: Path) -> None:
     """Open a page; what the console said before is forgotten."""
     chromium.get_log("browser")
     chromium.get(path.resolve().as_uri())
-    # On a busy machine figures are drawn after the page has come.
-    waiting = "return [...document.querySelectorAll('.plotly-graph-div')].every((one) => one.data)"
-    for _ in range(100):
-        if chromium.execute_script(waiting):
-            break
-        time.sleep(0.1)
 
 
 def complaints(chromium: Any) -> list[str]:

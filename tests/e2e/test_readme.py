@@ -53,7 +53,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / MODEL
     done = main_job(folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 heads from which Y_P is read best" in " ".join(done.stdout.split())
+    assert "8 heads from which Y_p is read best" in " ".join(done.stdout.split())
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
     # What the site's first page shows of it, as far as the number of pairs plays no part.
     shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the answer")

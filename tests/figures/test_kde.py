@@ -101,7 +101,7 @@ def test_densities_stand_where_they_were_planted(
         assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(boundary)]
     # Every sample stands on the side of the boundary that its label says.
     assert (points[GREEN][:, 0] > boundary).all() and (points[ORANGE][:, 0] < boundary).all()
-    symbol = {"y_p": "Yₚ", "y_o": "Yₒ"}[label]
+    symbol = {"y_p": "Y_p", "y_o": "Y_o"}[label]
     handles = legend(figure)
     for words, colour, marker in (("true", GREEN, "o"), ("false", ORANGE, "^")):
         handle = handles[f"{symbol} {words} (n = 24)"]
@@ -119,7 +119,7 @@ def test_clusters_stand_where_they_were_planted(planted, saved) -> None:
     for (y_p, y_o), colour in colours.items():
         rows = ((items["y_p"] == bool(y_p)) & (items["y_o"] == bool(y_o))).to_numpy()
         np.testing.assert_allclose(points[colour], z[rows, :2] - [9.0, 22.0], atol=1e-5)
-        words = f"Yₚ {str(bool(y_p)).lower()}, Yₒ {str(bool(y_o)).lower()} (n = 12)"
+        words = f"Y_p {str(bool(y_p)).lower()}, Y_o {str(bool(y_o)).lower()} (n = 12)"
         assert to_hex(handles[words].get_facecolor()[0]) == colour
     # Lines: Y_p's is solid and upright at x = 9, Y_o's dashed and level at y = 21.
     solid, dashed = left.lines

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
-from sally_anne.figures import page, sweep
 from sally_anne.figures.report import write_index, write_report
 from tests.figures.test_heatmap import scanned
 from tests.figures.test_sweep import both, rows_of
@@ -33,31 +30,9 @@ pytestmark = pytest.mark.integration
 HOSTILE = "</script><script>document.title='mine'</script><img src=x onerror=alert(1)>"
 
 
-def plots_in(text: str) -> list[tuple[list[dict], dict]]:
-    """Traces and layout of each of plotly's figures in a page."""
-    figures, decoder = [], json.JSONDecoder()
-    for match in re.finditer(r'Plotly\.newPlot\(\s*"[^"]+",\s*', text):
-        traces, end = decoder.raw_decode(text, match.end())
-        layout, _ = decoder.raw_decode(text, text.index("{", end))
-        figures.append((traces, layout))
-    return figures
-
-
-def values(data: Any) -> np.ndarray:
-    """Numbers of a trace, which plotly packs."""
-    if not isinstance(data, dict):
-        return np.array(data, dtype=float)
-    unpacked = np.frombuffer(base64.b64decode(data["bdata"]), data["dtype"])
-    return unpacked.reshape([int(n) for n in str(data.get("shape", len(unpacked))).split(",")])
-
-
-def without_scripts(text: str) -> str:
-    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-
-
 def words_of(text: str) -> str:
     """What a page shows in words."""
-    return html.unescape(without_scripts(text))
+    return html.unescape(re.sub(r"<style.*?</style>|<[^>]+>", " ", text, flags=re.DOTALL))
 
 
 def with_prompts(run, text: str = "{}") -> None:
@@ -79,36 +54,32 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     facts |= {"clusters": "maps", "clusters_drawn": 21}
     write_json(run.folder / "patching.json", {"config": {}, "question": facts})
     text = write_report(run.folder).read_text(encoding="utf-8")
-    ((maps, layout),) = plots_in(text)
-    expected = heads["y_p_validation_accuracy"].to_numpy().reshape(6, 8)
-    np.testing.assert_allclose(values(maps[0]["z"]), expected)
-    assert (maps[0]["zmin"], maps[0]["zmax"]) == (0.0, 1.0)
-    buttons = [button["label"] for button in layout["updatemenus"][0]["buttons"]]
-    assert len(buttons) == len(maps) == 7  # three splits of two labels, and the effects
-    np.testing.assert_allclose(values(maps[-1]["z"]).ravel(), heads["question_effect"])
-    assert [trace["visible"] for trace in maps] == [True, *([False] * 6)]
+    maps = text.split('class="map"')[1:]
+    assert len(maps) == 7  # three splits of two labels, and the effects
+    columns = {0: "y_p_validation_accuracy", 1: "y_o_validation_accuracy", -1: "question_effect"}
+    for place, column in columns.items():
+        cells = re.findall(r">([\d.-]+)<sup>(.?)</sup></td>", maps[place].partition("</table>")[0])
+        np.testing.assert_allclose([float(value) for value, _ in cells], heads[column], atol=0.0051)
     marks = heads["question_used"].map({"used": "●", "used against": "○", "not used": ""})
-    assert np.ravel(maps[-1]["text"]).tolist() == marks.tolist()
+    assert [mark for _, mark in cells] == marks.tolist()
+    hovered = re.findall(r'title="(L\dH\d)\nvalidation accuracy Y_p: ([\d.]+)', maps[0])
+    assert [float(value) for _, value in hovered] == heads[columns[0]].round(3).tolist()
+    assert text.index('class="map"') < text.index('class="sentence"')
     # The densities of three heads of each label, and the effects against accuracy.
-    assert len(re.findall('src="data:image/png', without_scripts(text))) == 7
+    assert len(re.findall('src="data:image/png', text)) == 7
     words = words_of(text)
-    assert "L4H3 gives Yₚ (protagonist) in 100.0 % of 60 test samples" in words
+    assert "L4H3 gives Y_p in 100.0 % of 60 test samples" in words
     assert "1 of 48 heads are above the null" in words
-    assert "Used, as measured." in words and "0.125" in words and "random sets" in words
+    assert "Used, as measured." in words and "0.12 [0.00, 0.25]" in words and "random sets" in words
 
 
-def test_hostile_words_stay_words_and_no_other_script_may_run(make_run) -> None:
+def test_hostile_words_stay_words_and_no_script_may_run(make_run) -> None:
     run = make_run(layers=2, heads=2, config=CONFIG | {"model": HOSTILE})
     with_prompts(run, HOSTILE + "{}")
     text = write_report(run.folder).read_text(encoding="utf-8")
     assert HOSTILE not in text and HOSTILE in words_of(text)
-    allowed = set(re.findall(r"'sha256-([^']+)'", text))
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
-    digests = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts}
-    assert digests == allowed and "default-src 'none'" in text
-    assert sum(len(script) > 1_000_000 for script in scripts) == 1  # one copy of plotly.js
-    assert not re.search(r"<[^>]+(?:src|href)=[\"']?(?:https?:)?//", without_scripts(text))
-    assert page.literal(HOSTILE).count("<") == 0
+    assert "<script" not in text and "default-src 'none'" in text and "script-src" not in text
+    assert not re.search(r"<[^>]+(?:src|href)=[\"']?(?:https?:)?//", text)
 
 
 def test_the_most_and_least_certain_samples_show_their_frames(run) -> None:
@@ -170,14 +141,11 @@ def evaluation(folder: Path) -> Path:
 
 def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
     text = write_report(evaluation(tmp_path / "run")).read_text(encoding="utf-8")
-    ((traces, _),) = plots_in(text)
-    (overall,) = [trace for trace in traces if trace["name"] == "overall"]
-    assert values(overall["x"]).tolist() == [0.5, 0.5]
-    assert values(overall["error_x"]["array"]).tolist() == [0.25, 0.25]
-    assert list(overall["y"]) == ["all (8)", "type: belief (8)"]
+    bars = re.findall(r'row">([^<]+)</th>.*?left:([\d.]+)%;right:([\d.]+)%.*?left:([\d.]+)%', text)
+    assert bars[::2] == [(name, "25.0", "25.0", "50.0") for name in ("all", "type: belief")]
     words = words_of(text)
     assert "Right 50.0 [25.0, 75.0] %, over 8 questions, parsed by robust." in words
-    assert "2 of 8 replies were cut" in words and "official understands no reply" in words
+    assert "2 of 8 replies were cut" in words and "official" not in words
     for kind, count in (("wrong", 3), ("invalid", 1), ("right", 4)):
         assert f"{kind}: {count} replies" in words
 
@@ -220,10 +188,7 @@ def swept(folder: Path) -> Path:
 
 def test_a_sweep_shows_its_curves_its_choice_and_replies(tmp_path: Path) -> None:
     text = write_report(swept(tmp_path / "run")).read_text(encoding="utf-8")
-    ((traces, _),) = plots_in(text)
-    curves = {trace["name"]: values(trace["y"]).tolist() for trace in traces}
-    assert curves["Both"] == [0.3, 0.6] and curves[sweep.TEXTS["random"]] == [0.3, 0.2]
-    assert curves["chosen"] == [0.6]
+    assert text.index("data:image/png") < text.index('class="sentence"')
     words = words_of(text)
     assert "Both goes from 35.0 [20.0, 40.0] to 65.0 [50.0, 70.0] % of 60 test stories" in words
     assert "rank 3 of 5 among its controls: not specific" in words
@@ -252,7 +217,7 @@ def test_other_runs_show_every_number_with_its_interval(tmp_path: Path) -> None:
     columns = "kind,recall.value,recall.low,recall.high,recall.n"
     assert tables["rows"][:2] == [columns, "causal,0.5,0.25,0.75,8"]
     assert HOSTILE not in text
-    (source,) = re.findall(r'src="data:image/png;base64,([^"]+)"', without_scripts(text))
+    (source,) = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
     assert pixels(source).getpixel((1, 1)) == (9, 8, 7)
 
 

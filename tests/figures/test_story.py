@@ -116,7 +116,7 @@ def test_what_is_asked_and_labelled_is_written_in_full() -> None:
     assert all(asked.question in words for asked in record.initial)
     assert f"Right: {case.thought}." in words
     # The participant is mistaken about what the protagonist believes.
-    labelled = {case.thought: "Yₚ true, Yₒ false", case.believed: "Yₚ false, Yₒ true"}
+    labelled = {case.thought: "Y_p true, Y_o false", case.believed: "Y_p false, Y_o true"}
     assert case.thought != case.believed
     for room, labels in labelled.items():
         assert f"Statement ({labels}): {case.statement(room)}" in words

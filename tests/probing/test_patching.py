@@ -189,7 +189,7 @@ def test_columns_and_verdict_of_a_run(
     for kind in ("question", "statement"):
         assert " ".join(saved[kind]["conclusion"].split()) in " ".join(said.split())
         assert saved[kind]["pairs"] == 4
-    assert "by Y_P probe" in said and "as a set" in said and "one cluster" in said
+    assert "by Y_p probe" in said and "as a set" in said and "one cluster" in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))
     again = sa.patch(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)

@@ -136,16 +136,16 @@ def test_what_is_quoted_is_what_the_table_says() -> None:
 
 def test_every_printed_number_is_that_of_the_table() -> None:
     lines = printed(*by_hand())
-    (start,) = [i for i, line in enumerate(lines) if line.startswith("Y_O: does the statement")]
+    (start,) = [i for i, line in enumerate(lines) if line.startswith("Y_o: does the statement")]
     rows = [line.strip("│").split("│") for line in lines[start:] if line.startswith("│")]
     best = sorted(PLACES, key=RANKS["y_o"].__getitem__)[:10]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        [str(i // 3), str(i % 3)] + [f"{base + 0.05 + i**2 / 1000:.3f}" for base in BASE.values()]
+        [f"L{i // 3}H{i % 3}"] + [f"{base + 0.05 + i**2 / 1000:.3f}" for base in BASE.values()]
         for i in best
     ]
-    said = "Y_O: best head (by validation) L3H2, test accuracy 0.871; median of layer 0 0.751"
+    said = "Y_o: best head (by validation) L3H2, test accuracy 0.871; median of layer 0 0.751"
     assert said in lines
-    assert any("y_o: 3 heads unconverged" in line for line in lines)
+    assert any("Y_o: 3 heads unconverged" in line for line in lines)
 
 
 def write(folder: Path, saved: object) -> None:

@@ -145,7 +145,7 @@ def test_a_second_run_computes_and_writes_nothing(finished: Path, carry, no_weig
     before = snapshot(finished)
     printed = carry(finished, figures=True)
     assert "nothing was computed again" in printed
-    assert "Y_P: best head (by validation) L" in printed
+    assert "Y_p: best head (by validation) L" in printed
     assert snapshot(finished) == before
 
 
@@ -166,4 +166,4 @@ def test_second_order_runs(carry, tmp_path) -> None:
     items = ActivationStore.open(tmp_path / "run" / "activations").items
     assert len(items) == 18 * 8
     assert set(items["condition"]) == {"TB/TB", "FB/TB", "TB/FB", "FB/FB"}
-    assert "Y_P: does the statement fit the participant's idea" in printed
+    assert "Y_p: does the statement fit the participant's idea" in printed

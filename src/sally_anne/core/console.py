@@ -32,6 +32,13 @@ def visible(text: object) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
+def number(value: float | None, digits: int = 2) -> str:
+    """A number, never minus zero; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
 class Console(console.Console):
     """rich's console; what it is given as strings, in tables too, is shown as :func:`visible`."""
 

@@ -70,6 +70,11 @@ class Head(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
+def symbol(label: str) -> str:
+    """How a label is written: Y_p and Y_o as in the paper, others as they are."""
+    return {"y_p": "Y_p", "y_o": "Y_o"}.get(label, label)
+
+
 def saved_results(
     path: Path, made_by: str, parts: dict[str, tuple[str, ...]] | None = None
 ) -> dict[str, Any]:
@@ -379,7 +384,7 @@ def _card(run: Run) -> bytes:
     model = run.saved.get("model", {})
     parts = without_paths(run.title, run.saved)
     rows = [
-        f"| {label} | {row.layer} | {row.head} | {getattr(row, column):.3f} |"
+        f"| {symbol(label)} | {Head(row.layer, row.head)} | {getattr(row, column):.3f} |"
         for label in run.labels
         if (column := f"{label}_validation_accuracy") in run.heads
         for row in run.ranked(label).head(BEST).itertuples()
@@ -388,8 +393,8 @@ def _card(run: Run) -> bytes:
 
 {", ".join(parts[1:])}.
 
-| label | layer | head | validation accuracy |
-|---|---|---|---|
+| label | head | validation accuracy |
+|---|---|---|
 {chr(10).join(rows)}
 
 ## Use

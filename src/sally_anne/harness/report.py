@@ -23,7 +23,8 @@ from rich.table import Table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
-from sally_anne.figures.draw import measures
+from sally_anne.figures import page
+from sally_anne.figures.draw import measures, part_name
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
 from sally_anne.harness.parse import OFFICIAL
@@ -47,10 +48,7 @@ KINDS = ("model", "human", "chance")
 
 def percent(estimate: Mapping[str, float], gap: str = " ") -> str:
     """A share and its interval in %, as rich's markup; with a sign if it is ``signed``."""
-    # Rounded first, so that nothing is written as minus zero.
-    value, low, high = (round(100 * estimate[name], 1) + 0.0 for name in ("value", "low", "high"))
-    sign = "+" if estimate.get("signed") else ""
-    return rf"{value:{sign}.1f}{gap}\[{low:.1f}, {high:.1f}]"
+    return page.percent(estimate, gap).replace("[", r"\[")
 
 
 def print_table(
@@ -171,13 +169,6 @@ def steered_by(config: Any) -> str:
     if getattr(config, "endpoint", None) is not None:
         return "behind an endpoint"
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"
-
-
-def part_name(part: str, measure: str) -> str:
-    """A row of a table: of which items, and which measure of them."""
-    if measure == "overall":
-        return part or "all"
-    return f"{part}: {measure}" if part else measure
 
 
 def _print_results(console: Console, title: str, results: Mapping[str, Any]) -> None:
