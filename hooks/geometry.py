@@ -1,15 +1,16 @@
-"""Where the heads of a decoder are: its layers, their `o_proj` and sites, the numbers L, H, D."""
+"""Where the heads of a decoder are: its layers, their W_o and sites, the numbers L, H, D."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sally_anne.core.errors import HookError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # Where in a layer activations are read and edited.
 HEAD_OUT = "head_out"
@@ -17,15 +18,28 @@ ATTN_OUT = "attn_out"
 RESID = "resid"
 SITES = (HEAD_OUT, ATTN_OUT, RESID)
 
-# Only needed for models without `get_decoder`; there a tower is recognised by its name.
-_TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)
+# W_o as the classes of transformers call it; a wrapper has its weights in `linear`.
+_W_O = re.compile(
+    r"(^|\.)(o_proj|out_proj|c_proj|dense|out_lin|wo|o|attention_out)(\.linear)?$", re.IGNORECASE
+)
+# Classes of attention, and those among them that keep a state in place of weighing tokens.
+_ATTENTION = re.compile("Attention|Attn|MLA")
+_RECURRENT = re.compile("Delta|Lightning|(?<!Kimi)Linear|Rwkv")
+# Attention to something else than the decoder's own tokens, by names of modules and classes.
+_CROSS = re.compile("cross|enc_?dec|encoder_(decoder_)?att", re.IGNORECASE)
+_OTHER = re.compile(
+    r"cross|(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE
+)
+_HEADS = ("num_heads", "num_attn_heads", "num_attention_heads", "n_heads", "n_head")
+_WIDTHS = ("head_dim", "v_head_dim", "dim_head", "head_size", "attention_head_size")
 
 
 @dataclass(frozen=True)
 class Geometry:
     """The attention heads of one decoder; the names are module paths below the model.
 
-    `head_dim` is the width D of one head as `o_proj` reads it, not always `hidden_size / n_heads`.
+    `head_dim` is the width D of one head as W_o reads it, not always `hidden_size / n_heads`. L
+    counts the layers that have such heads; `left_out` are names of the others, each with why.
     """
 
     n_layers: int
@@ -35,47 +49,54 @@ class Geometry:
     n_kv_heads: int
     layer_names: tuple[str, ...]
     o_proj_names: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Which of the model's layers L0, L1, ... are, and why others are not; empty if all are."""
+        kept = ", ".join(name.rpartition(".")[2] for name in self.layer_names)
+        counts = Counter(why for _, why in self.left_out)
+        why = ", ".join(f"{count} {why}" for why, count in counts.items())
+        return why and f"L0 to L{self.n_layers - 1} are the model's layers {kept}; left out: {why}"
 
 
 def find_geometry(model: nn.Module) -> Geometry:
     """Find the decoder layers and attention heads of a Hugging Face model.
 
-    Works on text-only and multimodal models, also on the meta device; attention inside a vision or
-    audio tower is never matched.
+    In each layer W_o is looked for in what attends to the decoder's own tokens, never in a vision
+    or audio tower; also on the meta device. Layers without are left out, and where heads differ
+    in number or width from layer to layer, all but those of the most frequent shape.
 
     Raises:
-        HookError: no text config, no list of layers that fits it, a layer without exactly one
-            `o_proj`, or an `o_proj` whose widths disagree with the config.
+        HookError: no text config, no list of layers with a W_o or several, or a W_o whose width is
+            not that of the heads that its module and the config name.
     """
     config = _text_config(model)
-    names = ("num_hidden_layers", "num_attention_heads", "hidden_size")
-    sizes = {name: getattr(config, name, None) for name in names}
-    if not all(isinstance(size, int) for size in sizes.values()):
-        raise HookError(f"the text config {type(config).__name__} says {sizes}: not all numbers.")
-    n_layers, n_heads, hidden_size = map(int, sizes.values())  # type: ignore[arg-type]
-    layer_list = _find_layer_list(model, n_layers)
-    layer_names = tuple(f"{layer_list}.{i}" for i in range(n_layers))
-    o_proj_names = tuple(_find_o_proj(model, name) for name in layer_names)
-    head_dim = getattr(config, "head_dim", None)
-    if head_dim is None:
-        # Never hidden_size / H: several models make their heads wider than that.
-        head_dim = _widths(model, o_proj_names[0])[0] // n_heads
-    expected = (n_heads * head_dim, hidden_size)
-    for name in o_proj_names:
-        if (widths := _widths(model, name)) != expected:
-            raise HookError(
-                f"{name} maps {widths[0]} -> {widths[1]} features; the text config "
-                f"({type(config).__name__}: {n_heads} heads of width {head_dim}, hidden size "
-                f"{hidden_size}) calls for {expected[0]} -> {expected[1]}."
-            )
-    n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
-    return Geometry(n_layers, n_heads, head_dim, hidden_size, n_kv_heads, layer_names, o_proj_names)
+    layer_list = _find_layer_list(model, config)
+    shapes: dict[str, tuple[str, tuple[int, int, int]]] = {}
+    left_out = {}
+    for number, layer in model.get_submodule(layer_list).named_children():
+        name = f"{layer_list}.{number}"
+        left_out[name] = "without attention"
+        for below, attention in _w_o_in(layer).items():
+            o_proj = f"{name}.{below}".removesuffix(".")
+            holders = attention, getattr(attention, "config", None), config
+            shapes[o_proj] = name, _shape(model, o_proj, *holders)
+            left_out[name] = "with {} heads of width {}".format(*shapes[o_proj][1])
+    shape = Counter(shape for _, shape in shapes.values()).most_common(1)[0][0]
+    kept = {o_proj: name for o_proj, (name, own) in shapes.items() if own == shape}
+    others = ((name, why) for name, why in left_out.items() if name not in kept.values())
+    n_kv_heads = _number(("num_key_value_heads",), *holders) or shape[0]
+    names = tuple(kept.values()), tuple(kept)
+    return Geometry(len(kept), *shape, n_kv_heads, *names, tuple(others))
 
 
 def slice_width(geometry: Geometry, site: str) -> int:
     """Width of one head's slice at a site: D at `head_out`; hidden / H, or an error, elsewhere."""
     if site == HEAD_OUT:
         return geometry.head_dim
+    if site == RESID and geometry.o_proj_names[0].rpartition(".")[0] == geometry.layer_names[0]:
+        raise HookError(f"the model's layers are no modules: choose {HEAD_OUT} or {ATTN_OUT}.")
     if geometry.hidden_size % geometry.n_heads:
         raise HookError(
             f"site {site!r} cannot cut {geometry.hidden_size} in {geometry.n_heads} equal slices."
@@ -91,6 +112,11 @@ def site_module(geometry: Geometry, layer: int, site: str) -> str:
 def o_projs(model: nn.Module) -> list[nn.Module]:
     """The L attention output projections W_o, in order."""
     return [model.get_submodule(name) for name in find_geometry(model).o_proj_names]
+
+
+def w_o(o_proj: Any) -> Tensor:
+    """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way."""
+    return o_proj.weight if hasattr(o_proj, "in_features") else o_proj.weight.T
 
 
 def final_norm(model: nn.Module) -> nn.Module:
@@ -112,46 +138,81 @@ def _text_config(model: nn.Module) -> Any:
         raise HookError(f"{type(config).__name__}: which text config? {error}") from error
 
 
-def _find_layer_list(model: nn.Module, n_layers: int) -> str:
+def _find_layer_list(model: nn.Module, config: Any) -> str:
+    """The list of layers whose attention has a W_o; of the decoder, if the model names it."""
+    lists: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        inner = any(name.startswith(f"{other}.") for other in lists)
+        if type(module).__name__ == "ModuleList" and not (inner or _OTHER.search(name)):
+            lists[name] = module
+    fitting = [name for name, module in lists.items() if any(map(_w_o_in, module))]
     get_decoder: Any = getattr(model, "get_decoder", None)
-    root: nn.Module = (get_decoder() if get_decoder is not None else None) or model
-    inside = set(root.modules())
-    lists: dict[str, Any] = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module).__name__ == "ModuleList" and module in inside
-    }
-    fitting = [
-        name
-        for name, module in lists.items()
-        if len(module) == n_layers and not _TOWER.search(name) and any(map(_o_projs_in, module))
-    ]
-    if len(fitting) != 1:
-        there = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
+    inside = set() if get_decoder is None else set(get_decoder().modules())
+    fitting = [name for name in fitting if lists[name] in inside] or fitting
+    if len(fitting) > 1:
+        n_layers = _number(("num_hidden_layers",), config)
+        fitting = [name for name in fitting if len(lists[name]) == n_layers] or fitting
+    if len(fitting) == 1:
+        return fitting[0]
+    kind = type(model).__name__
+    if fitting:
+        raise HookError(f"{kind} has several lists of layers with attention: {', '.join(fitting)}.")
+    for name, module in ((n, m) for each in lists for n, m in lists[each].named_modules()):
+        own = type(module).__name__
+        if _ATTENTION.search(own) and not (_RECURRENT.search(own) or _CROSS.search(name)):
+            parts = ", ".join(part for part, _ in module.named_children())
+            raise HookError(f"{kind}: {own} has no output projection that is known ({parts}).")
+    there = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
+    raise HookError(f"{kind} has no attention, so no heads; its lists of layers: {there}.")
+
+
+def _w_o_in(layer: nn.Module) -> dict[str, nn.Module]:
+    """Names of W_o below a layer, with the attention module that each is in."""
+    found: dict[str, nn.Module] = {}
+    attentions: dict[str, nn.Module] = {}
+    for name, module in layer.named_modules():
+        kind = type(module).__name__
+        outer = next((a for a in attentions if not a or name.startswith(f"{a}.")), None)
+        if outer is None and _ATTENTION.search(kind):
+            if not (_RECURRENT.search(kind) or _CROSS.search(f"{name}.{kind}")):
+                attentions[name] = module
+        elif outer is not None and _W_O.search(name) and _features(module):
+            found[name] = attentions[outer]
+    return found
+
+
+def _shape(model: nn.Module, o_proj: str, *holders: Any) -> tuple[int, int, int]:
+    """H, D and hidden size of one W_o, by what holds numbers of its attention."""
+    width, hidden = _features(model.get_submodule(o_proj)) or (0, 0)
+    widths = {n for name in _WIDTHS for holder in holders if (n := _number((name,), holder))}
+    pairs = 1 + hasattr(holders[0], "lambda_q1")  # differential attention joins two heads in one
+    n_heads = (_number(_HEADS, *holders) or 0) // pairs
+    head_dim = width // max(n_heads, 1)
+    if not n_heads or width % n_heads or head_dim // pairs not in widths | {hidden // n_heads}:
         raise HookError(
-            f"{type(model).__name__}: looked in its {type(root).__name__} for one list of "
-            f"{n_layers} layers (num_hidden_layers) whose attention has an `o_proj`; "
-            f"fitting: {', '.join(fitting) or 'none'}; lists found: {there}."
+            f"{o_proj} reads {width} features; {type(holders[0]).__name__} and the config call for "
+            f"{n_heads} heads of width {' or '.join(map(str, sorted(widths))) or 'unknown'}."
         )
-    return fitting[0]
+    return n_heads, head_dim, hidden
 
 
-def _o_projs_in(layer: nn.Module) -> list[str]:
-    return [name for name, _ in layer.named_modules() if f".{name}".endswith(".o_proj")]
+def _number(names: tuple[str, ...], *holders: Any) -> int | None:
+    """The first number of one of these names that modules or configs have."""
+    for holder, name in ((holder, name) for holder in holders for name in names):
+        try:
+            number = getattr(holder, name, None)
+        except RuntimeError:  # what a config says that differs from layer to layer
+            continue
+        if isinstance(number, int):
+            return number
+    return None
 
 
-def _find_o_proj(model: nn.Module, layer_name: str) -> str:
-    layer = model.get_submodule(layer_name)
-    names = _o_projs_in(layer)
-    if len(names) != 1:
-        children = ", ".join(name for name, _ in layer.named_children())
-        raise HookError(f"{layer_name}: {names or 'none'} in place of one `o_proj` ({children}).")
-    return f"{layer_name}.{names[0]}"
-
-
-def _widths(model: nn.Module, name: str) -> tuple[int, int]:
-    # Features, not the weight's shape: a quantised weight is packed and shaped otherwise.
-    module: Any = model.get_submodule(name)
-    if not (hasattr(module, "in_features") and hasattr(module, "out_features")):
-        raise HookError(f"{name} is a {type(module).__name__}; looked for a linear layer.")
-    return module.in_features, module.out_features
+def _features(module: Any) -> tuple[int, int] | None:
+    """Numbers that a linear layer reads and writes; None of other modules."""
+    # Not the weight's shape: a quantised weight is packed and shaped otherwise.
+    for names in (("in_features", "out_features"), ("nx", "nf")):
+        first, last = (getattr(module, name, None) for name in names)
+        if isinstance(first, int) and isinstance(last, int):
+            return first, last
+    return None

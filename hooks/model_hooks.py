@@ -142,6 +142,9 @@ class ModelHooks:
                 f"layer {layer} ran outside a pass of the {type(self.model).__name__} that this "
                 f"{type(self).__name__} was given, or on other tokens: call that model itself."
             )
+        if layer in self._ran:
+            name = site_module(self.geometry, layer, self.site)
+            raise self.error(f"{name} ran twice in one pass: its heads are not one layer's.")
         self._ran.add(layer)
         return self.see(layer, activation)
 

@@ -21,7 +21,7 @@ from sally_anne.core.errors import HookError, ProbingError
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs
+from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs, w_o
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.decoding import (
     State,
@@ -124,12 +124,14 @@ class Prompt:
             normed, scaled = norm(stream), weight * stream
             scale = (normed * scaled).sum() / (scaled * scaled).sum()
             layer = model.get_submodule(geometry.layer_names[last])
-            if hasattr(layer, "post_feedforward_layernorm") or not torch.allclose(
+            apart = geometry.left_out or hasattr(layer, "post_feedforward_layernorm")
+            if apart or not torch.allclose(
                 scale * scaled, normed, rtol=2e-2, atol=2e-2 * float(normed.abs().max())
             ):
                 raise HookError(
-                    f"{type(model).__name__}: direct logit attribution is defined where heads are "
-                    "added to the residual stream as they are and the last norm is an RMSNorm"
+                    f"{type(model).__name__}: direct logit attribution is defined where all layers "
+                    "have heads, which are added to the residual stream as they are, and the last "
+                    "norm is an RMSNorm"
                 )
             steps = logit_directions(model, self.words, scale)
             return (steps * self.heads.float()).sum(-1)
@@ -148,7 +150,7 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
     with torch.no_grad():
         weight = norm(torch.ones_like(out[0])).float()
         read = scale * weight * (out[words[0]].float() - out[words[1]].float())
-        parts = [z.weight.float().T @ read.to(z.weight.device) for z in o_projs(model)]
+        parts = [w_o(z).float().T @ read.to(z.weight.device) for z in o_projs(model)]
         return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
 
 

@@ -353,6 +353,8 @@ def _check_inputs(loaded: LoadedModel, data: SampleSet, setting: str, console: C
         f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples, "
         f"setting {setting}, {loaded.prompt} prompts"
     )
+    if geometry.note:
+        console.print(escape(geometry.note), soft_wrap=True)
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
     unknown = unknown_words(loaded, texts)
     if warning := unknown.warning(loaded.name):

@@ -110,7 +110,8 @@ def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
     """Which bias of plain transformers' class can carry a vector; the weights are not looked at."""
     attention = _attention(model, find_geometry(model).o_proj_names[0])
     has_switch = getattr(_text_config(model), "attention_bias", None) is not None
-    if (has_switch or attention.o_proj.bias is not None) and site in (HEAD_OUT, ATTN_OUT):
+    o_proj = getattr(attention, "o_proj", None)
+    if o_proj and (has_switch or o_proj.bias is not None) and site in (HEAD_OUT, ATTN_OUT):
         return "o_proj.bias"
     if getattr(getattr(attention, "v_proj", None), "bias", None) is not None and site == HEAD_OUT:
         return "v_proj.bias"

@@ -194,7 +194,8 @@ def _decoder_step(load: Load, text: Any) -> int:
     wide, ending = max(load.contexts), max(load.endings, default=0)
     columns = max(wide * len(load.contexts), ending * len(load.endings))
     mask = len(load.contexts) * wide**2
-    return columns * 3 * (text.intermediate_size + text.hidden_size) + mask
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    return columns * 3 * (inner + text.hidden_size) + mask
 
 
 def _tower(config: Any) -> tuple[float, int]:
