@@ -357,6 +357,8 @@ def _card(vector: SteeringVector) -> bytes:
     model = vector.fitted.get("model", "unknown")
     rows = "\n".join(f"| {n} | {_cell(n, value)} |" for n, value in vector.fitted.items())
     heads = ", ".join(map(str, vector.heads))
+    given = {name: vector.fitted.get(name) for name in ("dtype", "quantization", "prompt")}
+    opened = json.dumps(model) + "".join(f', {name}="{own}"' for name, own in given.items() if own)
     where = f"at `{vector.positions}`"
     if gate := vector.gate:
         bound = f"{'>' if gate.above else '<='} {gate.threshold:.4g}"
@@ -379,9 +381,12 @@ Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention head
 ```python
 import sally_anne as sa
 
-vector = sa.SteeringVector.load("this/folder", model)  # or "user/name" of a hub
+model = sa.load_model({opened})
+vector = sa.SteeringVector.load(".", model)  # this folder; "user/name" of a hub
+question = "Where is the red agent? Answer:"
+print("without the vector:", model.generate(question))
 with vector.apply(model):
-    model.generate(**inputs)
+    print("with it:", model.generate(question))
 ```
 """
     return card(body, vector.fitted, "steering-vector")

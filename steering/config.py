@@ -18,6 +18,8 @@ CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 # By what heads are ranked: the probe's validation accuracy, or what they carry within pairs.
 RankBy = Literal["probe_accuracy", "patching"]
+# The entry of a sweep's results, and of its vector's facts: effect and rank, in words.
+FOUND = "found"
 # What steering should leave alone.
 ControlTask = Literal["initial", "reality"]
 CONTROL_TASKS: tuple[ControlTask, ...] = get_args(ControlTask)

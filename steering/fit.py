@@ -46,7 +46,7 @@ from sally_anne.probing.probes import (
     vector_on,
 )
 from sally_anne.probing.sources import reopen
-from sally_anne.steering.config import CONTROLS, Direction, RankBy, VectorConfig
+from sally_anne.steering.config import CONTROLS, FOUND, Direction, RankBy, VectorConfig
 
 # A head's normalised effect on the belief question's answer, over validation pairs.
 PATCHED = "question_effect_validation"
@@ -240,8 +240,8 @@ def run(config: VectorConfig) -> None:
                 f"{', '.join(sorted(differ))}"
             )
         # The sweep chose K and alpha on its own validation stories.
-        if sweep.get(SEEN):
-            vector = replace(vector, fitted={**vector.fitted, SEEN: sweep[SEEN]})
+        more = {name: sweep[name] for name in (SEEN, FOUND) if sweep.get(name)}
+        vector = replace(vector, fitted={**vector.fitted, **more})
     console = Console()
     if config.gate is not None:
         assert config.run is not None
@@ -263,11 +263,8 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         return config
     chosen = sweep["chosen"]
     swept = sweep["config"] | {"rank_by": chosen["rank_by"]}
-    given: dict[str, Any] = {
-        "run": Path(sweep["run"]),
-        "k": int(chosen["k"]),
-        "alpha": float(chosen["alpha"]),
-    }
+    given: dict[str, Any] = {name: chosen[name] for name in ("k", "alpha")}
+    given["run"] = Path(sweep["run"])
     for option in ("direction", "label", "towards", "rank_by"):
         own, value = getattr(config, option), swept[option]
         if None not in (own, value) and own != value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.score import accuracy, belief_metrics, over, paired, scores
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.config import ControlTask, SweepConfig
+from sally_anne.steering.config import FOUND, ControlTask, SweepConfig
 from sally_anne.steering.points import (
     BASELINE,
     ROUNDING,
@@ -159,13 +160,16 @@ def save(
     }
     if sweep.test is not None:
         parts["test"] = sweep.test
-        pair = paired_scores(sweep.test, sweep.chosen, parser)
-        both = paired(*pair, beliefs=True)
+        both = paired(*paired_scores(sweep.test, sweep.chosen, parser), beliefs=True)
         differences = {m: asdict(both[m]["difference"]) for m in BELIEF if m != "invalid"}
         test = {"difference": differences, "mcnemar_both": both["Both"]["p"]}
         saved["test"] = {sweep.chosen.name: test}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
+        points = f"{percent(differences['Both'])} points on test stories"
+        rank = describe_rank(sweep.control_rank)[:1] if sweep.control_rank else []
+        found = [f"{_label(sweep.chosen)} minus baseline, Both: {points}", *rank]
+        saved[FOUND] = re.sub(r"\[/?bold\]", "**", "; ".join(found))
     saved["guessed"] = sweep.guessed(parser)
     for task, gains in sweep.gains(parser).items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
@@ -195,8 +199,7 @@ def print_sweep(
     lines = [f"chosen on validation stories: {_label(chosen)}, {how}"]
     lines += describe_rank(rank) if rank else []
     if sweep.test is not None:
-        both = percent(saved["test"][chosen.name]["difference"]["Both"])
-        lines.append(f"{_label(chosen)} minus baseline, Both: {both} points on test stories")
+        lines.append(saved[FOUND].partition("; ")[0])
         worse = f"{percent(saved['worse'])} % of test stories"
         lines.append(f"made worse (right before, wrong after): {worse}")
     if needed := [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]:
@@ -273,16 +276,13 @@ def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
 
 def describe_rank(rank: Mapping[str, Any]) -> list[str]:
     """Rank and conclusion, and the gain, as rich's markup."""
-    if rank["beats_controls"]:
-        conclusion = "above all its controls"
-    else:
-        if rank["rank"] > 1:
-            why = "random controls with steps of the same length do as well"
-        elif rank["gain"] <= ROUNDING:
-            why = "the baseline does as well"
-        else:
-            why = "too few random controls (--random-controls 20)"
-        conclusion = f"[bold]{NOT_SPECIFIC}[/bold]: {why}"
+    why = "too few random controls (--random-controls 20)"
+    if rank["rank"] > 1:
+        why = "random controls with steps of the same length do as well"
+    elif rank["gain"] <= ROUNDING:
+        why = "the baseline does as well"
+    specific = rank["beats_controls"]
+    conclusion = "above all its controls" if specific else f"[bold]{NOT_SPECIFIC}[/bold]: {why}"
     return [
         f"rank {rank['rank']} of {rank['of']}, {conclusion}",
         f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} points",

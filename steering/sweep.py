@@ -35,7 +35,7 @@ from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, open
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.config import CONTROLS, ControlTask, RankBy, SweepConfig
+from sally_anne.steering.config import CONTROLS, FOUND, ControlTask, RankBy, SweepConfig
 from sally_anne.steering.fit import fit_vector, require_patching
 from sally_anne.steering.points import (
     BASELINE,
@@ -186,11 +186,6 @@ def run(
     best = vectors[chosen]
     assert best is not None
     folder = config.folder / vector_name(config, best)
-    if processes.first:
-        if questions.lineage is not None:
-            # K and alpha were chosen on these stories, whichever the run's own are.
-            best = replace(best, fitted={**best.fitted, SEEN: questions.lineage.facts()})
-        best.save(folder)
     randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
     tested: dict[str, Any] = {}
     if config.test:
@@ -229,6 +224,9 @@ def run(
     )
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
+        # K and alpha were chosen on the stories that were seen, whichever the run's own are.
+        more = {name: saved[name] for name in (SEEN, FOUND) if saved.get(name)}
+        replace(best, fitted={**best.fitted, **more}).save(folder)
         with stage(console, "drawing the sweep"):
             draw_all(config.folder)
             write_report(config.folder)
@@ -358,19 +356,16 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.
     parts: dict[str, tuple[list[Question], int]] = {}
-    for split, task in product(
-        SPLITS if config.test else SPLITS[:1], (None, *config.control_tasks)
-    ):
+    splits = SPLITS if config.test else SPLITS[:1]
+    for split, task in product(splits, (None, *config.control_tasks)):
         name = f"{split}, {TASK_LABELS[task]}" if task else split
         items, count = questions.items(split, task), kinds
-        if (split, task) == ("validation", None):
-            parts[name] = items, len(grid)
-            continue
-        parts[name] = items, 2
+        swept = (split, task) == ("validation", None)
+        parts[name] = items, len(grid) if swept else 2
         if split == "test":
             items = spread(items, config.control_stories)
             count = kinds * config.random_controls + (0 if task else rests)
-        if count:
+        if count and not swept:
             parts[f"{name}, controls"] = items, count
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     loads: list[Load] = []

@@ -89,7 +89,12 @@ def content_of(stories: Iterable[str]) -> set[str]:
 
 
 def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
-    config: SweepConfig, probed: Path, right: None, tmp_path: Path
+    config: SweepConfig,
+    probed: Path,
+    right: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = sweep(replace(config, split_seed=1))
     run = Lineage.read(json.loads((probed / "config.json").read_text()), "")
@@ -110,6 +115,12 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     for folder in (found.vector, made):
         fitted = SteeringVector.load(folder).fitted
         assert Lineage.read(fitted, "") == found.lineage
+        # Its card says what the sweep found, and its code runs as it stands.
+        card = (folder / "README.md").read_text()
+        assert saved["found"] in card and "K 2, alpha 1 minus baseline" in saved["found"]
+        monkeypatch.chdir(folder)
+        exec(card.partition("```python\n")[2].partition("```")[0], {})
+        assert "with it: " in capsys.readouterr().out
 
 
 def test_an_evaluation_leaves_out_what_its_vector_has_seen(
