@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
         transformers.AutoModelForImageTextToText,
     ),
 }
-WORDS, HEADS, WIDTH = 300, 4, 16
+WORDS, HEADS, WIDTH = 400, 4, 16
 # What a number of a config becomes at most, by its name.
 SMALL = {
     name: value

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
@@ -26,13 +25,14 @@ from sally_anne.models.decoding import (
     greedy,
     log_probs_of,
     prefill,
-    rotary,
     select,
     split_common_prefix,
     step,
 )
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import padded
 from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
+from sally_anne.models.videos import rotary
 
 # Tokens of given continuations that go through the model at once: the logits of all of them are
 # kept until they are read, for a vocabulary of 150,000 words 0.6 MB a token.
@@ -253,7 +253,7 @@ def cut_prompts(
 
 def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Inputs of contexts (token ids) without frames, ``[R, T]``, padded on the left."""
-    ids, mask = _padded(loaded, contexts, left=True)
+    ids, mask = padded(loaded, contexts)
     device = loaded.model.device
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
 
@@ -326,7 +326,7 @@ def _forced(
     device = state.mask.device
     index = torch.tensor(list(rows), device=device)
     total, is_greedy = gained(state.logits[index.to(state.logits.device)][:, None], endings, 0)
-    fed, mask = (t.to(device) for t in _padded(loaded, [e[:-1] for e in endings], left=False))
+    fed, mask = (t.to(device) for t in padded(loaded, [e[:-1] for e in endings], "right"))
     if not fed.shape[1]:
         return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
     cache, whole = select(state.cache, index), state.mask[index]
@@ -347,14 +347,3 @@ def _forced(
         sums, agrees = gained(output.logits, endings, start + 1)
         total, is_greedy = total + sums, is_greedy & agrees
     return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
-
-
-def _padded(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], left: bool
-) -> tuple[Tensor, Tensor]:
-    """Token ids and mask ``[R, T]``, int64, on the CPU."""
-    side = "left" if left else "right"
-    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
-    pad = loaded.processor.tokenizer.pad_token_id
-    padded = pad_sequence(ids, True, pad, side)
-    return padded, pad_sequence([torch.ones_like(row) for row in ids], True, 0, side)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 import transformers
 from safetensors import safe_open
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import find_adapter_config_file
 
 from sally_anne.core import hub
-from sally_anne.core.errors import ModelError, first_line
+from sally_anne.core.errors import HookError, ModelError, first_line
 from sally_anne.core.files import LFS, POINTER, read_object
 from sally_anne.core.processes import first_gpu
+from sally_anne.hooks.geometry import find_geometry, w_o
 from sally_anne.hooks.identity import GGUF, weight_files
+from sally_anne.models.decoding import State, extend, prefill, read_side_by_side, step
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
+from sally_anne.models.processor import padded
 
 # The files of an adapter, as peft writes them.
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -228,6 +234,75 @@ def check_filled(name: str, location: str, report: dict[str, Any]) -> None:
                 f"model {name!r}: the weights in {location} do not fit its config: "
                 f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
             )
+
+
+def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
+    """What a loaded model of a type that is not known here cannot do, each with the reason.
+
+    Be read with padding on the left, with a cache, or words side by side after one text. A
+    ModelError if it does not run on words alone or sees later ones, or if a W_o puts out something
+    else than the sum over heads of z_h W_o,h (+ bias).
+    """
+    row = (tokenizer("one two three four five six")["input_ids"] * 6)[:8]
+    ids = torch.tensor([row], device=model.device)
+    seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    hooks = []
+    with suppress(HookError):  # without heads it can be asked, if not steered
+        for place in find_geometry(model).o_proj_names:
+            keep = partial(lambda place, m, args, out: seen.update({place: (args[0], out)}), place)
+            hooks.append(model.get_submodule(place).register_forward_hook(keep))
+    try:
+        with torch.no_grad():
+            part, whole = (model(input_ids=each).logits for each in (ids[:, :-1], ids))
+    # Whatever a class does without the pictures that it expects.
+    except Exception as error:
+        why = first_line(error)
+        raise ModelError(f"model {name!r} does not run on words alone: {why}") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not bool(whole.isfinite().all()):
+        return {}  # said where it is read
+    if not _alike(whole[:, :-1], part):
+        raise ModelError(f"model {name!r} sees later words, too: take one that goes on with a text")
+    for place, (z, out) in seen.items():
+        module = model.get_submodule(place)
+        if module.weight.is_floating_point() and not module.weight.is_meta:
+            bias = 0 if module.bias is None else module.bias.detach().float()
+            if not _alike(z.float() @ w_o(module).detach().float().T + bias, out):
+                raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
+    parts = SimpleNamespace(tokenizer=tokenizer)
+    like: Any = SimpleNamespace(name=name, model=model, limits={}, processor=parts)
+
+    def begun(*rows: list[int]) -> State:
+        given = (part.to(model.device) for part in padded(like, rows))
+        return prefill(like, dict(zip(("input_ids", "attention_mask"), given, strict=True)))
+
+    ways: dict[str, Callable[[], torch.Tensor]] = {
+        "a cache": lambda: (
+            step(like, extend(like, begun(row[:-3]), [0], [row[-3:-1]]), ids[:, -1]).logits
+        ),
+        "padding": lambda: extend(
+            like, begun(row[:-2], [*row, *row]), [0, 1], [row[-2:], row[:4]]
+        ).logits[:1],
+        "words side by side": lambda: read_side_by_side(like, begun(row[:-1]), 0, row[-1], 2)[:1],
+    }
+    limits = like.limits
+    for way, read in ways.items():
+        try:
+            with torch.no_grad():
+                if not _alike(read(), whole[:, -1]):
+                    limits[way] = "its numbers are others"
+        # Classes take what they do not know for errors of any kind.
+        except Exception as error:
+            limits[way] = first_line(error)
+    return limits
+
+
+def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are the same but for rounding, of half precision at most."""
+    gap = (first.float() - second.float()).abs().max()
+    return bool(gap <= (1e-4 if first.dtype == torch.float32 else 0.05) * second.abs().max())
 
 
 def unavailable(name: str, location: str, error: Exception) -> ModelError:

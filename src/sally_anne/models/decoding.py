@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from sally_anne.core.errors import ModelError
 from sally_anne.models.families import OpenModel
-from sally_anne.models.processor import RAW, raw_ids
+from sally_anne.models.processor import RAW, padded, raw_ids
+from sally_anne.models.videos import positions_of, rotary
 
 # Tokens for which a preallocated cache has room before it grows.
 ROOM = 32
@@ -105,9 +106,11 @@ def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
     The cache keeps all tokens of every layer, also of those that look back a certain distance
     only: which tokens they still need differs from ending to ending.
     """
-    positions, following = _positions(loaded.model, inputs)
+    require(loaded, "padding", inputs["attention_mask"])
+    positions, following = positions_of(loaded.model, inputs)
     columns = inputs["input_ids"], inputs["attention_mask"], following
-    return _pass(loaded.model, inputs, positions, DynamicCache(), *columns)
+    cache = None if "a cache" in loaded.limits else _new_cache(loaded.model)
+    return _pass(loaded.model, inputs, positions, cache, *columns)
 
 
 def extend(
@@ -124,11 +127,11 @@ def extend(
     """
     device = state.mask.device
     index = torch.tensor(list(rows), device=device)
-    gaps = max(map(len, endings)) - torch.tensor([len(e) for e in endings], device=device)
-    pad = loaded.processor.tokenizer.pad_token_id
-    padded = [[*[pad] * n, *e] for n, e in zip(gaps.tolist(), endings, strict=True)]
-    ids = torch.tensor(padded, device=device)
-    mask = (torch.arange(ids.shape[1], device=device) >= gaps[:, None]).long()
+    if "a cache" in loaded.limits or not _is_plain(state.cache):
+        return _read_whole(loaded, state, rows, endings)
+    ids, mask = (part.to(device) for part in padded(loaded, endings))
+    require(loaded, "padding", mask)
+    gaps = (mask == 0).sum(1)
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
         return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
     columns = (part[index] for part in (state.ids, state.mask, state.following))
@@ -148,6 +151,7 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
             row is long.
     """
     model, device = loaded.model, state.mask.device
+    require(loaded, "words side by side")
     config = model.config.get_text_config()
     if config._attn_implementation not in ("sdpa", "eager"):
         raise ModelError(
@@ -173,8 +177,16 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
     ).logits[0]
 
 
+def require(loaded: OpenModel, way: str, mask: Tensor | None = None) -> None:
+    """Refuse to read a model in a way that it cannot; with padding only where ``mask`` has some."""
+    if (why := loaded.limits.get(way)) and (mask is None or not bool(mask.all())):
+        one = "; use --batch-size 1" if mask is not None else ""
+        raise ModelError(f"model {loaded.name!r} cannot be read with {way}: {why}{one}")
+
+
 def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
     """Feed one more token ``[R]`` to each row; ``state`` is used up."""
+    require(loaded, "a cache")
     return _run(loaded.model, state, tokens[:, None], torch.ones_like(tokens[:, None]))
 
 
@@ -301,12 +313,36 @@ def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicC
         source = columns.to(tensor.device)[:, None, :, None]
         return found.gather(2, source.expand(-1, found.shape[1], -1, found.shape[3]))
 
+    if not (cache.layers and _is_plain(cache)):
+        raise ModelError("what the model keeps is not keys and values of each word alone")
     chosen = DynamicCache()
     chosen.layer_class_to_replicate = None
     chosen.layers += [
         PreallocatedLayer(rows(each.keys), rows(each.values)) for each in cache.layers
     ]
     return chosen
+
+
+def _is_plain(cache: Any) -> bool:
+    """Whether a cache is of keys and values alone, which can be taken row by row."""
+    kinds = DynamicLayer, DynamicSlidingWindowLayer, PreallocatedLayer
+    return all(type(layer) in kinds for layer in cache.layers)
+
+
+def _new_cache(model: Any) -> DynamicCache:
+    """An empty cache; of its own kind for layers that keep a state in place of keys and values."""
+    own = DynamicCache(config=model.config)
+    return DynamicCache() if _is_plain(own) else own
+
+
+def _read_whole(
+    loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+) -> State:
+    """As :func:`extend`, but that each row is read from its first word on."""
+    begun = (state.ids[row][state.mask[row].bool()].tolist() for row in rows)
+    parts = padded(loaded, [[*b, *end] for b, end in zip(begun, endings, strict=True)])
+    ids, mask = (part.to(state.mask.device) for part in parts)
+    return prefill(loaded, {"input_ids": ids, "attention_mask": mask})
 
 
 def _looks_back_so_far(config: Any) -> bool:
@@ -358,41 +394,6 @@ def _pass(
 ) -> State:
     """The state after one pass, of which ids, mask and what follows are ``known``."""
     # One row of logits: all others would cost as much as the model.
-    output = model(
-        **inputs, position_ids=positions, **{CACHE: cache}, logits_to_keep=1, use_cache=True
-    )
-    return State(output.logits[:, -1], output[CACHE], *known)
-
-
-def _is_mrope(model: Any) -> bool:
-    return hasattr(model.model, "get_rope_index")
-
-
-def rotary(model: Any, positions: Tensor) -> Tensor:
-    """Positions ``[R, T]`` of words, as a model takes them."""
-    return positions.expand(3, -1, -1) if _is_mrope(model) else positions
-
-
-def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
-    mask = inputs["attention_mask"]
-    if _is_mrope(model) and "video_grid_thw" in inputs:
-        # One word more says where the text goes on. The model's own difference would not do: it
-        # counts from the highest position, which in a long video is not that of the last word.
-        more = torch.ones_like(mask[:, :1])
-        known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
-        if "mm_token_type_ids" in inputs:
-            known["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1)
-        # Qwen2.5-Omni has names of its own, and counts what it hears as well.
-        if "video_second_per_grid" in inputs:
-            known["second_per_grids"] = inputs["video_second_per_grid"]
-        if "feature_attention_mask" in inputs:
-            known["audio_seqlens"] = inputs["feature_attention_mask"].sum(1)
-        positions, _ = model.model.get_rope_index(
-            torch.cat([inputs["input_ids"], more], dim=1),
-            video_grid_thw=inputs["video_grid_thw"],
-            attention_mask=torch.cat([mask, more], dim=1),
-            **known,
-        )
-        return positions[..., :-1], positions[0, :, -1]
-    return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
+    how: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1, "use_cache": True}
+    output = model(**inputs, **how, **({} if cache is None else {CACHE: cache}))
+    return State(output.logits[:, -1], output.get(CACHE, cache), *known)

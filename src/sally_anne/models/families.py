@@ -1,13 +1,18 @@
-"""What differs between model families: their class, and what they make of a video."""
+"""What differs between model families: their class, and what they make of a video.
+
+Any other type opens by what transformers says of it, with pictures and text or as text alone.
+"""
 
 from __future__ import annotations
 
 import datetime
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from transformers.models.auto import modeling_auto
 
 from sally_anne.core.errors import ModelError
 
@@ -52,6 +57,7 @@ class OpenModel(Protocol):
     date: datetime.date
     changes: dict[str, str]
     video_sizes: dict[tuple[int, ...], tuple[int, int]]
+    limits: dict[str, str]
 
     @property
     def model(self) -> Any: ...
@@ -101,8 +107,6 @@ FAMILIES: tuple[Family, ...] = (
         "llava-onevision", "llava_onevision", "LlavaOnevisionForConditionalGeneration", _llava_seen
     ),
     Family("internvl", "internvl", "InternVLForConditionalGeneration", _internvl_seen),
-    # Takes pictures one by one; a video is not what it was trained on.
-    Family("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
     Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", hears=True),
     # The part of Qwen2.5-Omni that reads and writes text.
     Family(
@@ -113,23 +117,35 @@ FAMILIES: tuple[Family, ...] = (
         hears=True,
         **_QWEN,
     ),
-    Family("gemma3-text", "gemma3_text", "Gemma3ForCausalLM", reads_only=True),
-    Family("llama", "llama", "LlamaForCausalLM", reads_only=True),
-    Family("mistral", "mistral", "MistralForCausalLM", reads_only=True),
-    Family("qwen2", "qwen2", "Qwen2ForCausalLM", reads_only=True),
-    Family("qwen3", "qwen3", "Qwen3ForCausalLM", reads_only=True),
+)
+# What transformers opens with pictures and text, and as text alone: classes by type.
+_OTHERS: tuple[dict[str, str], ...] = (
+    dict(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES),
+    dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
 )
 
 
-def family_of(model_type: str, model_name: str) -> Family:
-    """The family of a config's ``model_type``; ModelError if there is none."""
+def family_of(model_type: str, model_name: str, architectures: Sequence[str] = ()) -> Family:
+    """The family of a config's ``model_type``; ModelError if transformers knows none.
+
+    A type that is not in the table takes text, and pictures one by one if its class does, but no
+    videos. Of two classes the one is taken that the config names, or that with pictures.
+    """
     for family in FAMILIES:
         if family.model_type == model_type:
             return family
-    supported = ", ".join(f.class_name for f in FAMILIES)
-    raise ModelError(
-        f"model {model_name!r} is of type {model_type!r}; supported classes: {supported}"
-    )
+    name = model_type.replace("_", "-")
+    made = [
+        Family(name, model_type, classes[model_type], reads_only=reads_only)
+        for classes, reads_only in zip(_OTHERS, (False, True), strict=True)
+        if model_type in classes
+    ]
+    if not made:
+        raise ModelError(
+            f"model {model_name!r} is of type {model_type!r}, which transformers opens neither as "
+            "a causal language model nor as one of pictures and text"
+        )
+    return next((family for family in made if family.class_name in architectures), made[0])
 
 
 def check_senses(family: Family, name: str, videos: bool, sounds: bool) -> None:

@@ -39,6 +39,7 @@ from sally_anne.models.checkpoint import (
     check_installed,
     check_quantised,
     forget_packing,
+    limits_of,
     located,
     merged,
     read_from,
@@ -48,7 +49,13 @@ from sally_anne.models.checkpoint import (
     without_adapter,
 )
 from sally_anne.models.decoding import decode, greedy, prefill
-from sally_anne.models.families import Family, check_senses, family_of, takes_no_videos
+from sally_anne.models.families import (
+    FAMILIES,
+    Family,
+    check_senses,
+    family_of,
+    takes_no_videos,
+)
 from sally_anne.models.options import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -82,6 +89,7 @@ class LoadedModel:
             was given, ``prompt`` if it is raw, and ``date`` if its chat template tells it; part of
             a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
+        limits: of a type without a family, once it is loaded, how it cannot be read and why.
     """
 
     name: str
@@ -99,6 +107,7 @@ class LoadedModel:
     date: datetime.date = field(repr=False, default_factory=datetime.date.today)
     changes: dict[str, str] = field(default_factory=dict)
     video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
+    limits: dict[str, str] = field(repr=False, default_factory=dict)
     _hash: str = field(repr=False, default="", init=False)
 
     @cached_property
@@ -106,14 +115,16 @@ class LoadedModel:
         """The model's modules without weights, on torch's meta device."""
         try:
             with torch.device("meta"):
-                return getattr(transformers, self.family.class_name)(self.config).eval()
+                made = getattr(transformers, self.family.class_name)(self.config).eval()
         # Whatever the class does with a number that it did not expect; counts of heads, say.
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            made = self.family.class_name
             raise ModelError(
-                f"model {self.name!r}: its config.json makes no {made} ({why})"
+                f"model {self.name!r}: its config.json makes no {self.family.class_name} ({why})"
             ) from error
+        if getattr(made.config, "is_encoder_decoder", False):
+            raise ModelError(f"model {self.name!r} reads by an encoder: take a decoder alone")
+        return made
 
     @property
     def attention(self) -> str:
@@ -171,7 +182,10 @@ class LoadedModel:
         if self.adapter is not None:
             model = merged(model, self.name, self.adapter)
             setattr(model, FINGERPRINT, self.identity.fingerprint)
-        return model.eval()
+        model.eval()
+        if self.family not in FAMILIES:
+            self.limits |= limits_of(self.name, model, self.processor.tokenizer)
+        return model
 
     @checked
     def generate(
@@ -314,7 +328,7 @@ def load_model(
         commit = getattr(config, "_commit_hash", None)
         # Of Qwen2.5-Omni the part that reads and writes text.
         config = getattr(config, "thinker_config", config)
-        family = family_of(config.model_type, name)
+        family = family_of(config.model_type, name, config.architectures or ())
         check_senses(family, name, videos, sounds)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
@@ -324,7 +338,7 @@ def load_model(
                 f"model {name!r}: its config.json asks for vision features {strategy!r}, of which "
                 "transformers cannot pool a video; set vision_feature_select_strategy to default"
             )
-        if getattr(config.get_text_config(), "use_bidirectional_attention", False):
+        if getattr(config.get_text_config(), "use_bidirectional_attention", False) in (True, "all"):
             raise ModelError(
                 f"model {name!r} sees later words, too (use_bidirectional_attention): take another"
             )

@@ -65,7 +65,8 @@ def reads_only(model: str | Path) -> bool:
         return True
     try:
         about = read_object(place / "config.json", ModelError, "save_pretrained")
-        return family_of(str(about.get("model_type")), str(model)).frames_seen is None
+        named = str(about.get("model_type")), str(model), about.get("architectures") or ()
+        return family_of(*named).frames_seen is None
     except ModelError:  # of a hub's model it is not known yet; what is wrong is said at loading
         return False
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from tokenizers import normalizers
+from torch.nn.utils.rnn import pad_sequence
 from transformers.image_utils import SizeDict
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
@@ -70,7 +72,14 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
         return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
     # The latter: a part of Qwen2.5-Omni, whose processor is the whole model's.
     if not family.frames_seen or type(config) not in PROCESSOR_MAPPING:
-        return transformers.AutoProcessor.from_pretrained(location, **options)
+        try:
+            made = transformers.AutoProcessor.from_pretrained(location, **options)
+        except OSError:
+            if family.hears or family.frames_seen:
+                raise
+            # Of pictures that it is never shown nothing need be known.
+            made = TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
+        return made
     kind: Any = PROCESSOR_MAPPING[type(config)]
     eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
     classes: dict[str, Any] = {
@@ -178,6 +187,16 @@ def raw_ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
     if not own:
         raise ModelError(f"the text {text[:60]!r} has no token for {loaded.name}: write more of it")
     return tuple(cut["input_ids"][: own[-1] + 1])
+
+
+def padded(
+    loaded: OpenModel, rows: Sequence[Sequence[int]], side: str = "left"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask ``[R, T]``, int64, on the CPU."""
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
+    ones = [torch.ones_like(row) for row in ids]
+    pad = loaded.processor.tokenizer.pad_token_id
+    return pad_sequence(ids, True, pad, side), pad_sequence(ones, True, 0, side)
 
 
 def teach(tokenizer: Any) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from sally_anne.core.errors import ContextError, MediaError, ModelError
 from sally_anne.models.families import OpenModel, check_frames, check_sounds, check_videos
-from sally_anne.models.processor import RAW, layout_of, plain, raw_ids
+from sally_anne.models.processor import RAW, layout_of, padded, plain, raw_ids
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
 
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
@@ -204,9 +204,8 @@ def process(
         ContextError: a prompt is longer than the model can read.
     """
     if loaded.prompt == RAW:
-        inputs = _padded(
-            loaded, [p if isinstance(p, tuple) else raw_ids(loaded, p) for p in prompts]
-        )
+        rows = [p if isinstance(p, tuple) else raw_ids(loaded, p) for p in prompts]
+        inputs = dict(zip(("input_ids", "attention_mask"), padded(loaded, rows), strict=True))
     else:
         inputs = _processed(loaded, [str(prompt) for prompt in prompts], clips, sounds)
     context = context_of(loaded)
@@ -217,15 +216,6 @@ def process(
                 f"that {loaded.name} can read; {'give less text' if clips is None else REMEDY}"
             )
     return {key: np.asarray(value) for key, value in inputs.items()}
-
-
-def _padded(loaded: OpenModel, rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    pad, width = loaded.processor.tokenizer.pad_token_id, max(map(len, rows))
-    gaps = [width - len(row) for row in rows]
-    return {
-        "input_ids": [[pad] * gap + [*row] for gap, row in zip(gaps, rows, strict=True)],
-        "attention_mask": np.array([[0] * gap + [1] * (width - gap) for gap in gaps]),
-    }
 
 
 def _processed(

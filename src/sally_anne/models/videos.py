@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
@@ -188,3 +189,37 @@ def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str
         f"{count} of {sum(sizes.values())} videos are not of the shape that {loaded.name} sees: "
         f"its processor would cut off up to {100 * worst:.0f} % of a frame. They are padded first"
     ]
+
+
+def _is_mrope(model: Any) -> bool:
+    return hasattr(getattr(model, "model", None), "get_rope_index")
+
+
+def rotary(model: Any, positions: Tensor) -> Tensor:
+    """Positions ``[R, T]`` of words, as a model takes them."""
+    return positions.expand(3, -1, -1) if _is_mrope(model) else positions
+
+
+def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
+    mask = inputs["attention_mask"]
+    if _is_mrope(model) and "video_grid_thw" in inputs:
+        # One word more says where the text goes on. The model's own difference would not do: it
+        # counts from the highest position, which in a long video is not that of the last word.
+        more = torch.ones_like(mask[:, :1])
+        known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
+        if "mm_token_type_ids" in inputs:
+            known["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1)
+        # Qwen2.5-Omni has names of its own, and counts what it hears as well.
+        if "video_second_per_grid" in inputs:
+            known["second_per_grids"] = inputs["video_second_per_grid"]
+        if "feature_attention_mask" in inputs:
+            known["audio_seqlens"] = inputs["feature_attention_mask"].sum(1)
+        positions, _ = model.model.get_rope_index(
+            torch.cat([inputs["input_ids"], more], dim=1),
+            video_grid_thw=inputs["video_grid_thw"],
+            attention_mask=torch.cat([mask, more], dim=1),
+            **known,
+        )
+        return positions[..., :-1], positions[0, :, -1]
+    return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
