@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-UNIT = "not (integration or plugins or published or e2e or fuzz or gpu)"
+UNIT = "not (integration or plugins or published or e2e or fuzz or gpu or every_type)"
 # What the unit tier takes beside the package and the docs.
 TESTS = ("hypothesis", "import-linter", "pytest")
 MODEL = ["--model", "tiny-qwen2-vl"]

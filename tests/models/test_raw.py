@@ -7,8 +7,8 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import gguf
 import pytest
 import torch
 import transformers
@@ -32,6 +32,7 @@ from sally_anne.models.processor import BREAK, raw_ids
 from sally_anne.models.prompts import open_prompt, process, reply_prompt
 from sally_anne.probing.interchange import answer_ids, effects_of, read_pair
 
+gguf: Any = pytest.importorskip("gguf")
 pytestmark = pytest.mark.integration
 
 CORPUS = ["Sally puts the ball in the red box. Anne is in the garden.", "Mary has the basket."] * 9
