@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 
 from rich.markup import escape
 
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, percent
+from sally_anne.core.console import print_table as table
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.data.items import Setting
@@ -23,8 +24,7 @@ from sally_anne.figures.report import NAME, write_index
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import check_items, evaluate
 from sally_anne.harness.protocols import Baseline
-from sally_anne.harness.report import BELIEF, TIGHT, percent, published
-from sally_anne.harness.report import print_table as table
+from sally_anne.harness.report import BELIEF, published
 from sally_anne.harness.score import (
     belief_metrics,
     over,
@@ -265,7 +265,7 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
         controls.append([label, *points])
     unit = "maps" if any(row.get("intervals_over") == "map" for row in rows) else "stories"
     title = f"Table 1: {model}, test stories (%), 95 % intervals over {unit}"
-    table(console, title, ["method", *BELIEF], accuracies, **TIGHT)
+    table(console, title, ["method", *BELIEF], accuracies)
     names = ["rank", "worse", *(TASK_LABELS[task] for task in tasks)]
     if any(row["method"] != "baseline" for row in rows):
         note = (
@@ -273,5 +273,4 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
             "the lowest and the highest"
         )
         title = "Controls: stories made worse (%), side questions (points)"
-        tighter = {**TIGHT, "padding": 0}
-        table(console, title, ["method", *names], controls, note, **tighter)
+        table(console, title, ["method", *names], controls, note)

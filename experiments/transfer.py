@@ -21,7 +21,7 @@ from scipy.stats import hypergeom, rankdata
 from sklearn.base import clone
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
-from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.console import Bars, Console, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
@@ -31,7 +31,6 @@ from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
 from sally_anne.figures.comparison import PANELS, transfer_figure
-from sally_anne.harness.report import print_lines, print_table
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.interchange import read_pair
 from sally_anne.probing.patching import FOLDER, kept_effects

@@ -21,7 +21,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from sally_anne.core.console import number
+from sally_anne.core.console import percent
 from sally_anne.core.files import write_atomic
 
 TALL, MOST = 96, 8  # pixels of a strip's height, pictures in it
@@ -100,14 +100,6 @@ class Page:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, self.html().encode())
         return path
-
-
-def percent(one: Mapping[str, Any], gap: str = " ", scale: float = 100, digits: int = 1) -> str:
-    """A share and, where it has one, its interval, in %; with a sign if it is ``signed``."""
-    ends = (one.get(end) for end in ("value", "low", "high"))
-    value, low, high = (number(None if end is None else scale * end, digits) for end in ends)
-    sign = "+" if one.get("signed") and value[0] not in "-–" else ""
-    return f"{sign}{value}" + (f"{gap}[{low}, {high}]" if low != "–" else "")
 
 
 def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Console, stage
+from sally_anne.core.console import Console, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -90,13 +89,13 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         write_json(config.run / SAVED, {"config": options, "facts": facts, "conclusions": said})
     for label, words in said.items():
         _print(console, table[table["label"] == label], words)
-    console.print(
-        f"[dim]The model reads {sum(counts.values())} {data.noun} anew: "
-        f"{', '.join(f'{counts[split]} {split}' for split in SPLITS)}.[/dim]"
-    )
-    again = f"sally-anne report {shlex.quote(str(config.run))}"
-    console.print(f"table: {escape(str(config.run / TABLE))}", soft_wrap=True)
-    console.print(f"next, the run's page with it: {escape(again)}", soft_wrap=True)
+    parts = ", ".join(f"{counts[split]} {split}" for split in SPLITS)
+    lines = [f"the model read {sum(counts.values())} {data.noun} anew: {parts}"]
+    lines += [
+        f"table: {config.run / TABLE}",
+        f"next: sally-anne report {shlex.quote(str(config.run))}",
+    ]
+    print_lines(console, lines)
     return table
 
 
@@ -287,18 +286,16 @@ def _listed(rows: pd.DataFrame) -> str:
 def _print(console: Console, table: pd.DataFrame, words: str) -> None:
     """One label's rows, and its conclusion in ``words``."""
     label = table["label"].iloc[0]
-    shown = Table(
-        title=f"{symbol(label)}: accuracy of what should not suffice", title_justify="left"
-    )
-    for column in ("row", "accuracy [95 %]", "chance", "best head", "could explain"):
-        shown.add_column(column, no_wrap=column in ("accuracy [95 %]", "chance"))
     # Within one condition, only what reaches; all is in the table that is saved.
-    for row in table[(table["condition"] == ALL) | table["reaches"]].to_dict("records"):
-        shown.add_row(
-            escape(f"{row['kind']}: {row['row']}{_where(row['condition'])}"),
-            escape(_ends(row)),
+    rows = [
+        [
+            f"{row['kind']}: {row['row']}{_where(row['condition'])}",
+            _ends(row),
             *("" if np.isnan(row[key]) else f"{row[key]:.3f}" for key in ("chance", "best")),
             "yes" if row["reaches"] and row["row"] != OWN else "",
-        )
-    console.print(shown)
+        ]
+        for row in table[(table["condition"] == ALL) | table["reaches"]].to_dict("records")
+    ]
+    columns = ("row", "accuracy [95 %]", "chance", "best head", "explains")
+    print_table(console, f"{symbol(label)}: accuracy of what should not suffice", columns, rows)
     console.print(f"[bold]{escape(words)}[/bold]")

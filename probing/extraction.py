@@ -231,6 +231,7 @@ def fill_store(
     processes: Processes = ALONE,
     backend: str = NATIVE,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_batch: Callable[[Sequence[int], np.ndarray], None] = lambda rows, made: None,
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
 
@@ -247,6 +248,7 @@ def fill_store(
         processes: those that call this with the same arguments, each from its own place.
         on_progress: called with how many of how many batches are stored, also at the start; of
             several processes, each counts what was stored before and its own share.
+        on_batch: called with the rows and activations of each batch; test samples come last.
 
     Returns:
         The complete store, ``[N, L, H, D]``.
@@ -292,6 +294,7 @@ def fill_store(
         store = ActivationStore.join(folder, meta, items, batches)
     with store:
         pending = store.pending()
+        pending.sort(key=lambda b: all(samples[i].split == "test" for i in batches[b]))
         processes.wait()  # all see the same batches pending before any is stored
         stored = len(batches) - len(pending)
         pending = processes.share(pending)
@@ -303,6 +306,7 @@ def fill_store(
             for done, (b, made) in enumerate(zip(pending, results, strict=True), start=stored + 1):
                 z = made if several > 1 else activations(batches[b], made)
                 store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
+                on_batch(batches[b], z)
                 on_progress(done, total)
         processes.wait()
         if processes.first:

@@ -8,16 +8,20 @@ one token is exchanged, so all heads together carry 1.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from sally_anne.core.errors import HookError, ProbingError
+from sally_anne.core.errors import HookError, ProbingError, RunFolderError
+from sally_anne.core.files import reading, write_atomic
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
@@ -240,6 +244,26 @@ class Effects:
     attribution: np.ndarray
     mean: np.ndarray
     sets: np.ndarray
+
+    def write(self, path: Path) -> None:
+        """Keep them in a file of safetensors; its folder is made."""
+        path.parent.mkdir(exist_ok=True)
+        arrays = {name: np.ascontiguousarray(value) for name, value in vars(self).items()}
+        write_atomic(path, save(arrays))
+
+    @classmethod
+    def read(cls, path: Path | None) -> Self | None:
+        """What is kept in a file; None where there is none, RunFolderError if it is damaged."""
+        if path is None or not path.exists():
+            return None
+        with reading(path, RunFolderError, "sally-anne patch"):
+            return cls(**load_file(path))
+
+    @classmethod
+    def joined(cls, every: Iterable[Self | None]) -> Self:
+        """Those of all pairs, one after the other."""
+        parts = zip(*(vars(one).values() for one in every if one), strict=True)
+        return cls(*map(np.concatenate, parts))
 
 
 def effects_of(

@@ -9,24 +9,21 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from rich.markup import escape
 from rich.progress import TaskID
-from rich.table import Table
-from safetensors.numpy import load_file, save
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
-from sally_anne.core.console import Bars, Console, number, stage
+from sally_anne.core.console import Bars, Console, number, percent, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
-from sally_anne.core.files import reading, write_atomic, write_json
+from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options
 from sally_anne.core.run import (
@@ -38,6 +35,7 @@ from sally_anne.core.run import (
     USED,
     Run,
     conclusions,
+    heads_of,
     in_words,
     labels_of,
     symbol,
@@ -52,7 +50,7 @@ from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.probes import Activations
-from sally_anne.probing.reporting import null_columns, print_heads, selectivity_columns
+from sally_anne.probing.reporting import null_columns, selectivity_columns
 from sally_anne.probing.sources import reopen
 
 FOLDER = "patching"
@@ -67,8 +65,8 @@ COLUMNS = (*MEASURES, "conclusion")
 NORMAL_95 = 1.96
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
-# Answers whose tokens are printed.
-SHOWN = 8
+# Single heads that are printed.
+SINGLY = 5
 # Clusters below which an interval says little.
 FEW = 5
 NO_PAIRS = (
@@ -154,25 +152,21 @@ def scan(
     def effects(
         pairs: Sequence[ContrastPair], sets: Tensor, mean: Tensor | None, before: int
     ) -> tuple[Effects, list[str]]:
-        def work(i: int) -> Mapping[str, np.ndarray]:
-            return asdict(effects_of(loaded, pairs[i], pair_set.reply, sets, mean, how.exact, site))
-
         members = sets.numpy().tobytes().hex()
         keys = [chr(0).join((*about, pair.fingerprint, members)) for pair in pairs]
         files = [f"{hashlib.sha256(k.encode()).hexdigest()[:24]}.safetensors" for k in keys]
-        every = [_read(folder, file) for file in files]
-        pending = [i for i, one in enumerate(every) if one is None]
+        every = {file: Effects.read(folder and folder / file) for file in files}
+        pending = {f: pair for f, pair in zip(files, pairs, strict=True) if every[f] is None}
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
-        made = each_piece(loaded, work, pending)
-        for done, (i, one) in enumerate(zip(pending, made, strict=True), 1):
-            every[i] = one
+        asked = pair_set.reply, sets, mean, how.exact, site
+        made = each_piece(loaded, lambda p: effects_of(loaded, p, *asked), [*pending.values()])
+        for done, (file, one) in enumerate(zip(pending, made, strict=True), 1):
+            every[file] = one
             if folder is not None:
-                folder.mkdir(exist_ok=True)
-                arrays = {name: np.ascontiguousarray(value) for name, value in one.items()}
-                write_atomic(folder / files[i], save(arrays))
+                one.write(folder / file)
             on_progress(stored + done, total)
-        return Effects(**_joined(every)), files
+        return Effects.joined(every.values()), files
 
     on_validation, _ = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
     ranking = (on_validation.effect if how.exact else on_validation.attribution).sum(0)
@@ -266,32 +260,20 @@ def _choose_sets(
     return chosen
 
 
-def _joined(every: Sequence[Mapping[str, np.ndarray] | None]) -> dict[str, np.ndarray]:
-    there = [one for one in every if one is not None]
-    return {name: np.concatenate([one[name] for one in there]) for name in there[0]}
-
-
-def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
-    if folder is None or not (path := folder / file).exists():
-        return None
-    with reading(path, RunFolderError, "sally-anne patch"):
-        return load_file(path)
-
-
 def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """What a scan kept in ``folder`` of its P test pairs; a RunFolderError names what is lost.
 
     Logit differences ``[P]``, and each head's effect ``[P, L, H]``, in logits: exchanged, or by
     attribution patching where heads were not exchanged by themselves.
     """
-    every = [_read(folder, file) for file in facts["kept"]]
-    if any(one is None for one in every):
+    every = [Effects.read(folder / file) for file in facts["kept"]]
+    if None in every:
         raise RunFolderError(
             f"{folder / facts['kept'][every.index(None)]} is missing; delete {folder}.json and run "
             f"`sally-anne patch {folder.parent}`: it goes on from the pairs that are there"
         )
-    joined = _joined(every)
-    return joined["logit_diff"], joined["effect" if facts["scan"]["exact"] else "attribution"]
+    joined = Effects.joined(every)
+    return joined.logit_diff, joined.effect if facts["scan"]["exact"] else joined.attribution
 
 
 def conclusion(
@@ -311,28 +293,22 @@ def conclusion(
     clusters = facts["clusters_drawn"]
     if clusters < 2:
         return f"For {which}, all pairs are of one of the {facts['clusters']}: no interval."
-    sets = result.sets.set_index(["by", "k"])
-    random = sets.loc[("random", k)]
-    enough = half = None
-    counted = ""
+    of_k = result.sets[result.sets["k"] == k].set_index("by")
+    probed, patched, random = (of_k.loc[by] for by in (label, "patching", "random"))
+    shares = ({**row, "value": row["effect"]} for row in (probed, patched))
+    carried = [percent(share, scale=1, digits=2) for share in shares]
+    mean, low, high = map(number, random[["effect", "low", "high"]])
+    said, counted = [probed["used"], patched["used"]], ""
     if readable is not None:
         order = heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
-        found = sum(bool(readable[i]) for i in order)
-        enough, half = sum(readable) >= k, 2 * found >= k
-        counted = f" ({found} of {k} are readable)"
-
-    def said(by: str, tested: bool | None) -> tuple[str, str]:
-        row = sets.loc[(by, k)]
-        effect, low, high = map(number, row[["effect", "low", "high"]])
-        return f"{effect} [{low}, {high}]", in_words(tested, row["used"])
-
-    probed, causal = said(label, enough), said("patching", half)
-    mean, low, high = map(number, random[["effect", "low", "high"]])
+        among = sum(bool(readable[i]) for i in order)
+        said = [*map(in_words, (sum(readable) >= k, 2 * among >= k), said)]
+        counted = f" ({among} of {k} are readable)"
     words = (
-        f"For {which}, the {k} heads from which {symbol(label)} is read best carry {probed[0]} of "
+        f"For {which}, the {k} heads from which {symbol(label)} is read best carry {carried[0]} of "
         f"the difference; random sets of {k} carry {mean}, and 95 % of them {low} to {high}: as a "
-        f"set {probed[1]}. The {k} that carry most on validation pairs carry {causal[0]}: as a set "
-        f"{causal[1]}{counted}."
+        f"set {said[0]}. The {k} that carry most on validation pairs carry {carried[1]}: as a set "
+        f"{said[1]}{counted}."
     )
     counts = heads["used"].value_counts()
     if "" not in counts:
@@ -343,51 +319,35 @@ def conclusion(
 
 
 def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFrame) -> None:
-    """What ``patching.json`` holds, for each kind of pairs: sets of heads, and the conclusion.
+    """What ``patching.json`` holds: sets of heads with random ones, and single heads of each kind.
 
-    Of ``heads``, a run's table, those that carry most of the answer, or work most against it, are
-    listed one by one.
+    Of sets by probe those of the first label are shown, and of several kinds of pairs the largest;
+    of ``heads``, a run's table, those that carry most.
     """
-    for kind, facts in ((kind, saved[kind]) for kind in KINDS if kind in saved):
-        title = f"{facts['asks']}: normalised effect at {facts['place']}"
-        table = Table(title=f"{title}, sets of heads", title_justify="left")
-        for name in ("heads", "K", "effect", "95 %", "random sets above", "as a set"):
-            table.add_column(name, justify="right")
-        for row in facts["sets"]:
-            by = {"patching": "by patching", "random": "random"}.get(row["by"])
-            above = "" if row["by"] == "random" else f"{row['above']:.0%}"
-            ends = (
-                f"{number(row['low'])} to {number(row['high'])}" if "low" in row else "one cluster"
-            )
-            name = by or f"by {symbol(row['by'])} probe"
-            table.add_row(
-                name, str(row["k"]), number(row["effect"]), ends, above, row.get("used", "")
-            )
-        console.print(table)
-        single = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
-        if len(single):
-            most = single.sort_values(f"{kind}_effect", key=np.abs, ascending=False)
-            columns = {"effect": "effect", "from": "effect_low", "to": "effect_high"}
-            columns |= {"verdict": "conclusion"}
-            shown = {name: f"{kind}_{column}" for name, column in columns.items()}
-            print_heads(console, f"{title}, single heads", most, shown)
+    found = {kind: saved[kind] for kind in KINDS if kind in saved}
+    rows, lines, first = [], [], labels_of(heads)[0]
+    by = {"patching": "by patching", first: f"by {symbol(first)} probe"}
+    for kind, facts in found.items():
+        sets = [row for row in facts["sets"] if row["by"] in by]
+        for row in sets:
+            if len(found) == 1 or row["k"] == max(one["k"] for one in sets):
+                effect = percent(row | {"value": row["effect"]}, scale=1, digits=2)
+                random = f"{number(row['random_low'])} to {number(row['random_high'])}"
+                name = f"{kind}: {row['k']} {by[row['by']]}"
+                rows.append([name, effect, random, row["used"]])
+        used = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
+        most = used.sort_values(f"{kind}_effect", key=np.abs, ascending=False)
+        most = most.head(SINGLY // len(found))
+        shown = zip(heads_of(most), most[f"{kind}_effect"], strict=True)
+        listed = "".join(f", {head} {value:.2f}" for head, value in shown)
         right = round(facts["pair_accuracy"] * facts["pairs"])
-        console.print(
-            f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of "
-            f"which the model tells {right} apart (mean difference {facts['mean_logit_diff']:.2f} "
-            "logits)"
-        )
-        if answers := facts.get("answers"):
-            given = [f"{answer!r} {ids}" for answer, ids in list(answers.items())[:SHOWN]]
-            more = f", and {len(answers) - SHOWN} more" if len(answers) > SHOWN else ""
-            console.print(f"answers by their tokens: {', '.join(given)}{more}", markup=False)
-            if any(len(ids) > 1 for ids in answers.values()):
-                whole = round(facts["whole_accuracy"] * facts["pairs"])
-                console.print(
-                    "They are told apart by their first token that differs "
-                    f"({facts['begin_alike']} pairs begin alike); as a whole in {whole} pairs"
-                )
-        console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
+        told = "" if right == facts["pairs"] else f", {right} told apart"
+        over = f"{facts['pairs']} pairs{told}, {facts['clusters_drawn']} {facts['clusters']}"
+        lines.append(f"{kind} ({over}): {len(used)} of {len(heads)} heads used{listed}")
+    if rows:
+        columns = ["heads exchanged", "effect [95 %]", "95 % of random sets", "verdict"]
+        print_table(console, "Share of the answer that heads carry", columns, rows)
+        print_lines(console, lines)
 
 
 def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
@@ -415,9 +375,8 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
         saved = add_patching(probing, loaded, pair_sets, console)
     heads = Run.open(config.run).heads
     print_patching(console, saved, heads)
-    folder = escape(shlex.quote(str(config.run)))
-    again = f"sally-anne figures {folder} && sally-anne report {folder}"
-    console.print(f"next, figures and page with it: {again}", soft_wrap=True)
+    folder = shlex.quote(str(config.run))
+    print_lines(console, [f"next: sally-anne figures {folder} && sally-anne report {folder}"])
     return heads
 
 
@@ -450,15 +409,10 @@ def add_patching(
     saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
     kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
-    there = (kind for kind in KINDS if f"{kind}_used" in saved.heads)
-    done = {kind: kept[kind] for kind in there if "asks" in kept.get(kind, {})}
+    done = {k: kept[k] for k in KINDS if f"{k}_used" in saved.heads and "kept" in kept.get(k, ())}
     how = json.loads(json.dumps(config.scan_options))
-    left = {
-        kind: pairs
-        for kind, pairs in pair_sets.items()
-        if "kept" not in done.get(kind, {})
-        or (done[kind].get("scan"), done[kind].get("pair_set")) != (how, pairs.fingerprint)
-    }
+    was = {kind: (facts["scan"], facts["pair_set"]) for kind, facts in done.items()}
+    left = {k: pairs for k, pairs in pair_sets.items() if was.get(k) != (how, pairs.fingerprint)}
     if not left:
         return {kind: done[kind] for kind in pair_sets}
     # What was concluded by another null does not stay next to this one.
@@ -467,7 +421,6 @@ def add_patching(
     ranked = {label: saved.ranked(label) for label in saved.labels}
     first = saved.labels[0]
     p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
-    # None where nothing was permuted.
     readable = None if p.isna().any() else (p <= LEVEL).tolist()
     for kind, pairs in left.items():
         with Bars(console) as bar:
@@ -479,7 +432,7 @@ def add_patching(
             folder = config.folder / FOLDER
             result = scan(loaded, pairs, ranked, config, folder, show, config.site)
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
-        heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
+        heads = heads.drop(columns=own.columns[2:], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
         heads[f"{kind}_conclusion"] = conclusions(heads, kind, first)
         which = f"the {pairs.asks} at {pairs.place}"

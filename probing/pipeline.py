@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ from sally_anne.probing.probes import Activations, HeadProbes, items_table
 from sally_anne.probing.reporting import (
     add_intervals,
     confound_report,
+    print_heads,
     print_summary,
     summarise,
 )
@@ -65,6 +67,8 @@ from sally_anne.probing.sources import samples_of
 FINISHED = "finished"
 # What else decides the results, next to the activations.
 SETTINGS = ("c", "max_iter", "solver", "normalise")
+# Seconds of reading after which the best heads are shown before the test samples are read.
+LONG = 10
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
@@ -113,7 +117,8 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         task = bar.add_task("activations", total=None)
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
         own = processes, config.backend, lambda d, n: bar.update(task, completed=d, total=n)
-        store = fill_store(loaded, data.samples, folder / ACTIVATIONS, *how, *own)
+        look = first_look(config, data, console)
+        store = fill_store(loaded, data.samples, folder / ACTIVATIONS, *how, *own, look)
     if not processes.first:
         processes.wait()
         return Run.open(folder).heads
@@ -147,11 +152,12 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
             paths = [*draw_all(folder), write_report(folder, reopen=samples_of)]
             figures = [path.relative_to(folder).as_posix() for path in paths]
         write_json(folder / RESULTS, saved | {"figures": figures})
-    print_summary(console, heads, saved, data.meaning, config.c)
-    console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+    print_summary(console, heads, saved, data.meaning)
+    print_patching(console, patching, heads)
     if why:
         console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)
-    print_patching(console, patching, heads)
+    if not config.figures:
+        console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     processes.wait()
     return heads
 
@@ -302,6 +308,29 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     if has_both(x.labels, x.items):
         probes[BOTH] = blank.fit(train.x, 2 * train.values("y_o") + train.values("y_p"))
     return probes
+
+
+def first_look(
+    config: ProbeConfig, data: SampleSet, console: Console
+) -> Callable[[Sequence[int], np.ndarray], None]:
+    """Takes batches; prints the best heads once all that trains and validates is read, if late."""
+    items, begun = items_table(data.samples), time.monotonic()
+    wanted = set(np.flatnonzero(items["split"] != "test"))
+    read: dict[int, np.ndarray] = {}
+
+    def add(rows: Sequence[int], made: np.ndarray) -> None:
+        read.update((row, z) for row, z in zip(rows, made, strict=True) if row in wanted)
+        if read and len(read) == len(wanted):
+            x = np.stack([read[row] for row in sorted(read)])
+            read.clear()
+            if time.monotonic() - begun > LONG:
+                part = Activations(x, items.iloc[sorted(wanted)], tuple(data.samples[0].labels))
+                heads = rank_heads(part, fit_probes(part, config))
+                title = "best heads so far, without null and test samples"
+                shown = {"train": "train_accuracy", "validation": "validation_accuracy"}
+                print_heads(console, title, heads, part.labels, shown)
+
+    return add
 
 
 def has_both(labels: Iterable[str], items: pd.DataFrame) -> bool:

@@ -13,37 +13,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 from scipy.stats import false_discovery_control
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
-from sally_anne.core.console import Console, number, stage
+from sally_anne.core.console import Console, number, percent, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.folder import claimed
+from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.core.run import LEVEL, Head, Run, confounded, heads_of, labels_of, symbol
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
 from sally_anne.probing.probes import Activations, HeadProbes, chance
 from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
-# So many heads are printed, with these columns.
-TOP = 10
-SHOWN = {
-    "train": "train_accuracy",
-    "validation": "validation_accuracy",
-    "test": "test_accuracy",
-    "test AUC": "test_auc",
-    "sigma": "sigma",
-    "p": "p_fwer",
-    "selectivity": "selectivity",
-}
+# So many rows of heads are printed, with these columns, and so many features that give labels away.
+ROWS, GIVEN_AWAY = 5, 2
+SHOWN = {"validation": "validation_accuracy", "test": "test_accuracy", "p": "p_fwer"}
 # So many of the best heads are followed through other splits; so many splits, and control tasks.
 STABLE, AGAIN = 8, 10
 # How often draws of groups that lack a class are drawn again.
 DRAWS = 1000
 LENGTH = "length of the text in words"
-CHANGES = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
 
 
 def summarise(
@@ -341,96 +331,79 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
                 found["low"], found["high"] = np.apply_along_axis(percentile_interval, 0, draws)
             own = {f"{label}_{name}": at_heads(each, heads) for name, each in found.items()}
             heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})
-            best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable")
-            shown = {name: f"{label}_{name}" for name in found}
-            print_heads(console, f"{label}, {config.split}", best, shown)
-            console.print(above(heads, label, config.split))
+            shown = {name: name for name in found if name != "p"}
+            best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"])
+            print_heads(console, f"{label}, {config.split}", best, [label], shown)
+            print_lines(console, [f"{symbol(label)}: {above(heads, label)}"])
         path = config.run / f"nulls-{config.split}.parquet"
         write_atomic(path, heads.to_parquet(None, index=False))
-    console.print(f"table: {escape(str(path))}", soft_wrap=True)
+    print_lines(console, [f"table: {path}"])
     return heads
 
 
 def print_heads(
-    console: Console, title: str, heads: pd.DataFrame, shown: Mapping[str, str]
+    console: Console,
+    title: str,
+    heads: pd.DataFrame,
+    labels: Sequence[str],
+    shown: Mapping[str, str] = SHOWN,
 ) -> None:
-    """The first heads of a table; ``shown`` are columns by their titles."""
-    table = Table(title=title, title_justify="left")
-    for name in ("head", *shown):
-        table.add_column(name, justify="right", overflow="fold")
-    top = heads.head(TOP)
-    for head, *row in zip(heads_of(top), *(top[column] for column in shown.values()), strict=True):
-        table.add_row(
-            *(number(one, 3) if isinstance(one, float) else str(one) for one in (head, *row))
-        )
-    console.print(table)
+    """The first heads of each label, best first, or in the table's order where it ranks none.
+
+    ``shown`` are their columns, by titles.
+    """
+    shown = {title: c for title, c in shown.items() if f"{labels[0]}_{c}" in heads}
+    rows: list[list[Any]] = []
+    for label in labels[:ROWS]:
+        best = heads.sort_values(f"{label}_rank") if f"{label}_rank" in heads else heads
+        best = best.head(max(1, ROWS // len(labels)))
+        values = best[[f"{label}_{column}" for column in shown.values()]].to_numpy()
+        rows += [
+            [symbol(label), head, *(number(value, 3) for value in own)]
+            for head, own in zip(heads_of(best), values, strict=True)
+        ]
+    print_table(console, title, ["label", "head", *shown], rows)
 
 
-def above(heads: pd.DataFrame, label: str, split: str = "validation") -> str:
+def above(heads: pd.DataFrame, label: str) -> str:
     """How many heads score more than the best of all heads does by chance."""
     p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
     if not math.isfinite(threshold):
         return "no null: there are too few permutations, or nothing to permute"
-    return (
-        f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} ({split}), which "
-        f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"
-    )
+    return f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f}, the null"
 
 
 def print_summary(
-    console: Console,
-    heads: pd.DataFrame,
-    saved: Mapping[str, Any],
-    meaning: Mapping[str, str],
-    c: float,
+    console: Console, heads: pd.DataFrame, saved: Mapping[str, Any], meaning: Mapping[str, str]
 ) -> None:
-    """Tables of the best heads, and what ``results.json`` has ``saved``, in words.
+    """A table of the best heads, and of what ``results.json`` has ``saved`` what must be known.
 
     The ``meaning`` of some labels says what a probe of it tells.
     """
-    results = saved["results"]
-    for label in labels_of(heads):
-        name = symbol(label)
-        shown = {title: f"{label}_{column}" for title, column in SHOWN.items()}
-        shown = {title: column for title, column in shown.items() if column in heads}
-        best = heads.sort_values(f"{label}_rank")
-        title = f"{name}: {meaning[label]}" if label in meaning else name
-        print_heads(console, title, best, shown)
-        console.print(f"{name}: {_quoted(results[label])}")
-        if stable := results[label].get("stability"):
-            parts = [
-                f"{CHANGES[change].format(**part)}: Spearman {part['spearman']:.2f} (least "
-                f"{part['least']:.2f}), {part['stay']:.1f} of the first {part['top']:.0f} heads "
-                "stay"
-                for change, part in stable.items()
-            ]
-            console.print(f"{name}: ranking over {'; over '.join(parts)}")
-        if f"{label}_p_fwer" in heads:
-            console.print(f"{name}: {above(heads, label)}")
-        if count := results.get("zero_weight_heads", {}).get(label):
-            console.print(f"[dim]{name}: {count} probes stayed at zero weights at C {c}[/dim]")
-    for probe, count in results["unconverged_heads"].items():
-        if count:
-            console.print(
-                f"[yellow]{symbol(probe)}: {count} heads unconverged; raise --max-iter[/yellow]"
-            )
-    for row in confounded(saved):
-        console.print(
-            f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
-            f"{symbol(row['label'])} with accuracy {row['accuracy']:.2f}"
-        )
-
-
-def _quoted(figures: Mapping[str, Any]) -> str:
-    """The best head and what it is compared with."""
-    head = Head(figures["best_layer"], figures["best_head"])
-    parts = [f"best head (by validation) {head}, test accuracy {figures['best_test_accuracy']:.3f}"]
-    if "best_test_low" in figures:
-        parts[0] += (
-            f" [{figures['best_test_low']:.3f}, {figures['best_test_high']:.3f}] over "
-            f"{figures['test_clusters']} {figures['clusters']}"
-        )
-    parts.append(f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}")
-    if (guessed := figures.get("chance_test_accuracy", 0.5)) != 0.5:
-        parts.append(f"chance {guessed:.3f}")
-    return "; ".join(parts)
+    results, labels = saved["results"], labels_of(heads)
+    about = [f"{symbol(label)}: {meaning[label]}" for label in labels if label in meaning]
+    print_heads(console, " ".join(about) or "best heads by validation", heads, labels)
+    lines = []
+    for label in labels:
+        own = results[label]
+        ends = {end: own.get(f"best_test_{end}") for end in ("low", "high")}
+        test = percent({"value": own["best_test_accuracy"], **ends}, scale=1, digits=3)
+        over = f"{own['test_clusters']} {own['clusters']}, " if "clusters" in own else ""
+        line = f"{symbol(label)}: best head {Head(own['best_layer'], own['best_head'])}, test "
+        line += f"accuracy {test} ({over}chance {own.get('chance_test_accuracy', 0.5):.3f})"
+        lines.append(line + (f"; {above(heads, label)}" if f"{label}_p_fwer" in heads else ""))
+    lines += [
+        f"{symbol(probe)}: {count} heads unconverged; raise --max-iter"
+        for probe, count in results["unconverged_heads"].items()
+        if count
+    ]
+    given = [
+        f"confound ({row['condition']}): the {row['feature']} alone gives {symbol(row['label'])} "
+        f"in {row['accuracy']:.2f}"
+        for row in confounded(saved)
+    ]
+    lines += given[:GIVEN_AWAY]
+    if more := len(given[GIVEN_AWAY:]):
+        lines.append(f"{more} more confounds are in {RESULTS}")
+    for line in lines:
+        console.print(escape(line))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.markup import escape
 
 from sally_anne.core.bootstrap import Estimate
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, percent, print_lines, print_table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.core.options import command_line
@@ -22,7 +20,7 @@ from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
+from sally_anne.harness.report import BELIEF
 from sally_anne.harness.score import accuracy, belief_metrics, over, paired, scores
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
@@ -41,8 +39,8 @@ NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 # Columns that describe a point, besides its name.
 FACTS = ["direction", "rank_by", "k", "alpha"]
-# Best settings that are printed, the mark of the chosen one, and columns of the terminal.
-TOP, MARK, WIDTH = 5, " *", 100
+# Best settings that are printed, and the mark of the chosen one.
+TOP, MARK = 2, " *"
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,10 @@ def save(
         saved["test"] = {sweep.chosen.name: test}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
-        points = f"{percent(differences['Both'])} points on test stories"
-        rank = describe_rank(sweep.control_rank)[:1] if sweep.control_rank else []
-        found = [f"{_label(sweep.chosen)} minus baseline, Both: {points}", *rank]
-        saved[FOUND] = re.sub(r"\[/?bold\]", "**", "; ".join(found))
+        saved[FOUND] = f"Both, less the baseline's: {percent(differences['Both'])} points on test "
+        saved[FOUND] += "stories"
+        if sweep.control_rank:
+            saved[FOUND] += f"; {describe_rank(sweep.control_rank)}"
     saved["guessed"] = sweep.guessed(parser)
     for task, gains in sweep.gains(parser).items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
@@ -187,29 +185,23 @@ def print_sweep(
     saved: dict[str, Any],
 ) -> None:
     """Print the best settings, the choice with its controls and costs, and what to do next."""
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH)
-    chosen, rank = sweep.chosen, sweep.control_rank
+    chosen = sweep.chosen
     title = f"{config.model}, order {config.order},"
-    best = (*ranked[:TOP], chosen, *sweep.controls)
+    best = (*ranked[:TOP], chosen)
     _print_points(console, f"{title} validation", "validation", best, sweep, metrics)
     if sweep.test is not None:
         _print_points(console, f"{title} test", "test", (chosen,), sweep, metrics)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
-    lines = [f"chosen on validation stories: {_label(chosen)}, {how}"]
-    lines += describe_rank(rank) if rank else []
+    lines = [f"chosen: {_label(chosen)}, {how}"]
     if sweep.test is not None:
-        lines.append(saved[FOUND].partition("; ")[0])
-        worse = f"{percent(saved['worse'])} % of test stories"
-        lines.append(f"made worse (right before, wrong after): {worse}")
-    if needed := [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]:
-        lines.append(f"Both falls without {', '.join(needed)}")
-    elif sweep.left_out:
-        lines.append(f"of the best {len(sweep.left_out)} heads no single one is needed")
+        lines += saved[FOUND].split("; ")
+        needed = [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]
+        falls = f"; Both falls without {', '.join(needed)}" if needed else ""
+        lines.append(f"made worse: {percent(saved['worse'])} % of test stories{falls}")
     lines += [
-        f"{_label(chosen)}, {TASK_LABELS[task]}: {percent(gain)} points on {split} stories"
+        f"{TASK_LABELS[task]}, less the baseline's: {percent(gain)} points on {split} stories"
         for task in sweep.control_tasks
-        for split, gain in saved[task].items()
+        for split, gain in [*saved[task].items()][-1:]
     ]
     guessed: Mapping[str, Any] = saved["guessed"]
     lines += [
@@ -224,15 +216,9 @@ def print_sweep(
         lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
-    paths: dict[str, Any] = {
-        "sweep folder": config.folder,
-        "report": config.folder / NAME,
-        "vector": sweep.vector,
-        "next": command_line("sally-anne evaluate", steered),
-    }
-    lines += [f"{what}: {escape(str(value))}" for what, value in paths.items()]
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    lines += [f"report: {config.folder / NAME}"]
+    lines += [f"next: {command_line('sally-anne evaluate', steered)}"]
+    print_lines(console, lines)
 
 
 def _print_points(
@@ -246,22 +232,25 @@ def _print_points(
     """A table of the baseline, these points, and on test stories the random controls."""
     numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
     numbers = numbers[["value", "low", "high", "n"]]
+    points = tuple(dict.fromkeys((BASELINE, *points)))
+    # Where no reply is invalid there is no column for it.
+    some = any(numbers["high"][point.name, "invalid"] for point in points)
+    shown = BELIEF if some else BELIEF[:-1]
     rows: list[list[Any]] = [
-        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in BELIEF)]
-        for point in dict.fromkeys((BASELINE, *points))
+        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in shown)]
+        for point in points
     ]
     unit = over(sweep.test if split == "test" else sweep.validation)
     note = "95 % intervals over maps" if unit == "map" else ""
     if split == "test" and (randoms := sweep.random_controls):
-        shares = [[numbers["value"][point.name, m] for point in randoms] for m in BELIEF]
+        shares = [[numbers["value"][point.name, m] for point in randoms] for m in shown]
         ranges = [by_kind(randoms, own) for own in shares]
         rows += [
             [f"{each['n']} {CONTROL_LABELS[kind]}", *(found[kind] for found in ranges)]
             for kind, each in ranges[0].items()
         ]
         note = "; ".join(filter(None, [note, "of random controls the lowest and the highest"]))
-    columns = ["setting", *BELIEF]
-    print_table(console, f"{title} stories (%)", columns, rows, note or None, **TIGHT)
+    print_table(console, f"{title} stories (%)", ["setting", *shown], rows, note)
 
 
 def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
@@ -274,20 +263,13 @@ def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
     return f"K {point.k}{by}, alpha {point.strength}{MARK if point == chosen else ''}"
 
 
-def describe_rank(rank: Mapping[str, Any]) -> list[str]:
-    """Rank and conclusion, and the gain, as rich's markup."""
+def describe_rank(rank: Mapping[str, Any]) -> str:
+    """Rank among random controls, and what follows."""
     why = "too few random controls (--random-controls 20)"
     if rank["rank"] > 1:
         why = "random controls with steps of the same length do as well"
     elif rank["gain"] <= ROUNDING:
         why = "the baseline does as well"
     specific = rank["beats_controls"]
-    conclusion = "above all its controls" if specific else f"[bold]{NOT_SPECIFIC}[/bold]: {why}"
-    return [
-        f"rank {rank['rank']} of {rank['of']}, {conclusion}",
-        f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} points",
-        *(
-            f"{kind['n']} {CONTROL_LABELS[name]}: {percent(kind)}, mean and lowest to highest"
-            for name, kind in rank["kinds"].items()
-        ),
-    ]
+    conclusion = "above all its controls" if specific else f"{NOT_SPECIFIC}: {why}"
+    return f"rank {rank['rank']} of {rank['of']}, {conclusion}"

@@ -13,7 +13,7 @@ import torch
 from rich.markup import escape
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading, text_of, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
@@ -23,7 +23,6 @@ from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import Prompting
-from sally_anne.harness.report import print_table
 from sally_anne.harness.score import accuracy, paired_accuracy, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task, short_name
 from sally_anne.hooks.vector import SteeringVector

@@ -20,7 +20,7 @@ import torch
 from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.errors import OptionError, RunFolderError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, fingerprint, save_config
@@ -52,7 +52,6 @@ from sally_anne.experiments.localisation.planted import (
 )
 from sally_anne.experiments.localisation.steering import steering_rows
 from sally_anne.figures import style
-from sally_anne.harness.report import print_table
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 

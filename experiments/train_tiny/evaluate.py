@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.progress import track
 
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_json
 from sally_anne.data.gridtom import samples
@@ -24,7 +24,6 @@ from sally_anne.data.gridtom.stories import context_text, generated
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import EvaluateConfig
 from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Scene, place
-from sally_anne.harness.report import print_table
 from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pkgutil
 import sys
@@ -235,9 +234,9 @@ def run(name: str, words: Sequence[str] | None = None) -> None:
         if here().count > 1 and TOGETHER not in command.how:
             raise ProcessError(f"{name} works in one process; start it without a launcher")
     try:
-        if QUICK not in command.how:
-            _load_libraries()
         with plain_errors():
+            if QUICK not in command.how:
+                _announce(name, config)
             _named(command.work)(config)
             if PAGE in command.how:
                 print(f"report: {_named('figures.report:write_report')(config.folder)}")
@@ -251,15 +250,16 @@ def _named(path: str) -> Any:
     return pkgutil.resolve_name(f"sally_anne.{path}")
 
 
-def _load_libraries() -> None:
-    """Load what takes seconds, and say so on a terminal; in a file it would be in the way."""
-    from sally_anne.core.console import Console, stage
+def _announce(name: str, config: Any) -> None:
+    """Say what begins, where and with what, before the libraries load, which takes seconds."""
+    from sally_anne.core.console import visible
     from sally_anne.core.processes import here
 
     # No bars of other libraries; NAME=0 shows them.
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
-        os.environ.setdefault(name, "1")
-    visible = here().first and sys.stderr.isatty()
-    with stage(Console(stderr=True, quiet=not visible), "loading libraries"):
-        importlib.import_module("torch")
-        importlib.import_module("transformers")
+    for library in ("HF_HUB", "HF_DATASETS"):
+        os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
+    if here().first:
+        about = [getattr(config, part, None) for part in ("model", "folder", "run")]
+        print(visible(" ".join([name, *(str(part) for part in about if part)])))
+        names = ("sally-anne", "torch", "transformers")
+        print(", ".join(f"{package} {version(package)}" for package in names), "...", flush=True)

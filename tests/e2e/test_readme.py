@@ -53,10 +53,10 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / MODEL
     done = main_job(folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 heads from which Y_p is read best" in " ".join(done.stdout.split())
+    assert len(done.stdout.partition("Y_p: does the")[2].splitlines()) <= 25
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
     # What the site's first page shows of it, as far as the number of pairs plays no part.
-    shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the answer")
+    shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("Share of the answer")
     assert_shown(shown, done.stdout)
     return folder
 
@@ -168,25 +168,3 @@ def test_build_command(tmp_path: Path) -> None:
     lines = (tmp_path / "g" / "info.json").read_text().splitlines()
     assert len(lines) == 2
     assert list((tmp_path / "g").rglob("fps3.mp4"))
-
-
-@pytest.mark.parametrize(
-    ("name", "option"),
-    [
-        ("probe", "--contrast"),
-        ("evaluate", "--steer"),
-        ("side-effects", "--tasks"),
-        ("table1", "--orders"),
-    ],
-)
-def test_help_answers_without_loading_the_heavy_libraries(name: str, option: str) -> None:
-    code = (
-        "import sys\n"
-        "from sally_anne.cli import main\n"
-        f"try:\n    main(['{name}', '--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'torch', 'transformers', 'minigrid', 'sklearn', 'pandas'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
-    )
-    done = command("-c", code)
-    assert done.returncode == 0, done.stderr
-    assert option in done.stdout

@@ -238,7 +238,7 @@ def said(made) -> tuple[dict, str]:
     add_intervals(results, made, probes, heads, data)
     heads = null_columns(made, heads, 0.05, 400, 99)
     console = Console(file=io.StringIO(), width=300)
-    print_summary(console, heads, {"results": results}, {"y_p": "fits?"}, 0.05)
+    print_summary(console, heads, {"results": results}, {"y_p": "fits?"})
     assert isinstance(console.file, io.StringIO)
     return results | {"heads": heads}, console.file.getvalue()
 
@@ -257,7 +257,7 @@ def test_intervals_are_over_clusters(made, said) -> None:
     assert [quoted["best_test_low"], quoted["best_test_high"]] == ends
     assert (quoted["test_clusters"], quoted["clusters"]) == (2, "maps")
     accuracy = quoted["best_test_accuracy"]
-    assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] over 2 maps" in printed
+    assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] (2 maps" in printed
 
 
 @pytest.mark.integration

@@ -184,12 +184,12 @@ def test_columns_and_verdict_of_a_run(
     assert opened.labels == Run.open(finished).labels
     saved = json.loads((folder / "patching.json").read_text())
     again = f"sally-anne figures {folder} && sally-anne report {folder}\n"
-    assert printed.getvalue().endswith(again)
-    said = printed.getvalue().replace("\n", " ")
+    said = printed.getvalue()
+    assert said.endswith(again) and "by Y_p probe" in said
     for kind in ("question", "statement"):
-        assert " ".join(saved[kind]["conclusion"].split()) in " ".join(said.split())
-        assert saved[kind]["pairs"] == 4
-    assert "by Y_p probe" in said and "as a set" in said and "one cluster" in said
+        (row,) = (one for one in saved[kind]["sets"] if one["by"] == "patching")
+        assert f"{kind}: 2 by patching" in said and f" {row['effect']:.2f} " in said
+        assert saved[kind]["pairs"] == 4 and f"{kind} (4 pairs, " in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))
     again = sa.patch(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)

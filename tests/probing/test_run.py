@@ -145,7 +145,7 @@ def test_a_second_run_computes_and_writes_nothing(finished: Path, carry, no_weig
     before = snapshot(finished)
     printed = carry(finished, figures=True)
     assert "nothing was computed again" in printed
-    assert "Y_p: best head (by validation) L" in printed
+    assert "Y_p: best head L" in printed
     assert snapshot(finished) == before
 
 

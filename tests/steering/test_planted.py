@@ -108,11 +108,11 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     pairs = [tb and fb for tb, fb in zip(right[::2], right[1::2], strict=True)]
     assert sum(pairs) > 0
     assert "rank 1 of 41, above all its controls" in lines
-    gain = f"{100 * sum(pairs) / STORIES:.1f} points"
-    assert f"Both minus baseline on {STORIES} test stories: {gain}" in lines
+    (line,) = [line for line in lines if line.startswith("Both, less")]
+    assert line.split("baseline's: ")[1].startswith(f"{100 * sum(pairs) / STORIES:.1f} ")
     # Reality, too, is told only when the harm is undone.
-    (line,) = [line for line in lines if "reality: " in line and "on test stories" in line]
-    assert float(line.split("reality: ")[1].split()[0]) > 50
+    (line,) = [line for line in lines if line.startswith("reality, less")]
+    assert float(line.split("baseline's: ")[1].split()[0]) > 50
 
 
 def test_a_vector_elsewhere_is_not_specific(

@@ -6,22 +6,27 @@ import math
 import os
 import re
 import select
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich import console, progress
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
 from sally_anne.core.errors import SallyAnneError
 
 # What moves the cursor, colours, or turns the direction of writing; all but tab and line feed.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Seconds between two lines without a terminal.
-_PAUSE = 30.0
+# Seconds between two lines without a terminal, and columns there, unless COLUMNS says how many.
+_PAUSE, _WIDTH = 30.0, 100
+# Letters of what is not broken in a table.
+_WORD = 24
 
 
 def visible(text: object) -> str:
@@ -41,6 +46,11 @@ def number(value: float | None, digits: int = 2) -> str:
 
 class Console(console.Console):
     """rich's console; what it is given as strings, in tables too, is shown as :func:`visible`."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        if not self.is_terminal and "width" not in named:
+            self.width = shutil.get_terminal_size((_WIDTH, 0)).columns
 
     def render_str(self, text: str, *arguments: Any, **named: Any) -> Text:
         """As rich's."""
@@ -80,6 +90,52 @@ class Bars(progress.Progress):
             done = f"{task.completed:.0f} of {task.total:.0f}"
             line = f"{task.description}: {done}, {task.elapsed or 0:.0f} s"
             self.console.print(line, soft_wrap=True)
+
+
+def percent(one: Mapping[str, Any], gap: str = " ", scale: float = 100, digits: int = 1) -> str:
+    """A share and, where it has one, its interval, in %; with a sign if it is ``signed``."""
+    ends = (one.get(end) for end in ("value", "low", "high"))
+    value, low, high = (number(None if end is None else scale * end, digits) for end in ends)
+    sign = "+" if one.get("signed") and value[0] not in "-–" else ""
+    return f"{sign}{value}" + (f"{gap}[{low}, {high}]" if low != "–" else "")
+
+
+def print_table(
+    where: console.Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    caption: str = "",
+) -> None:
+    """Rows of texts, numbers and estimates (in %); intervals below values where room is short.
+
+    Numbers and short words are never broken.
+    """
+    rows = list(rows)
+
+    def made(gap: str) -> Table:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for at, name in enumerate(columns):
+            own = (row[at] for row in rows if at < len(row) and not isinstance(row[at], Mapping))
+            words = any(" " in text or len(text) > _WORD for text in map(str, own))
+            side: Any = "right" if at and not words else "left"
+            table.add_column(escape(name), justify=side, overflow="fold", no_wrap=not words)
+        for row in rows:
+            cells = (percent(c, gap) if isinstance(c, Mapping) else str(c) for c in row)
+            table.add_row(*map(escape, cells))
+        return table
+
+    table, unbounded = made(" "), where.options.update(max_width=10_000)
+    fits = where.measure(table, options=unbounded).maximum <= where.width
+    where.print(escape(title))
+    where.print(table if fits else made("\n"))
+    print_lines(where, filter(None, [caption]))
+
+
+def print_lines(where: console.Console, lines: Iterable[str]) -> None:
+    """Lines as they are, without rich's markup, whatever the width."""
+    for line in lines:
+        where.print(escape(line), soft_wrap=True)
 
 
 @contextmanager

@@ -88,8 +88,8 @@ def timeline_of(path: Path) -> Timeline:
     return _timeline(path, state.st_mtime_ns, state.st_size)
 
 
-# Questions on one film follow each other.
-@lru_cache(maxsize=32)
+# A film is asked for its size, planned into a batch and read: its packets are gone through once.
+@lru_cache(maxsize=1024)
 def _timeline(path: Path, changed: int, size: int) -> Timeline:
     packets: list[tuple[int, int]] = []
     keys: set[int] = set()

@@ -97,6 +97,8 @@ class Sample:
                     f"its message {turn!r:.60} needs a content and a role of {', '.join(ROLES)}"
                 )
         messages = tuple({**turn, "content": turn["content"].rstrip()} for turn in self.messages)
+        if messages and messages[-1]["role"] == "system":
+            self._fail("its messages must end with the user's or the assistant's")
         if self.images and self.video is not None:
             self._fail("give images or a video, not both")
         if self.split not in (None, *SPLITS):
@@ -266,18 +268,9 @@ def read_samples(path: Path | str) -> list[Sample]:
     path = Path(path)
     lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, "split")
     samples = [_sample(name, record, path.parent) for name, record in lines.items()]
-    paired(samples, {name: record.where for name, record in lines.items()})
-    first = {name: type(value).__name__ for name, value in samples[0].labels.items()}
-    splits: dict[str, Split | None] = {}
-    for sample, record in zip(samples, lines.values(), strict=True):
-        if {name: type(value).__name__ for name, value in sample.labels.items()} != first:
-            labels = ", ".join(f"{name} ({kind})" for name, kind in first.items())
-            record.get("labels").fail(f"must be those of the first line: {labels}")
-        if splits.setdefault(sample.group, sample.split) != sample.split:
-            record.get("split").fail(
-                f"is {sample.split}, but its group {sample.group!r} is in {splits[sample.group]}, "
-                "and a group is never split"
-            )
+    places = {name: record.where for name, record in lines.items()}
+    paired(samples, places)
+    _require_alike(samples, places)
     return samples
 
 
@@ -325,23 +318,29 @@ def _no_pair(members: Sequence[Sample]) -> str:
     return ""
 
 
+def _require_alike(samples: Sequence[Sample], places: Mapping[str, str] | None = None) -> None:
+    """RecordError for labels unlike the first sample's, and a group in two splits."""
+    kinds: dict[str, str] = {}
+    splits: dict[str, Split | None] = {}
+    for sample in samples:
+        place = (places or {}).get(sample.item_id, f"sample {sample.item_id}")
+        here = {name: type(value).__name__ for name, value in sample.labels.items()}
+        if here != (kinds := kinds or here):
+            raise RecordError(f"{place}: its labels are {here}, those of the first {kinds}")
+        if (other := splits.setdefault(sample.group, sample.split)) != sample.split:
+            raise RecordError(
+                f"{place}: it is in {sample.split}, another of its group {sample.group!r} in "
+                f"{other}, and a group is never split"
+            )
+
+
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
     """The samples, each in a split; those without one are drawn by group, six in ten to train.
 
     A group's split follows from its name, the seed and the other groups alone. RecordError for a
     group in two splits, labels that are not alike, or too few groups.
     """
-    kinds: dict[str, str] = {}
-    splits: dict[str, Split | None] = {}
-    for sample in samples:
-        here = {name: type(value).__name__ for name, value in sample.labels.items()}
-        if here != (kinds := kinds or here):
-            sample._fail(f"its labels are {here}, those of the first sample {kinds}")
-        if (other := splits.setdefault(sample.group, sample.split)) != sample.split:
-            sample._fail(
-                f"it is in {sample.split}, another of its group {sample.group!r} in {other}, and a "
-                "group is never split"
-            )
+    _require_alike(samples)
     loose = sorted({sample.group for sample in samples if sample.split is None})
     if not loose:
         return list(samples)
@@ -415,32 +414,20 @@ def _sample(name: str, record: Field, folder: Path) -> Sample:
     only_chat = record.has("messages") and not record.has("text")
     fields: dict[str, Any] = {
         "text": "" if only_chat else record.get("text").text(),
-        "messages": tuple(map(_message, record.opt("messages", Field.items) or [])),
+        "messages": tuple(turn.value for turn in record.opt("messages", Field.items) or []),
         "images": tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
         "video": record.opt("video", lambda video: video.file(folder)),
-        "labels": {k: _label(label) for k, label in record.get("labels").entries().items()},
+        "labels": {k: label.value for k, label in record.get("labels").entries().items()},
         "split": record.opt("split", lambda split: split.one_of(SPLITS)),
         "tags": {k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
         **{key: record.opt(key, Field.text) or "" for key in ("group", "pair", "answer")},
     }
     if not fields["labels"]:
         record.get("labels").fail("names no label")
-    if fields["messages"] and fields["messages"][-1]["role"] == "system":
-        record.get("messages").fail("must end with the user's or assistant's")
     try:
         return Sample(name, **fields)
     except RecordError as error:
         record.fail(str(error))
-
-
-def _message(turn: Field) -> dict[str, str]:
-    return {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").text()}
-
-
-def _label(value: Field) -> Label:
-    if not isinstance(value.value, bool | int | str):
-        value.fail("must be true or false, a whole number, or a text")
-    return value.value
 
 
 def _media(video: Path | Media) -> Media:

@@ -15,7 +15,6 @@ import av
 import numpy as np
 import torch
 from rich.markup import escape
-from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 from transformers import (
     AutoFeatureExtractor,
@@ -24,7 +23,7 @@ from transformers import (
     WhisperProcessor,
 )
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
@@ -282,17 +281,15 @@ def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict
 
 
 def _print(console: Console, results: dict[str, dict[str, Any]]) -> None:
-    table = Table(title="Errors against the reference (%)")
-    for number, name in enumerate(("film", "words", "WER", "speech (s)", "DER")):
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    rows = []
     for name, one in results.items():
-        cells = [escape(name), str(one["words"]), "", "", ""]
+        rows.append(cells := [name, one["words"], "", "", ""])
         if one["words"]:
             cells[2] = f"{100 * one['word_errors'] / one['words']:.1f}"
         if seconds := one.get("seconds"):
             cells[3:] = f"{seconds:.1f}", f"{100 * (one['missed'] + one['confused']) / seconds:.1f}"
-        table.add_row(*cells)
-    console.print(table)
+    columns = ("film", "words", "WER", "speech (s)", "DER")
+    print_table(console, "Errors against the reference (%)", columns, rows)
 
 
 def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.ndarray:

@@ -11,13 +11,14 @@ import pandas as pd
 from rich.console import Console
 
 from sally_anne.core.console import Console as PlainConsole
+from sally_anne.core.console import print_lines, print_table
 from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, saved_results
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
-from sally_anne.harness.report import TIGHT, part_name, print_lines, print_table
+from sally_anne.harness.report import part_name
 from sally_anne.harness.score import Part, over, paired, parsers, parts
 from sally_anne.harness.tasks import find_task, short_name
 
@@ -248,4 +249,4 @@ def _print(console: Console, task: str, table: pd.DataFrame) -> None:
             rows.append([row["items"], row["n"], before, after, gain | {"signed": True}, alone, p])
         title = f"{task}, parsed by {parser}: {label} against {first} (%)"
         columns = ["items", "n", first, label, "difference", "alone", "p"]
-        print_table(console, title, columns, rows, **TIGHT)
+        print_table(console, title, columns, rows)

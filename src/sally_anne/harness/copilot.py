@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import within_memory
@@ -35,7 +35,6 @@ from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import AnyModel, keeping
-from sally_anne.harness.report import print_table
 from sally_anne.models.loading import LoadedModel, load_model
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"

@@ -19,7 +19,7 @@ import pandas as pd
 from rich.markup import escape
 from scipy.stats import binom
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
@@ -32,7 +32,7 @@ from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning import AnyModel, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
-from sally_anne.harness.report import print_table, save
+from sally_anne.harness.report import save
 from sally_anne.harness.score import accuracy, by_value
 from sally_anne.harness.tasks import sample_groups
 from sally_anne.models.loading import LoadedModel, load_model

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pandas as pd
 from rich.markup import escape
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_lines
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
@@ -28,7 +28,7 @@ from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoin
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
-from sally_anne.harness.report import print_evaluation, print_lines, save
+from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task, short_name
 from sally_anne.hooks.edit import Edit

@@ -17,7 +17,7 @@ import pandas as pd
 from rich.markup import escape
 from scipy.special import softmax
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
@@ -30,7 +30,6 @@ from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import AnyModel, keeping
-from sally_anne.harness.report import print_table
 from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_lines, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, save_config
 from sally_anne.core.processes import in_batches
@@ -34,7 +34,7 @@ from sally_anne.harness.config import check_endpoint, check_steered, model_name
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.report import print_lines, print_table, save, steered_by
+from sally_anne.harness.report import save, steered_by
 from sally_anne.harness.score import accuracy
 from sally_anne.harness.tasks import Subset, sample_items, subset_of
 from sally_anne.hooks.vector import SteeringVector

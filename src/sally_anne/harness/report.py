@@ -7,7 +7,7 @@ read there or is not given.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from sally_anne.core.console import print_lines, print_table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
-from sally_anne.figures import page
 from sally_anne.figures.draw import measures, part_name
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
@@ -35,51 +32,8 @@ from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import unknown_words
 
 BELIEF = ("TB", "FB", "Both", "invalid")
-# Without edges and wide gaps rows with intervals have room.
-TIGHT: dict[str, Any] = {
-    "box": SIMPLE_HEAD,
-    "show_edge": False,
-    "pad_edge": False,
-    "padding": (0, 1, 0, 0),
-}
 FILE = "baselines.json"
 KINDS = ("model", "human", "chance")
-
-
-def percent(estimate: Mapping[str, float], gap: str = " ") -> str:
-    """A share and its interval in %, as rich's markup; with a sign if it is ``signed``."""
-    return page.percent(estimate, gap).replace("[", r"\[")
-
-
-def print_table(
-    console: Console,
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    caption: str | None = None,
-    **style: Any,
-) -> None:
-    """Rows of texts, numbers and estimates (in %); intervals below values where room is short."""
-    rows = list(rows)
-
-    def made(gap: str) -> Table:
-        table = Table(title=escape(title), caption=caption, **style)
-        for number, name in enumerate(columns):
-            table.add_column(name, justify="right" if number else "left", overflow="fold")
-        for row in rows:
-            cells = (percent(c, gap) if isinstance(c, Mapping) else escape(str(c)) for c in row)
-            table.add_row(*cells)
-        return table
-
-    table, unbounded = made(" "), console.options.update(max_width=10_000)
-    fits = console.measure(table, options=unbounded).maximum <= console.width
-    console.print(table if fits else made("\n"))
-
-
-def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Lines as they are, without rich's markup, whatever the width."""
-    for line in lines:
-        console.print(escape(line), soft_wrap=True)
 
 
 def save(
@@ -176,7 +130,7 @@ def _print_results(console: Console, title: str, results: Mapping[str, Any]) -> 
     if not any("groups" in found for found in results.values()):
         rows = [[parser, *map(found.get, BELIEF)] for parser, found in results.items()]
         over_maps = any("over_stories" in found for found in results.values())
-        note = "95 % intervals over maps" if over_maps else None
+        note = "95 % intervals over maps" if over_maps else ""
         print_table(console, title, ["parser", *BELIEF], rows, note)
         return
     lines: dict[str, dict[str, Any]] = {"all": {}}
@@ -258,7 +212,7 @@ def print_published(
             cells.append([row["who"], ", ".join(filter(None, how)), *values])
         console.print()
         columns = ["published", "conditions", *table["measures"]]
-        print_table(console, f"{table['source']} (%)", columns, cells, **TIGHT)
+        print_table(console, f"{table['source']} (%)", columns, cells)
         ours = "; ".join(differences(table, options, asked))
         lines = [f"otherwise here: {ours}"] if ours else []
         print_lines(console, [f"theirs: {table['note']}", *lines])

@@ -12,11 +12,9 @@ from typing import Any, get_args
 
 import torch
 import transformers
-from rich.markup import escape
-from rich.table import Table
 from torch import nn
 
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
@@ -217,12 +215,10 @@ def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figur
 
 def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Figure]:
     """Print a plan; of several processes of a launcher only the first does. Gives it by name."""
-    title = f"{name}: nothing is computed or written"
-    table = Table("figure", "value", "formula", title=escape(title), title_justify="left")
-    for figure in figures:
-        table.add_row(*map(escape, (figure.name, figure.text, figure.formula)))
     if here().first:
-        console.print(table)
+        rows = [(figure.name, figure.text, figure.formula) for figure in figures]
+        title = f"{name}: nothing is computed or written"
+        print_table(console, title, ("figure", "value", "formula"), rows)
     return {figure.name: figure for figure in figures}
 
 

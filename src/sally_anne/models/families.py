@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from transformers.models.auto import modeling_auto
-
 from sally_anne.core.errors import ModelError
 
 
@@ -118,11 +116,6 @@ FAMILIES: tuple[Family, ...] = (
         **_QWEN,
     ),
 )
-# What transformers opens with pictures and text, and as text alone: classes by type.
-_OTHERS: tuple[dict[str, str], ...] = (
-    dict(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES),
-    dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-)
 
 
 def family_of(model_type: str, model_name: str, architectures: Sequence[str] = ()) -> Family:
@@ -134,10 +127,15 @@ def family_of(model_type: str, model_name: str, architectures: Sequence[str] = (
     for family in FAMILIES:
         if family.model_type == model_type:
             return family
+    # Late, so that options are read without it.
+    from transformers.models.auto import modeling_auto
+
     name = model_type.replace("_", "-")
+    with_pictures: dict[str, str] = dict(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    text_alone: dict[str, str] = dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     made = [
-        Family(name, model_type, classes[model_type], reads_only=reads_only)
-        for classes, reads_only in zip(_OTHERS, (False, True), strict=True)
+        Family(name, model_type, classes[model_type], reads_only=classes is text_alone)
+        for classes in (with_pictures, text_alone)
         if model_type in classes
     ]
     if not made:

@@ -64,7 +64,7 @@ def killed(
     ended = launch([*launcher, str(SCRIPT), str(plan)], folder)
     assert ended.returncode, ended.stdout
     assert "exitcode  : -9" in ended.stderr, ended.stderr
-    for said in ("run folder: answers", "sweep folder: sweep"):
+    for said in ("run folder: answers", "report: sweep"):
         assert ended.stdout.count(said) == 1, ended.stdout
     # The killed process alone has finished two.
     store = folder / "probes" / "activations"
