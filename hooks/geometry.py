@@ -77,7 +77,7 @@ def find_geometry(model: nn.Module) -> Geometry:
     left_out = {}
     for number, layer in model.get_submodule(layer_list).named_children():
         name = f"{layer_list}.{number}"
-        left_out[name] = "without attention"
+        left_out[name] = "without self-attention"
         for below, attention in _w_o_in(layer).items():
             o_proj = f"{name}.{below}".removesuffix(".")
             holders = attention, getattr(attention, "config", None), config

@@ -19,7 +19,7 @@ from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.decoding import ROOM
-from sally_anne.models.families import check_videos, family_of
+from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_pixels, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, frame_of
@@ -240,8 +240,7 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
         here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
         return load_model(**options.opening() | here, videos=videos)
     loaded = open_published(name, dtype)
-    if videos:
-        check_videos(loaded.family, name)
+    check_senses(loaded.family, name, videos)
     if pixels is not None:
         check_pixels(loaded.family, name, pixels)
         loaded.changes["max_pixels"] = str(pixels)

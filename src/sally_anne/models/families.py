@@ -146,42 +146,23 @@ def family_of(model_type: str, model_name: str, architectures: Sequence[str] = (
     return next((family for family in made if family.class_name in architectures), made[0])
 
 
-def check_senses(family: Family, name: str, videos: bool, sounds: bool) -> None:
+def check_senses(
+    family: Family | None, name: str, videos: bool = False, sounds: bool = False
+) -> None:
     """Refuse a model that cannot watch, hear, or do both, if it is to."""
-    if videos and sounds and not (family.frames_seen and family.hears):
-        others = ", ".join(f.name for f in FAMILIES if f.frames_seen and f.hears)
-        raise ModelError(
-            f"model {name!r} ({family.class_name}) does not take both videos and sounds; take a "
-            f"model of one of the families {others}"
-        )
-    if videos:
-        check_videos(family, name)
-    if sounds:
-        check_sounds(family, name)
 
+    def able(one: Family | None) -> bool:
+        return bool(one and (one.frames_seen or not videos) and (one.hears or not sounds))
 
-def check_videos(family: Family, name: str) -> None:
-    """Refuse to show a video to a model that cannot watch."""
-    if family.frames_seen is None:
-        raise takes_no_videos(name, f" ({family.class_name})")
-
-
-def check_sounds(family: Family, name: str) -> None:
-    """Refuse to play a sound to a model that cannot hear."""
-    if not family.hears:
-        others = ", ".join(f.name for f in FAMILIES if f.hears)
-        raise ModelError(
-            f"model {name!r} ({family.class_name}) takes no sounds; take a model of one of the "
-            f"families {others}"
-        )
-
-
-def takes_no_videos(name: str, what: str = "") -> ModelError:
-    """What is said of a model that cannot watch; ``what`` tells more about it."""
-    others = ", ".join(f.name for f in FAMILIES if f.frames_seen)
-    return ModelError(
-        f"model {name!r}{what} takes no videos: run it with --setting text, or take a model of one "
-        f"of the families {others}"
+    if able(family) or not (videos or sounds):
+        return
+    others = ", ".join(one.name for one in FAMILIES if able(one))
+    kind = f" ({family.class_name})" if family else ""
+    what = " and ".join(["videos"] * videos + ["sounds"] * sounds)
+    takes = f"does not take both {what}:" if videos and sounds else f"takes no {what}:"
+    instead = " run it with --setting text, or" if videos and not sounds else ""
+    raise ModelError(
+        f"model {name!r}{kind} {takes}{instead} take a model of one of the families {others}"
     )
 
 

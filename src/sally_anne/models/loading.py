@@ -49,13 +49,7 @@ from sally_anne.models.checkpoint import (
     without_adapter,
 )
 from sally_anne.models.decoding import decode, greedy, prefill
-from sally_anne.models.families import (
-    FAMILIES,
-    Family,
-    check_senses,
-    family_of,
-    takes_no_videos,
-)
+from sally_anne.models.families import FAMILIES, Family, check_senses, family_of
 from sally_anne.models.options import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -309,8 +303,8 @@ def load_model(
     check_place(device_map)
     check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
-    if videos and entry and not entry.videos:
-        raise takes_no_videos(name)
+    if entry and not entry.videos:
+        check_senses(None, name, videos)
     source = located(name, revision)
     location, adapter_folder = with_adapter(name, source, adapter)
     folder, how = read_from(location)

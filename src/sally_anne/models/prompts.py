@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import ContextError, MediaError, ModelError
-from sally_anne.models.families import OpenModel, check_frames, check_sounds, check_videos
+from sally_anne.models.families import OpenModel, check_frames, check_senses
 from sally_anne.models.processor import RAW, layout_of, padded, plain, raw_ids
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
 
@@ -103,10 +103,8 @@ def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> lis
 def _render(
     loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool, sounds: int
 ) -> str:
-    if video:
-        check_videos(loaded.family, loaded.name)
-    if sounds:
-        check_sounds(loaded.family, loaded.name)
+    for senses in ((video, False), (False, bool(sounds))):
+        check_senses(loaded.family, loaded.name, *senses)
     chat: list[dict[str, Any]] = []
     for turn in turns:
         parts: list[dict[str, str]] = []
@@ -154,7 +152,7 @@ def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
     Its processor would drop what is beyond one piece (30 seconds of Qwen2-Audio). A last piece of
     less than a tenth of a second is made as long by silence.
     """
-    check_sounds(loaded.family, loaded.name)
+    check_senses(loaded.family, loaded.name, sounds=True)
     if sound.ndim != 1 or not len(sound) or not np.isfinite(sound).all():
         raise ModelError(f"a sound is float [S] of finite samples, this is {list(sound.shape)}")
     longest = loaded.processor.feature_extractor.n_samples
@@ -224,11 +222,10 @@ def _processed(
     clips: Sequence[np.ndarray] | None,
     sounds: Sequence[Sequence[np.ndarray]] | None,
 ) -> Any:
-    _check_places(loaded, prompts, 0 if clips is None else 1)
-    _check_sounds(loaded, prompts, sounds)
+    _check_places(loaded, prompts, 0 if clips is None else 1, sounds)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
-        check_videos(loaded.family, loaded.name)
+        check_senses(loaded.family, loaded.name, videos=True)
         eye = loaded.processor.video_processor
         shaped = [pad_for_crop(clip, eye) for clip in clips]
         arguments |= {"videos": shaped, "do_sample_frames": False}
@@ -266,31 +263,24 @@ def _processed(
     return inputs
 
 
-def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None:
-    """Each prompt has as many places of frames as it has clips, and none of pictures."""
-    for name, expected in (("video_token", clips), ("image_token", 0)):
-        mark: Any = getattr(loaded.processor, name, None)
-        for prompt in prompts if mark else ():
+def _check_places(
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    clips: int,
+    sounds: Sequence[Sequence[np.ndarray]] | None,
+) -> None:
+    """Each prompt has as many places as it has clips and pieces of sound, and none of pictures."""
+    for name, what in (("video", "frames"), ("image", "frames"), ("audio", "sound")):
+        mark: Any = getattr(loaded.processor, f"{name}_token", None)
+        for number, prompt in enumerate(prompts if mark else ()):
+            pieces = 0 if sounds is None else len(sounds[number])
+            expected = {"video": clips, "image": 0, "audio": pieces}[name]
             if (found := prompt.count(mark)) != expected:
                 raise ModelError(
-                    f"{loaded.name} reads {mark!r} as a place of frames: the prompt "
-                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} clips; write it "
-                    "otherwise"
+                    f"{loaded.name} reads {mark!r} as a place of {what}: the prompt "
+                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} "
+                    f"{'pieces' if name == 'audio' else 'clips'}; write it otherwise"
                 )
-
-
-def _check_sounds(
-    loaded: OpenModel, prompts: Sequence[str], sounds: Sequence[Sequence[np.ndarray]] | None
-) -> None:
-    """Each prompt has as many places of sounds as it has pieces."""
-    mark: Any = getattr(loaded.processor, "audio_token", None)
-    for number, prompt in enumerate(prompts if mark else ()):
-        expected = 0 if sounds is None else len(sounds[number])
-        if (found := prompt.count(mark)) != expected:
-            raise ModelError(
-                f"{loaded.name} reads {mark!r} as a place of sound: the prompt {prompt[:60]!r} ... "
-                f"holds {found} and comes with {expected} pieces; write it otherwise"
-            )
 
 
 def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
