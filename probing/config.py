@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
-from sally_anne.data.items import KINDS, Kind, Setting
+from sally_anne.data.items import Kind, Setting
 from sally_anne.models.options import ModelOptions, reads_only
 
 Contrast = Literal["matched", "paper", "released", "crossed"]
@@ -211,7 +211,7 @@ class PatchingConfig:
     """
 
     run: tyro.conf.Positional[Path]
-    kinds: tuple[Kind, ...] = KINDS
+    kinds: tuple[Kind, ...] = get_args(Kind)
     pairs: int | None = None
     validation_pairs: int | None = None
     sizes: tuple[int, ...] | None = None

@@ -33,7 +33,7 @@ Window = Literal["full", "focused"]
 Setting = Literal["multimodal", "video", "text"]
 # Between what heads are exchanged: two questions, or two statements on one context.
 Kind = Literal["question", "statement"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
