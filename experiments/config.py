@@ -8,16 +8,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.core.options import Natural, Positive, Seed
+from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL
 from sally_anne.steering.config import SteeringOptions
 
 SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
-
-
-ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Table1Config(SteeringOptions):
 
     prompting: tuple[Baseline, ...] = ()
     settings: tuple[Setting, ...] = SETTINGS
-    orders: tuple[Literal["1", "2"], ...] = ORDERS
+    orders: tuple[Literal["1", "2"], ...] = ("1", "2")
 
     @property
     def folder(self) -> Path:
@@ -91,7 +88,6 @@ class LocalisationConfig:
         test_pairs: test pairs that localisers are given.
         pairs: of these, so many in which the built-in ones exchange every head.
         draws: of the null, in which pairs are turned at random; 19 are the fewest for 5 %.
-        decoys: also each model with its decoys at work.
         steered: further test stories that are steered, and asked the side questions; 0 for none.
         controls: random directions with steps of the same lengths, for each direction.
         strengths: to which the output of planted heads is weakened, for the curve of recovery, on
@@ -107,7 +103,6 @@ class LocalisationConfig:
     test_pairs: int = 64
     pairs: int = 16
     draws: int = 19
-    decoys: bool = True
     steered: Natural = 24
     controls: Natural = 20
     strengths: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03)
@@ -133,7 +128,6 @@ class PlantConfig:
         seed: of the choice of heads and of the training.
         steps: of training.
         pairs: pairs a step.
-        learning_rate: at its highest.
         cut: the first layer that is trained; heads are planted in it and the next one.
         maps: random maps of the training stories, 24 stories each.
         asked: of all these stories, so many for each map are asked side questions, too.
@@ -148,7 +142,6 @@ class PlantConfig:
     seed: Seed = 0
     steps: int = 800
     pairs: int = 8
-    learning_rate: Positive = 2e-3
     cut: Natural = 5
     maps: int = 24
     asked: int = 8

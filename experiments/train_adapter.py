@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 import random
-import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -29,6 +29,7 @@ from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.narration import question_of
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StoryRecord, context_text
+from sally_anne.experiments.train_tiny.train import Training
 
 # For training alone, as PLOTS are told: in false and in true belief.
 MORE_PLOTS = {
@@ -102,18 +103,16 @@ def plain(seed: int, lists: Lists) -> Iterator[Told]:
                 own = story._replace(plot=plot, opening=opening, closing=closing)
                 believed = {"TB": end, "FB": start}
                 third = "TB" if plot in ALWAYS or condition == "FB" else "FB"
-                asked = [
-                    Asked(condition, ASKED["belief"].format(**w), believed[condition]),
-                    Asked("reality", ASKED["reality"].format(**w), end),
-                    Asked("initial", ASKED["initial"].format(**w), start),
-                ]
+                # Kind; form, and of whom it is asked; answer.
+                ways = [(condition, "belief", "a", believed[condition])]
+                ways += [("reality", "reality", "a", end), ("initial", "initial", "a", start)]
                 if train:
-                    of_third = ASKED["belief"].format(**(w | {"a": w["c"]}))
-                    of_mover = ASKED["belief"].format(**(w | {"a": w["b"]}))
-                    asked += [
-                        Asked(f"third {third}", of_third, believed[third]),
-                        Asked("mover TB", of_mover, end),
-                    ]
+                    ways += [(f"third {third}", "belief", "c", believed[third])]
+                    ways += [("mover TB", "belief", "b", end)]
+                asked = [
+                    Asked(kind, ASKED[form].format(**(w | {"a": w[who]})), answer)
+                    for kind, form, who, answer in ways
+                ]
                 made.append(Told(own.text(condition, start, plots), asked, plot))
         rng.shuffle(made)
         yield from made
@@ -144,17 +143,13 @@ def _records(split: str) -> Iterator[StoryRecord]:
 
 def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Told]:
     for case in record.cases(1):
-        rooms = [rng.sample(case.question.options, 2) for _ in range(2)]
+        rooms, (a, b) = (rng.sample(case.question.options, 2) for _ in range(2))
         real = question_of(case.cast, case.reality, 0)
-        ways = (
-            (case.condition, samples.belief_question(case, rooms[0]), case.question.answer),
-            (
-                "reality",
-                f"{real.question} Choose one: {rooms[1][0]} or {rooms[1][1]}.",
-                real.answer,
-            ),
+        ways = [
+            (case.condition, samples.belief_question(case, rooms), case.question.answer),
+            ("reality", f"{real.question} Choose one: {a} or {b}.", real.answer),
             *(("initial", q.question, q.answer[0]) for q in record.initial[1:]),
-        )
+        ]
         asked = [Asked(kind, f"Question: {words} Answer:", answer) for kind, words, answer in ways]
         yield Told(context_text(record, case, "omniscient", "text"), asked, "gridtom")
 
@@ -207,13 +202,12 @@ def logits(model: Any, batch: Batch) -> Tensor:
 @torch.no_grad()
 def evaluate(model: Any, tokenizer: Any, told: Sequence[Told], size: int = 16) -> dict[str, float]:
     """Share of each kind of question whose answer is the likeliest of all tokens."""
-    right = defaultdict(list)
+    rows: list[tuple[str, bool]] = []
     for i in range(0, len(told), size):
         batch = batch_of(told[i : i + size], tokenizer, model.dtype)
         found = (logits(model, batch).argmax(-1) == batch.answer).tolist()
-        for kind, one in zip(batch.kinds, found, strict=True):
-            right[kind].append(one)
-    return {kind: sum(right[kind]) / len(right[kind]) for kind in KINDS if right[kind]}
+        rows += zip(batch.kinds, found, strict=True)
+    return pd.DataFrame(rows).groupby(0)[1].mean().reindex(KINDS).dropna().to_dict()
 
 
 def held_out(number: int, seed: int = 10**6, split: str = "validation") -> dict[str, list[Told]]:
@@ -259,65 +253,51 @@ def run(config: AdapterConfig) -> None:
     how = {"dtype": torch.bfloat16, "attn_implementation": "eager"}
     model = AutoModelForCausalLM.from_pretrained(config.model, **how)
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    rank, scale = config.rank, 2 * config.rank
-    lora = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=scale, target_modules=targets)
-    adapted = get_peft_model(model, lora)
+    how = {"r": config.rank, "lora_alpha": 2 * config.rank, "target_modules": targets}
+    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **how))
     weights = {n: p for n, p in adapted.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW(
-        weights.values(), config.learning_rate, (0.9, 0.98), weight_decay=0
-    )
-    config.out.mkdir(parents=True, exist_ok=True)
-    state, log = config.out / "training.safetensors", config.out / "log.jsonl"
-    done = 0
-    if state.exists():
-        kept = load_file(state)
-        done = int(kept.pop("step"))
-        for name, weight in weights.items():
-            weight.data.copy_(kept[name])
-            optimizer.state[weight] = {
-                key: kept[f"{name}/{key}"] for key in ("step", "exp_avg", "exp_avg_sq")
-            }
-    told = (plain(config.seed, "train"), grid(config.seed, "train"))
-    for source, number in zip(told, (config.plain, config.grid), strict=True):
-        next(islice(source, done * number, done * number), None)
-    unseen, began = held_out(config.look), time.time()
-    losses: dict[str, list[float]] = defaultdict(list)
+    training = Training(weights, config.out, "plain,gridtom", betas=(0.9, 0.98), weight_decay=0)
+    done = training.progress["step"]
+    each = {"plain": config.plain, "gridtom": config.grid}
+    told = {"plain": plain(config.seed, "train"), "gridtom": grid(config.seed, "train")}
+    for name, number in each.items():
+        next(islice(told[name], done * number, done * number), None)
+    unseen = held_out(config.look)
+    losses: dict[str, list[float]] = {"plain loss": [], "gridtom loss": []}
 
-    def looked(step: int) -> dict[str, dict[str, float]]:
+    def looked() -> dict[str, dict[str, float]]:
         found = {name: evaluate(model, tokenizer, some) for name, some in unseen.items()}
-        row: dict[str, Any] = {"step": step, "seconds": round(time.time() - began)}
-        row |= {name: round(sum(some) / len(some), 4) for name, some in losses.items()} | found
-        losses.clear()
+        at = training.progress
+        row: dict[str, Any] = {"step": at["step"], "seconds": round(at["seconds"])}
+        for name, some in losses.items():
+            row |= {name: round(sum(some) / len(some), 4)} if some else {}
+            some.clear()
+        row |= found
         print(json.dumps(row), flush=True)
-        with log.open("a") as file:
+        with (config.out / "log.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         return found
 
     if not done:
-        looked(0)
+        looked()
     for step in range(done + 1, config.steps + 1):
-        rate = min(1.0, step / 10) * (1 - 0.9 * step / config.steps)
-        optimizer.param_groups[0]["lr"] = config.learning_rate * rate
-        for name, source, number in zip(unseen, told, (config.plain, config.grid), strict=True):
+        for name, number in each.items():
             if number:
-                batch = batch_of(list(islice(source, number)), tokenizer, model.dtype)
+                batch = batch_of(list(islice(told[name], number)), tokenizer, model.dtype)
                 loss = cross_entropy(logits(model, batch), batch.answer)
                 loss.backward()
                 losses[f"{name} loss"].append(loss.item())
-        if not all(loss[-1] == loss[-1] for loss in losses.values()):
+        if any(isnan(loss[-1]) for loss in losses.values() if loss):
             raise ModelError(f"the loss is no number at step {step}; lower --learning-rate")
-        torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        rate = min(1.0, step / 10) * (1 - 0.9 * step / config.steps)
+        training.step(config.learning_rate * rate)
+        training.note(*(f"{loss[-1]:.4f}" if loss else "" for loss in losses.values()))
         if step % config.every == 0 or step == config.steps:
-            found = looked(step)
+            found = looked()
             half = {k: v.bfloat16() for k, v in get_peft_model_state_dict(adapted).items()}
             adapted.save_pretrained(str(config.out))
             save_file(half, config.out / "adapter_model.safetensors", {"format": "pt"})
-            kept = {name: weight.data for name, weight in weights.items()}
-            for name, weight in weights.items():
-                kept |= {f"{name}/{key}": value for key, value in optimizer.state[weight].items()}
-            save_file(kept | {"step": torch.tensor(step)}, state)
+            training.keep()
             if min(some[kind] for some in found.values() for kind in ("TB", "FB")) > config.target:
                 break
     (config.out / "recipe.json").write_text(json.dumps(asdict(config), default=str, indent=2))

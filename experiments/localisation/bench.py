@@ -7,7 +7,7 @@ import multiprocessing
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -95,7 +95,7 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
     rows: Rows = {name: [] for name in COLUMNS}
     known = read_truth(folder)
-    kinds = ("causal", "decoy") if config.decoys and known.decoys else ("causal",)
+    kinds = ("causal", "decoy") if known.decoys else ("causal",)
     for kind in ("hidden",) if known.hidden else kinds:
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
         seen, found = _localise(loaded, contrast_pairs, config.pairs, config.draws, own, seed)
@@ -116,7 +116,7 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
         )
     fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
     for strength in config.strengths:
-        loaded, truth = open_planted(folder, config.decoys and not known.hidden)
+        loaded, truth = open_planted(folder, not known.hidden)
         attenuate(loaded.model, truth.heads, strength)
         found = _localise(loaded, fewer, pairs, 0, own, seed)[1]
         del found["random"]
@@ -177,11 +177,14 @@ def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]
     found = []
     for names, rows in table[~table["failed"]].groupby([*by], sort=False, dropna=False):
         each: dict[str, Any] = dict(zip(by, names, strict=True)) | {"models": len(rows)}
-        for measure in measures:
-            values = rows[measure].dropna().to_numpy(dtype=float)
-            if len(values):
-                times = draw_groups(len(values), seed=seed)
-                each[measure] = asdict(estimate_mean(values, np.arange(len(values)), times))
+        values = {measure: rows[measure].dropna().to_numpy(dtype=float) for measure in measures}
+        for measure, own in values.items():
+            times = draw_groups(len(own), seed=seed)
+            each |= (
+                {measure: asdict(estimate_mean(own, np.arange(len(own)), times))}
+                if len(own)
+                else {}
+            )
         found.append(each)
     if name != TABLE:
         return found
@@ -193,25 +196,26 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
 
     Of planted heads all directions.
     """
-    steered = [
-        row
-        for row in results.get("steering", ())
-        if row["alpha"] == SHOWN_ALPHA
-        and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
-    ]
-    for rows, by, left, shares, numbers in (
-        (results["rows"], "kind", ["localiser"], ["recall"], MEASURES[1:]),
-        (steered, "hidden", ["heads", "direction"], ["moved"], STEERED[1:]),
-    ):
-        for kind, own in pd.DataFrame(rows).groupby(by) if rows else ():
-            cells = []
-            for row in own.to_dict("records"):
-                found = [row[name] for name in numbers]
-                shown = [f"{one['value']:.2f}" if isinstance(one, dict) else "" for one in found]
-                cells.append([*(row[name] for name in (*left, *shares)), *shown])
-            what = kind if by == "kind" else f"steered by {SHOWN_ALPHA:g} sigma, hidden {kind}"
-            title = f"{what}: {own['models'].max()} models; {', '.join(shares)} in %"
-            print_table(console, title, [*left, *shares, *numbers], cells)
+
+    tables = {kind: [r for r in results["rows"] if r["kind"] == kind] for kind in KINDS}
+    for hidden in (False, True):
+        tables[f"steered by {SHOWN_ALPHA:g} sigma, hidden {hidden}"] = [
+            row
+            for row in results.get("steering", ())
+            if (row["alpha"], row["hidden"]) == (SHOWN_ALPHA, hidden)
+            and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
+        ]
+    for title, rows in tables.items():
+        kind, measures = (TABLE, MEASURES) if title in KINDS else (STEERING, STEERED)
+        left = COLUMNS[kind][0][1:3]
+        cells = []
+        for row in rows:
+            known = (row.get(name) for name in measures[1:])
+            numbers = (f"{one['value']:.2f}" if isinstance(one, dict) else "" for one in known)
+            cells.append([*(row[name] for name in left), row[measures[0]], *numbers])
+        if rows:
+            title += f": {max(row['models'] for row in rows)} models; {measures[0]} in %"
+            print_table(console, title, [*left, *measures], cells)
 
 
 @claims("a comparison of localisers")
@@ -238,9 +242,15 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     truths = {folder: read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))
     rows: Rows = {name: [] for name in COLUMNS}
-    with Bars(console) as bar:
+    one, several = partial(kept_or_measured, config=config), min(config.workers, len(folders)) > 1
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, torch.get_num_threads() // config.workers)
+    with (
+        Bars(console) as bar,
+        ProcessPoolExecutor(config.workers, context, _begin, (threads,)) as p,
+    ):
         task = bar.add_task("models", total=len(folders))
-        for found in _of_all(folders, config):
+        for found in (p.map if several else map)(one, folders):
             rows = {name: [*part, *found[name]] for name, part in rows.items()}
             bar.advance(task)
     tables = {name: pd.DataFrame(part) for name, part in rows.items() if part}
@@ -260,17 +270,6 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         style.save(figure, config.folder / "figures", "localisation", tables[TABLE])
     console.print(f"leaderboard: {config.folder / RESULTS}", soft_wrap=True)
     return tables[TABLE]
-
-
-def _of_all(folders: Sequence[Path], config: LocalisationConfig) -> Iterator[Rows]:
-    one = partial(kept_or_measured, config=config)
-    if config.workers == 1 or len(folders) == 1:
-        yield from map(one, folders)
-        return
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // config.workers)
-    with ProcessPoolExecutor(config.workers, context, _begin, (threads,)) as pool:
-        yield from pool.map(one, folders)
 
 
 def _begin(threads: int) -> None:

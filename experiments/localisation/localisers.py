@@ -22,11 +22,13 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sally_anne.core.errors import OptionError, ProbingError
+from sally_anne.core.run import LEVEL
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.interchange import Effects, effects_of, read_pair
 from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.solver import PermutationTest
 
 Scores = Callable[[LoadedModel, Sequence[ContrastPair]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
@@ -34,7 +36,8 @@ NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct
 CAUSAL = dict(patching="effect", attribution="attribution", ablation="ablate", direct="dla")
 # Of the pairs in the order given, those that a probe is fitted on.
 FITTED = 0.6
-LEVEL = 0.05
+# True belief, false belief: the labels of a pair's inputs.
+VERSIONS = np.array([True, False])
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,8 @@ class PairStats:
 
 def outputs_of(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> torch.Tensor:
     """What heads put out at the last prompt token of both inputs of a pair, ``[N, 2, L, H, D]``."""
-    sides = [
-        torch.stack([side.heads.float() for side in read_pair(loaded, pair, True, shared=False)])
-        for pair in contrast_pairs
-    ]
-    return torch.stack(sides)
+    read = [side for p in contrast_pairs for side in read_pair(loaded, p, True, shared=False)]
+    return torch.stack([side.heads.float() for side in read]).unflatten(0, (-1, 2))
 
 
 def collect(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair], pairs: int) -> PairStats:
@@ -101,13 +101,8 @@ def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> n
         return (signs @ effect / shape[0]).reshape(-1, *shape[1:])
     if name == "random":
         return np.random.default_rng(seed).random((len(turns), *shape[1:]))
-    labels = versions(len(seen.answers)) if name == "probe" else seen.answers
+    labels = VERSIONS if name == "probe" else seen.answers
     return np.stack([probe_accuracy(seen.outputs, labels, turned) for turned in turns])
-
-
-def versions(pairs: int) -> np.ndarray:
-    """True belief, false belief, ``[N, 2]``."""
-    return np.tile([True, False], (pairs, 1))
 
 
 def train_part(pairs: int) -> int:
@@ -115,14 +110,18 @@ def train_part(pairs: int) -> int:
     return round(pairs * FITTED)
 
 
-def probe_accuracy(outputs: np.ndarray, labels: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """Held-out accuracy of every head's probe ``[L, H]``, labels of ``turned [N]`` exchanged.
+def probe_accuracy(
+    outputs: np.ndarray, labels: np.ndarray = VERSIONS, turned: np.ndarray | bool = False
+) -> np.ndarray:
+    """Held-out accuracy of every head's probe ``[L, H]``.
 
-    ``outputs [N, 2, L, H, D]``, ``labels [N, 2]``.
+    Of ``outputs [N, 2, L, H, D]``, with ``labels [2]`` or ``[N, 2]``, exchanged in the pairs
+    ``turned``, bool ``[N]``.
     """
     x = outputs.reshape(-1, *outputs.shape[2:])
-    y = np.where(turned[:, None], labels[:, ::-1], labels).ravel()
-    cut = 2 * train_part(len(turned))
+    turned = np.broadcast_to(turned, len(outputs))[:, None]
+    y = np.where(turned, labels[..., ::-1], labels).ravel()
+    cut = 2 * train_part(len(outputs))
     return HeadProbes().fit(x[:cut], y[:cut]).score(x[cut:], y[cut:])
 
 
@@ -140,15 +139,13 @@ def scores_by(
     """
     geometry = find_geometry(loaded.model)
     shape = geometry.n_layers, geometry.n_heads
-    found = []
-    for turned in turns:
-        scores = np.asarray(given(loaded, swap_pairs(contrast_pairs, turned)), dtype=float)
+    found = [np.array(given(loaded, swap_pairs(contrast_pairs, t)), dtype=float) for t in turns]
+    for scores in found:
         if scores.shape != shape or not np.isfinite(scores).all():
             raise ProbingError(
                 f"localiser {name}: wants finite scores of shape {list(shape)} (layers, heads), "
                 f"got {list(scores.shape)}"
             )
-        found.append(scores)
     return np.stack(found)
 
 
@@ -179,23 +176,13 @@ def recall_at(scores: np.ndarray, truth: np.ndarray) -> float:
     return float((planted[above].sum() + planted[level].sum() * room / level.sum()) / k)
 
 
-def claimed(scores: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """Heads above what the best of all heads reaches without a cause, bool ``[L, H]``.
-
-    The family-wise p of a head is the share of draws (``null [R, L, H]``, and the true one) whose
-    best head scores as much.
-    """
-    best = null.reshape(len(null), -1).max(1)
-    p = (1 + (best[:, None, None] >= scores).sum(0)) / (1 + len(null))
-    return p <= LEVEL
-
-
 def score(scores: np.ndarray, null: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """All measures of one localiser on one model; arguments as above.
+    """All measures of one localiser on one model; ``null [R, L, H]``, the others as above.
 
-    ``hits`` of the heads claimed at a family-wise 5 % are planted, ``false`` ones are not.
+    ``hits`` of the heads claimed at a family-wise 5 % are planted, ``false`` ones are not: of heads
+    above what the best of all heads reaches without a cause.
     """
-    found = claimed(scores, null)
+    found = PermutationTest(scores, null).p_fwer <= LEVEL
     return {
         "recall": recall_at(scores, truth),
         "auroc": float(roc_auc_score(truth.ravel(), scores.ravel())),

@@ -13,9 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +40,7 @@ from sally_anne.experiments.localisation.planted import (
     verified,
     write_truth,
 )
-from sally_anne.experiments.train_tiny.train import CHECKPOINT, keep, resume
+from sally_anne.experiments.train_tiny.train import CHECKPOINT, Training
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.models.decoding import CACHE
 from sally_anne.models.loading import LoadedModel, load_model
@@ -60,8 +58,8 @@ EXCHANGES = 6
 CONTROL_PAIRS = 4
 # Of the rows, how many take their planted heads from any story, not from their counterpart.
 RANDOM_PAIRS = 0.5
-# Steps in which the rate rises, and share of all after which it falls, to a twentieth.
-WARM_UP, FALLS_AFTER = 20, 0.6
+# The learning rate, steps in which it rises, and share of all after which it falls, to a twentieth.
+RATE, WARM_UP, FALLS_AFTER = 2e-3, 20, 0.6
 EVERY = 50
 _MAP_SEED, _STORY_SEED = 31_000, 7
 _BATCH = 16
@@ -203,66 +201,34 @@ def train(
     planted = torch.zeros(upper.shape, dtype=torch.bool)
     for layer, head in heads:
         planted[layer - upper.cut, head] = True
-    layers = nn.ModuleList(upper.layers)
-    optimiser = torch.optim.AdamW(
-        layers.parameters(), config.learning_rate, (0.9, 0.95), weight_decay=0.01
-    )
-    progress, curve = resume(folder, layers, optimiser)
-    upper.silence(silent)
     apart = "" if found.signs is None else "apart,"
-    curve = curve or [f"step,loss,right,plain,{apart}exchanged,seconds"]
-    started = time.monotonic() - progress.get("seconds", 0.0)
-    for step in range(progress.get("step", 0), config.steps):
+    training = Training(upper.weights, folder, f"loss,right,plain,{apart}exchanged")
+    upper.silence(silent)
+    for step in range(training.progress["step"], config.steps):
         # A generator a step, so that a run that was stopped goes on as if it had not been.
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
         chosen = torch.randint(found.beliefs, (config.pairs,), generator=generator)
         if (every := len(found.words)) > found.beliefs:
             more = torch.randint(found.beliefs, every, (CONTROL_PAIRS,), generator=generator)
             chosen = torch.cat([chosen, more])
-        for group in optimiser.param_groups:
-            group["lr"] = rate(step, config)
         loss, shown = step_loss(upper, found, chosen, planted, generator)
-        optimiser.zero_grad()
+        # It rises, stays, and falls to a twentieth.
+        left = (1 - step / config.steps) / (1 - FALLS_AFTER)
+        share = min(1.0, (step + 1) / WARM_UP, max(0.05, left))
         loss.backward()
-        nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
-        optimiser.step()
+        training.step(RATE * share)
         upper.silence(silent)
-        progress = {"step": step + 1, "seconds": time.monotonic() - started}
-        numbers = [f"{number:.4f}" for number in (loss.item(), *shown.values())]
-        curve.append(",".join([str(step + 1), *numbers, f"{progress['seconds']:.1f}"]))
+        training.note(*(f"{number:.4f}" for number in (loss.item(), *shown.values())))
         if (step + 1) % 20 == 0:
-            print(f"{curve[0]}: {curve[-1]}")
+            print(f"{training.curve[0]}: {training.curve[-1]}")
         if (step + 1) % EVERY == 0 or step + 1 == config.steps:
-            keep(folder, layers, optimiser, progress, curve)
-
-
-def rate(step: int, config: PlantConfig) -> float:
-    """The learning rate of a step: it rises, stays, and falls to a twentieth."""
-    left = (1 - step / config.steps) / (1 - FALLS_AFTER)
-    return config.learning_rate * min(1.0, (step + 1) / WARM_UP, max(0.05, left))
-
-
-def require_same(folder: Path, options: dict[str, Any]) -> None:
-    """OptionError if training in ``folder`` was begun with other options."""
-    if not (folder / CHECKPOINT).exists():
-        return
-    before = read_object(folder / CONFIG, ModelError, MADE_BY, {"config": ()})["config"]
-    for name, value in options.items():
-        if name not in _FREE and before.get(name) != value:
-            raise OptionError(
-                f"{folder} was begun with {flag_name(name)} {before.get(name)}, not {value}; take "
-                "another --out"
-            )
+            training.keep()
 
 
 def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
     """1 where the question names the first version's right answer before the other, ``[N]``."""
-    asked = [pair.samples[0].text.rpartition("Question:")[2] for pair in contrast_pairs]
-    first = [
-        text.rindex(pair.answers[0]) < text.rindex(pair.answers[1])
-        for text, pair in zip(asked, contrast_pairs, strict=True)
-    ]
-    return torch.tensor(first).long()
+    places = [[p.samples[0].text.rindex(answer) for answer in p.answers] for p in contrast_pairs]
+    return torch.tensor([right < other for right, other in places]).long()
 
 
 @dataclass(frozen=True)
@@ -280,17 +246,13 @@ class Streams:
     signs: Tensor | None = None
 
 
-class _EnoughError(Exception):
-    """The layer is reached."""
-
-
 def streams(
     loaded: LoadedModel,
     contrast_pairs: Sequence[ContrastPair],
     layer: int,
     questions: Sequence[ContrastPair] = (),
 ) -> Streams:
-    """Run all layers below one, whose input is kept, on pairs and side questions."""
+    """What enters a layer on pairs and side questions."""
     every = [*contrast_pairs, *questions]
     prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
     words = []
@@ -299,18 +261,12 @@ def streams(
         moves = i < len(contrast_pairs)
         words.append([[own, other], [other, own] if moves else [own, other]])
     inputs = encode(loaded, prompts, None)
-    found: list[Tensor] = []
-
-    def stop(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        found.append((given[0] if given else named["hidden_states"]).detach())
-        raise _EnoughError
-
-    name = find_geometry(loaded.model).layer_names[layer]
-    handle = loaded.model.get_submodule(name).register_forward_pre_hook(stop, with_kwargs=True)
-    with handle, torch.no_grad():
+    found = []
+    with torch.no_grad():
         for start in range(0, len(prompts), _BATCH):
-            with suppress(_EnoughError):
-                loaded.model(**{key: v[start : start + _BATCH] for key, v in inputs.items()})
+            part = {name: tensor[start : start + _BATCH] for name, tensor in inputs.items()}
+            output = loaded.model(**part, output_hidden_states=True, logits_to_keep=1)
+            found.append(output.hidden_states[layer])
     mask, stream = (x.unflatten(0, (-1, 2)) for x in (inputs["attention_mask"], torch.cat(found)))
     return Streams(stream, mask, torch.tensor(words), len(contrast_pairs))
 
@@ -322,7 +278,6 @@ class Read(NamedTuple):
     heads: Tensor  # head outputs there, [R, L', H, D]
     cache: Any  # keys and values of all tokens
     mask: Tensor  # of tokens, [R, T]
-    places: Tensor  # rotary positions, [R, T]
 
 
 class UpperLayers:
@@ -333,39 +288,25 @@ class UpperLayers:
     """
 
     def __init__(self, model: Any, cut: int) -> None:
-        geometry = find_geometry(model)
+        geometry, self.outs = find_geometry(model), o_projs(model)
+        names = geometry.layer_names[cut:]
         self.model, self.cut, self.n_heads = model, cut, geometry.n_heads
-        self.outs = o_projs(model)
-        self.layers = [model.get_submodule(name) for name in geometry.layer_names[cut:]]
-        self.names = geometry.layer_names[cut:]
+        self.shape = len(names), self.n_heads
+        model.requires_grad_(False)
+        layers = nn.ModuleList(model.get_submodule(name) for name in names).requires_grad_(True)
+        # What is trained, by its names in the whole model.
+        self.weights = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.decoder = model.get_decoder()
-        self.decoder.layers = torch.nn.ModuleList(self.layers)
+        self.decoder.layers = layers
         self.decoder.config = copy.deepcopy(self.decoder.config)
-        self.decoder.config.num_hidden_layers = len(self.layers)
+        self.decoder.config.num_hidden_layers = len(layers)
         if getattr(self.decoder.config, "layer_types", None):
             self.decoder.config.layer_types = self.decoder.config.layer_types[cut:]
-        for number, layer in enumerate(self.layers):
-            layer.self_attn.layer_idx = number
-        model.requires_grad_(False)
-        for layer in self.layers:
-            layer.requires_grad_(True)
         self._read: list[Tensor] = []
         self._given: tuple[Tensor, Tensor] | None = None
-        for number, out in enumerate(self.outs[cut:]):
+        for number, (layer, out) in enumerate(zip(layers, self.outs[cut:], strict=True)):
+            layer.self_attn.layer_idx = number
             out.register_forward_pre_hook(lambda _, z, number=number: self._see(number, z[0]))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Layers, heads."""
-        return len(self.layers), self.n_heads
-
-    def weights(self) -> dict[str, Tensor]:
-        """What is trained, by its names in the whole model."""
-        return {
-            f"{name}.{own}": weight.detach()
-            for name, layer in zip(self.names, self.layers, strict=True)
-            for own, weight in layer.named_parameters()
-        }
 
     def silence(self, slots: Sequence[Head]) -> None:
         """Let nothing read these heads: their columns of W_o are 0."""
@@ -375,10 +316,9 @@ class UpperLayers:
 
     def read(self, stream: Tensor, mask: Tensor) -> Read:
         """Run rows ``[R, T, hidden]`` with the mask ``[R, T]`` of their tokens."""
-        places = (mask.cumsum(1) - 1).clamp(min=0)
         self._read, self._given, cache = [], None, DynamicCache()
-        logits = self._run(stream, mask, places, cache)
-        return Read(logits, torch.stack(self._read, 1), cache, mask, places)
+        logits = self._run(stream, mask, cache)
+        return Read(logits, torch.stack(self._read, 1), cache, mask)
 
     def exchange(self, read: Read, last: Tensor, heads: Tensor, chosen: Tensor) -> Tensor:
         """Logits ``[R, V]`` of rows read before, if ``last [R, hidden]`` enters at the last token.
@@ -389,22 +329,14 @@ class UpperLayers:
         for number, layer in enumerate(read.cache.layers):
             cache.update(layer.keys[:, :, :-1], layer.values[:, :, :-1], number)
         self._given = heads, chosen
-        try:
-            return self._run(last[:, None], read.mask, read.places[:, -1:], cache)
-        finally:
-            self._given = None
+        return self._run(last[:, None], read.mask, cache)
 
-    def _run(self, stream: Tensor, mask: Tensor, places: Tensor, cache: Any) -> Tensor:
-        rotary = getattr(self.decoder.config, "rope_parameters", None) or {}
-        if "mrope_section" in rotary:
+    def _run(self, stream: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        places = (mask.cumsum(1) - 1).clamp(min=0)[:, -stream.shape[1] :]
+        if "mrope_section" in (getattr(self.decoder.config, "rope_parameters", None) or {}):
             places = places.expand(3, -1, -1)
-        found = self.decoder(
-            inputs_embeds=stream,
-            attention_mask=mask,
-            position_ids=places,
-            **{CACHE: cache},
-            use_cache=True,
-        )
+        inputs = {"inputs_embeds": stream, "attention_mask": mask, "position_ids": places}
+        found = self.decoder(**inputs, **{CACHE: cache}, use_cache=True)
         return self.model.lm_head(found.last_hidden_state[:, -1])
 
     def _see(self, number: int, z: Tensor) -> tuple[Tensor]:
@@ -435,7 +367,12 @@ def run(config: PlantConfig) -> Path:
     ):
         if value > most:
             raise OptionError(f"{flag} must be at most {most}, got {value}")
-    require_same(folder, options)
+    if (folder / CHECKPOINT).exists():
+        before = read_object(folder / CONFIG, ModelError, MADE_BY, {"config": ()})["config"]
+        for name, value in options.items():
+            if name not in _FREE and before.get(name) != value:
+                asked = f"{flag_name(name)} {before.get(name)}, not {value}"
+                raise OptionError(f"{folder} was begun with {asked}; take another --out")
     save_config(folder, options)
     shape = geometry.n_layers, geometry.n_heads
     shared = geometry.n_heads // geometry.n_kv_heads
@@ -455,7 +392,7 @@ def run(config: PlantConfig) -> Path:
         found = replace(found, signs=signs)
     upper = UpperLayers(loaded.model, config.cut)
     train(upper, found, heads, [slot for slot, _ in decoys], folder, config)
-    save_difference(folder, load_model(base), upper.weights())
+    save_difference(folder, load_model(base), upper.weights)
     recipe = {name: value for name, value in options.items() if name not in _FREE}
     truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import TypeAdapter
 from safetensors.torch import load_file, save
@@ -27,7 +28,7 @@ from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import StorySet, context_text, generated
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split
-from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
+from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
@@ -63,22 +64,18 @@ def control_questions(stories: StorySet, chosen: Sequence[int]) -> list[Contrast
     """
     found = []
     for record in map(stories.story, chosen):
-        cases = record.cases(1)
-        cast = cases[0].cast
+        cases, cast = record.cases(1), record.cast
         real, walked = question_of(cast, cast.last_room, 0), (cast.first_room, cast.last_room)
-        rooms = random.Random(f"sides/{record.group}").sample(real.options, 2)
+        a, b = random.Random(f"sides/{record.group}").sample(real.options, 2)
         for kind, question, answers in (
-            ("reality", f"{real.question} Choose one: {rooms[0]} or {rooms[1]}.", walked[::-1]),
+            ("reality", f"{real.question} Choose one: {a} or {b}.", walked[::-1]),
             ("first", record.initial[1].question, walked),
         ):
+            texts = [context_text(record, case, "omniscient", "text") for case in cases]
+            texts = [f"{text} Question: {question} Answer:" for text in texts]
             first, second = (
-                Sample(
-                    item_id=f"{record.group}/{kind}/{i}",
-                    text=f"{context_text(record, case, 'omniscient', 'text')} "
-                    f"Question: {question} Answer:",
-                    group=record.group,
-                )
-                for i, case in enumerate(cases)
+                Sample(item_id=f"{record.group}/{kind}/{i}", text=text, group=record.group)
+                for i, text in enumerate(texts)
             )
             found.append(ContrastPair((first, second), answers, kind))
     return found
@@ -88,9 +85,8 @@ def control_questions_of(contrast_pairs: Sequence[ContrastPair]) -> list[Contras
     """Both such questions of the benchmark's stories that pairs are of."""
     stories = _benchmark()[0]
     groups = {pair.samples[0].group for pair in contrast_pairs}
-    return control_questions(
-        stories, [i for i in stories.indices if stories.story(i).group in groups]
-    )
+    chosen = [i for i in stories.indices if stories.story(i).group in groups]
+    return control_questions(stories, chosen)
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ def write_truth(folder: Path, truth: GroundTruth) -> None:
 def save_difference(folder: Path, base: LoadedModel, changed: Mapping[str, Tensor]) -> None:
     """Keep what ``changed``, tensors by their name in the model, differ by from the base's."""
     own = base.model.state_dict()
-    parts = {name: (new - own[name]).half().contiguous() for name, new in changed.items()}
+    parts = {name: (new.detach() - own[name]).half().contiguous() for name, new in changed.items()}
     write_atomic(folder / DIFFERENCE, save({n: part for n, part in parts.items() if part.any()}))
 
 
@@ -215,10 +211,9 @@ def add_decoys(model: Any, decoys: Sequence[tuple[Head, Head]]) -> None:
 
 def attenuate(model: Any, heads: Sequence[Head], strength: float) -> None:
     """Multiply what heads write into the residual stream, their columns of W_o."""
-    width = find_geometry(model).head_dim
+    width, outs = find_geometry(model).head_dim, o_projs(model)
     for layer, head in heads:
-        weight = o_projs(model)[layer].get_parameter("weight").data
-        weight[:, head * width : (head + 1) * width] *= strength
+        outs[layer].get_parameter("weight").data.unflatten(1, (-1, width))[:, head] *= strength
 
 
 def verified(folder: Path, most: int) -> dict[str, Any]:
@@ -236,22 +231,18 @@ def verified(folder: Path, most: int) -> dict[str, Any]:
     gap = sum(float(one.logit_diff[0]) for one in found)
     share = sum(one.effect[0] for one in found) / gap
     outputs = outputs_of(loaded, held_out_pairs("train", _READ)).numpy()
-    labels = versions(len(outputs))
-    accuracy = probe_accuracy(outputs, labels, np.zeros(len(outputs), dtype=bool))
-    right: dict[str, list[bool]] = {}
+    answered: list[tuple[str, bool]] = []
     for pair in contrast_pairs:
         first, second = read_pair(loaded, pair, True)
-        right.setdefault("TB", []).append(first.logit_diff > 0)
-        right.setdefault("FB", []).append(second.logit_diff < 0)
+        answered += [("TB", first.logit_diff > 0), ("FB", second.logit_diff < 0)]
     for pair in control_questions_of(contrast_pairs):
-        of_kind = right.setdefault(pair.cluster, [])
-        of_kind += [prompt.logit_diff > 0 for prompt in read_pair(loaded, pair, True)]
+        answered += [(pair.cluster, p.logit_diff > 0) for p in read_pair(loaded, pair, True)]
     return {
         "carried": tuple(float(share[head]) for head in truth.heads),
         "other": float(np.abs(share[~planted]).max()),
         "rest": sum(float(one.sets[0, 1]) for one in found) / gap,
         "together": sum(float(one.sets[0, 0]) for one in found) / gap,
-        "right": {kind: float(np.mean(answers)) for kind, answers in right.items()},
-        "readable": float(accuracy[planted].max()),
+        "right": pd.DataFrame(answered).groupby(0, sort=False)[1].mean().to_dict(),
+        "readable": float(probe_accuracy(outputs)[planted].max()),
         "pairs": len(contrast_pairs),
     }

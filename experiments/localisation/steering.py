@@ -139,13 +139,9 @@ def steering_rows(
 ) -> list[dict[str, Any]]:
     """Rows of all sets of heads, directions and strengths on one model.
 
-    Args:
-        loaded, truth: the model, and what is true of it.
-        seen: what localisers looked at; vectors are fitted on it.
-        best: the K* best heads of each localiser by its name; also the planted ones and decoys.
-        contrast_pairs, questions: stories to steer, none of those in ``seen``.
-        draws, seed: for each direction, so many random ones at the planted heads with its steps'
-            lengths.
+    Vectors are fitted on what localisers have ``seen``, and steer other stories: pairs and side
+    ``questions``. The sets are the planted heads, decoys, and the K* ``best`` of each localiser. At
+    the planted heads each direction also has so many random ones (``draws``) of its steps' lengths.
 
     Returns:
         ``heads, direction, alpha, moved, kept, kl``; for planted heads ``cosine`` of theta with

@@ -15,7 +15,7 @@ import random
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -181,15 +181,64 @@ def attend_in_float32(model: Any) -> None:
     model.set_attn_implementation(_PRECISE)
 
 
-@dataclass
-class _Progress:
-    """Steps in all, the level, its steps, and its last ten losses on targets."""
+class Training:
+    """Steps on a model in a folder, kept every so many; what was stopped there goes on.
 
-    step: int = 0
-    level: int = 0
-    since: int = 0
-    seconds: float = 0.0
-    recent: list[float] = field(default_factory=list)
+    Attributes:
+        weights: what is trained and kept, by its names in the model.
+        progress: the ``step``, ``seconds``, and what else a training adds to it.
+        curve: a line for each step, below its heading.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, nn.Parameter], folder: Path, heading: str, **adamw: Any
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.weights, self.folder, self.curve = weights, folder, [f"step,{heading},seconds"]
+        options = {"betas": (0.9, 0.95), "weight_decay": 0.01} | adamw
+        self.optimiser = torch.optim.AdamW(weights.values(), **options)
+        self.progress: dict[str, Any] = {"step": 0, "seconds": 0.0}
+        if (folder / CHECKPOINT).exists():
+            self._resume(folder / CHECKPOINT)
+        self._started = time.monotonic() - self.progress["seconds"]
+
+    def step(self, rate: float) -> None:
+        """Take one, by gradients that are there, at this learning rate."""
+        nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.progress["step"] += 1
+        self.progress["seconds"] = time.monotonic() - self._started
+
+    def note(self, *cells: str) -> None:
+        """Add the step's line to the curve."""
+        step, seconds = self.progress["step"], self.progress["seconds"]
+        self.curve.append(",".join([str(step), *cells, f"{seconds:.1f}"]))
+
+    def keep(self) -> None:
+        """Write weights, what the optimiser knows of them, progress and curve."""
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in self.weights.items():
+            tensors[f"model.{name}"] = parameter.detach()
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser.{key}.{name}"] = value.detach().clone()
+        write_atomic(self.folder / CURVE, "".join(f"{line}\n" for line in self.curve).encode())
+        kept = save(tensors, {"progress": json.dumps(self.progress)})
+        write_atomic(self.folder / CHECKPOINT, kept)
+
+    def _resume(self, path: Path) -> None:
+        with reading(path, ModelError, "sally-anne"), safe_open(path, "pt") as stored:
+            self.progress = json.loads(stored.metadata()["progress"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            for name, parameter in self.weights.items():
+                parameter.data.copy_(tensors[f"model.{name}"])
+                own = {key: f"optimiser.{key}.{name}" for key in ("step", "exp_avg", "exp_avg_sq")}
+                if own["step"] in tensors:
+                    self.optimiser.state[parameter] = {k: tensors[n] for k, n in own.items()}
+        # Steps after the checkpoint will be made again.
+        lines = (self.folder / CURVE).read_text().splitlines()
+        self.curve = lines[: self.progress["step"] + 1]
 
 
 def train(
@@ -199,104 +248,42 @@ def train(
 
     The next level begins when one is learned. Documents follow from ``stage`` and ``seed``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    optimiser = torch.optim.AdamW(model.parameters(), rate, (0.9, 0.95), weight_decay=0.01)
-    kept, curve = resume(folder, model, optimiser)
-    progress = _Progress(**kept)
-    curve = curve or ["step,level,target_loss,seconds"]
+    training = Training(dict(model.named_parameters()), folder, "level,target_loss")
+    # The level, its steps, and its last ten losses on targets.
+    at: dict[str, Any] = {"level": 0, "since": 0, "recent": []} | training.progress
+    training.progress = at
     model.train()
-    last, begun_at, started = len(levels) - 1, progress.step, time.monotonic() - progress.seconds
-    while not (progress.level == last and progress.since >= levels[last].most):
-        rng = random.Random(f"{seed}/{stage}/{progress.step}")
-        level = levels[progress.level]
-        shown = progress.level
+    last, begun_at = len(levels) - 1, at["step"]
+    while not (at["level"] == last and at["since"] >= levels[last].most):
+        rng = random.Random(f"{seed}/{stage}/{at['step']}")
+        level, shown = levels[at["level"]], at["level"]
         if shown and rng.random() < REVIEW_SHARE:
             shown = rng.randint(max(0, shown - REVIEW_DEPTH), shown - 1)
-        for group in optimiser.param_groups:
-            group["lr"] = _rate(rate, progress, level.most if progress.level == last else 0)
         inputs, score = levels[shown].batch(rng)
         with torch.autocast("cpu", torch.bfloat16, enabled=BFLOAT16):
             output = model(**inputs)
         loss, target = score(output)
+        # In the last level the rate falls over its final two thirds.
+        fall = 1.5 * (1 - at["since"] / level.most) if at["level"] == last else 1.0
+        warm = min(1.0, (at["step"] + 1) / WARM_UP)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-        progress.step += 1
-        progress.seconds = time.monotonic() - started
-        name = levels[shown].name
-        curve.append(f"{progress.step},{name},{target:.5f},{progress.seconds:.1f}")
-        if shown == progress.level:
-            progress.since += 1
+        training.step(rate * warm * max(0.03, min(1.0, fall)))
+        training.note(levels[shown].name, f"{target:.5f}")
+        if shown == at["level"]:
+            at["since"] += 1
             # Batches without targets say nothing of the level.
-            if not math.isnan(target):
-                progress.recent = [*progress.recent[-9:], target]
-        mean = sum(progress.recent) / max(1, len(progress.recent))
-        if progress.step % 20 == 0:
-            print(
-                f"{stage} step {progress.step} ({progress.seconds:.0f} s) level "
-                f"{level.name} ({progress.since}): target loss {mean:.3f}"
-            )
-        learned = len(progress.recent) >= 10 and progress.since >= 15 and mean < level.goal
-        if progress.level < last and (learned or progress.since >= level.most):
-            print(
-                f"{stage} step {progress.step}: level {level.name} "
-                f"{'learned' if learned else 'NOT learned'} after {progress.since} steps"
-            )
-            progress.level, progress.since, progress.recent = progress.level + 1, 0, []
-        if progress.step % EVERY == 0:
-            keep(folder, model, optimiser, asdict(progress), curve)
+            at["recent"] += [] if math.isnan(target) else [target]
+        at["recent"] = at["recent"][-10:]
+        mean = sum(at["recent"]) / max(1, len(at["recent"]))
+        where = f"{stage} step {at['step']} ({at['seconds']:.0f} s) level {level.name}"
+        if at["step"] % 20 == 0:
+            print(f"{where} ({at['since']}): target loss {mean:.3f}")
+        learned = len(at["recent"]) >= 10 and at["since"] >= 15 and mean < level.goal
+        if at["level"] < last and (learned or at["since"] >= level.most):
+            print(f"{where} {'' if learned else 'NOT '}learned after {at['since']} steps")
+            at |= {"level": at["level"] + 1, "since": 0, "recent": []}
+        if at["step"] % EVERY == 0:
+            training.keep()
     # A finished stage is left as it is: another family may be reading it.
-    if progress.step > begun_at:
-        keep(folder, model, optimiser, asdict(progress), curve)
-
-
-def _rate(rate: float, progress: _Progress, final_steps: int) -> float:
-    """Warm-up, ``rate``, and in the last level a linear fall over its final two thirds."""
-    rate *= min(1.0, (progress.step + 1) / WARM_UP)
-    if final_steps:
-        rate *= max(0.03, min(1.0, 1.5 * (1 - progress.since / final_steps)))
-    return rate
-
-
-def keep(
-    folder: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    progress: Mapping[str, Any],
-    curve: Sequence[str],
-) -> None:
-    """Write a checkpoint: weights, what the optimiser knows of them, ``progress``, and the curve.
-
-    ``progress`` has the ``step``; the curve has a line for each, below its heading.
-    """
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        tensors[f"model.{name}"] = parameter.detach()
-        for key, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"optimiser.{key}.{name}"] = value.detach().clone()
-    write_atomic(folder / CURVE, "".join(f"{line}\n" for line in curve).encode())
-    write_atomic(folder / CHECKPOINT, save(tensors, {"progress": json.dumps(progress)}))
-
-
-def resume(
-    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer
-) -> tuple[dict[str, Any], list[str]]:
-    """Take up a checkpoint: what :func:`keep` was given; both empty where there is none."""
-    path = folder / CHECKPOINT
-    if not path.exists():
-        return {}, []
-    with reading(path, ModelError, "sally-anne"), safe_open(path, "pt") as stored:
-        progress = json.loads(stored.metadata()["progress"])
-        keys = stored.keys()
-        for name, parameter in model.named_parameters():
-            parameter.data.copy_(stored.get_tensor(f"model.{name}"))
-            state = {
-                key: stored.get_tensor(f"optimiser.{key}.{name}")
-                for key in ("step", "exp_avg", "exp_avg_sq")
-                if f"optimiser.{key}.{name}" in keys
-            }
-            if state:
-                optimiser.state[parameter] = state
-    # Steps after the checkpoint will be made again.
-    return progress, (folder / CURVE).read_text().splitlines()[: progress["step"] + 1]
+    if at["step"] > begun_at:
+        training.keep()

@@ -16,29 +16,11 @@ import torch
 from sally_anne.core.errors import ProbingError
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig, PlantConfig
-from sally_anne.experiments.localisation import bench
+from sally_anne.experiments.localisation import bench, localisers
 from sally_anne.experiments.localisation import plant as recipe
-from sally_anne.experiments.localisation.localisers import (
-    collect,
-    outputs_of,
-    probe_accuracy,
-    random_swaps,
-    scores_by,
-    scores_of,
-    swap_pairs,
-    versions,
-)
+from sally_anne.experiments.localisation import planted as known
 from sally_anne.experiments.localisation.plant import Streams, UpperLayers, streams
-from sally_anne.experiments.localisation.planted import (
-    GroundTruth,
-    add_decoys,
-    attenuate,
-    held_out_pairs,
-    open_planted,
-    save_difference,
-    verified,
-    write_truth,
-)
+from sally_anne.experiments.localisation.planted import GroundTruth, held_out_pairs, open_planted
 from sally_anne.experiments.localisation.steering import steered, vectors_at
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
@@ -46,6 +28,8 @@ from sally_anne.models.loading import LoadedModel, load_model
 pytestmark = pytest.mark.integration
 
 CARRIER, WIDTH = (5, 2), 16
+Pairs = list[ContrastPair]
+Patch = pytest.MonkeyPatch
 # Its neighbour shares keys and values with it, and so do the last two with each other.
 DECOYS = (((5, 3), CARRIER), ((5, 6), CARRIER), ((5, 7), CARRIER))
 
@@ -54,19 +38,19 @@ def columns(head: int) -> slice:
     return slice(head * WIDTH, (head + 1) * WIDTH)
 
 
+@torch.no_grad()
 def carried_by_one(loaded: LoadedModel) -> None:
     """From the fifth layer on nothing but one head reaches the answer, and none before it.
 
     Lower layers read, but what enters layer 5 at the last token is the same for all, as the
     heads below are silent; other tokens know their words and what embeddings tell.
     """
-    with torch.no_grad():
-        for layer, module in enumerate(o_projs(loaded.model)):
-            # With this sign what it says speaks for the right answers, more often than not.
-            keep = -20 * module.weight[:, columns(CARRIER[1])].clone()
-            module.weight.zero_()
-            if layer == CARRIER[0]:
-                module.weight[:, columns(CARRIER[1])] = keep
+    for layer, module in enumerate(o_projs(loaded.model)):
+        # With this sign what it says speaks for the right answers, more often than not.
+        keep = -20 * module.weight[:, columns(CARRIER[1])].clone()
+        module.weight.zero_()
+        if layer == CARRIER[0]:
+            module.weight[:, columns(CARRIER[1])] = keep
 
 
 @pytest.fixture(scope="module", params=["tiny-qwen2-vl-text", "tiny-llava-next-video-text"])
@@ -77,79 +61,72 @@ def planted(request: pytest.FixtureRequest) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def contrast_pairs() -> list[ContrastPair]:
+def contrast_pairs() -> Pairs:
     return held_out_pairs("test", 10)
 
 
 def folder_of(tmp_path: Path, base: str) -> Path:
     """A model as the recipe writes it, of which L5H2 is the only carrier."""
-    loaded = load_model(base)
+    loaded, shipped = load_model(base), load_model(base)
     carried_by_one(loaded)
-    names = [n for n, _ in loaded.model.named_parameters() if n.endswith("self_attn.o_proj.weight")]
-    own = loaded.model.state_dict()
-    save_difference(tmp_path, load_model(base), {name: own[name] for name in names})
+    weights = loaded.model.state_dict()
+    own = {name: weight for name, weight in weights.items() if name.endswith("o_proj.weight")}
     # Half precision leaves a rest in what should be silent; the bench must live with it.
-    weights = load_model(base).identity.fingerprint
-    write_truth(tmp_path, GroundTruth(base, (CARRIER,), DECOYS, weights=weights))
+    known.save_difference(tmp_path, shipped, own)
+    truth = GroundTruth(base, (CARRIER,), DECOYS, weights=shipped.identity.fingerprint)
+    known.write_truth(tmp_path, truth)
     return tmp_path
 
 
-def test_effects_are_of_the_carrier_alone(
-    planted: LoadedModel, contrast_pairs: list[ContrastPair]
-) -> None:
-    seen = collect(planted, contrast_pairs, 4)
-    turns = random_swaps(len(contrast_pairs), 19, 0)
-    truth = GroundTruth("", (CARRIER,)).mask((8, 8))
-    for name in ("patching", "attribution", "ablation", "direct"):
-        scores = np.abs(scores_of(name, seen, turns)[0])
-        assert scores[CARRIER] > 1e-3, name
-        assert scores[~truth].max() < 1e-4 * scores[CARRIER], name
-    patched = scores_of("patching", seen, turns)[0]
-    assert patched[CARRIER] == pytest.approx(seen.effects.logit_diff.mean(), rel=1e-4)
-
-
-def test_turned_pairs_have_opposite_effects(
-    planted: LoadedModel, contrast_pairs: list[ContrastPair]
-) -> None:
-    """Worked out from what was seen, and measured on turned pairs."""
+def test_effects_are_of_the_carrier(planted: LoadedModel, contrast_pairs: Pairs) -> None:
+    """Of it alone; turned pairs have opposite ones."""
+    seen = localisers.collect(planted, contrast_pairs, 4)
     turns = np.zeros((2, len(contrast_pairs)), dtype=bool)
     turns[1, [0, 2]] = True
-    seen = collect(planted, contrast_pairs, 4)
-    again = collect(planted, swap_pairs(contrast_pairs, turns[1]), 4)
-    found, measured = (scores_of("patching", s, turns) for s in (seen, again))
-    np.testing.assert_allclose(found[1], measured[0], atol=1e-4)
-    # Without the turns the probe reads the same answers from the same outputs.
+    truth = GroundTruth("", (CARRIER,)).mask((8, 8))
+    for name in ("patching", "attribution", "ablation", "direct"):
+        scores = np.abs(localisers.scores_of(name, seen, turns)[0])
+        assert scores[CARRIER] > 1e-3, name
+        assert scores[~truth].max() < 1e-4 * scores[CARRIER], name
+    found = localisers.scores_of("patching", seen, turns)
+    assert found[0][CARRIER] == pytest.approx(seen.effects.logit_diff.mean(), rel=1e-4)
+    # Worked out from what was seen, and measured on turned pairs.
+    again = localisers.collect(planted, localisers.swap_pairs(contrast_pairs, turns[1]), 4)
     np.testing.assert_allclose(
-        scores_of("probe", seen, turns[1:]), scores_of("probe", again, turns[:1])
+        found[1], localisers.scores_of("patching", again, turns)[0], atol=1e-4
     )
+    # Without the turns the probe reads the same answers from the same outputs.
+    probed = (
+        localisers.scores_of("probe", seen, turns[1:]),
+        localisers.scores_of("probe", again, turns[:1]),
+    )
+    np.testing.assert_allclose(*probed)
 
 
-def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
-    planted: LoadedModel, contrast_pairs: list[ContrastPair]
-) -> None:
-    before = collect(planted, contrast_pairs[:2], 2)
+def test_decoys_repeat_the_carrier(planted: LoadedModel, contrast_pairs: Pairs) -> None:
+    """Nothing reads what they say."""
+    before = localisers.collect(planted, contrast_pairs[:2], 2)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
-        attenuate(planted.model, [slot for slot, _ in DECOYS], 0.0)
-        add_decoys(planted.model, DECOYS)
-        after = collect(planted, contrast_pairs[:2], 2)
+        known.attenuate(planted.model, [slot for slot, _ in DECOYS], 0.0)
+        known.add_decoys(planted.model, DECOYS)
+        after = localisers.collect(planted, contrast_pairs[:2], 2)
     finally:
         planted.model.load_state_dict(kept)
     np.testing.assert_allclose(after.effects.logit_diff, before.effects.logit_diff, atol=1e-5)
     for (layer, slot), (_, head) in DECOYS:
-        np.testing.assert_allclose(
-            after.outputs[:, :, layer, slot], after.outputs[:, :, layer, head], atol=1e-6
-        )
-        assert not np.array_equal(before.outputs[:, :, layer, slot], after.outputs[:, :, 5, slot])
+        own, copied = (after.outputs[:, :, layer, at] for at in (slot, head))
+        np.testing.assert_allclose(own, copied, atol=1e-6)
+        assert not np.array_equal(before.outputs[:, :, layer, slot], own)
         assert np.abs(after.effects.effect[:, layer, slot]).max() < 1e-5
 
 
-def test_scores_of_another_shape_are_refused(
-    planted: LoadedModel, contrast_pairs: list[ContrastPair]
-) -> None:
-    turns = random_swaps(3, 2, 1)
+def test_another_shape_is_refused(planted: LoadedModel, contrast_pairs: Pairs) -> None:
+    turns = localisers.random_swaps(3, 2, 1)
     with pytest.raises(ProbingError, match=r"mine: wants finite scores of shape \[8, 8\]"):
-        scores_by(lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns)
+        localisers.scores_by(
+            lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns
+        )
 
 
 def best(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
@@ -164,56 +141,38 @@ def interrupted(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
-def test_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: Patch) -> None:
     """From folders to the leaderboard: the truth as verified, its failure, and own localisers."""
     folder = tmp_path / "by-hand"
     folder.mkdir()
     folder_of(folder, "tiny-qwen2-vl-text")
-    opened, truth = open_planted(folder)
-    assert truth.failed  # not verified yet
-    found = verified(folder, 4)
-    assert found["carried"][0] == pytest.approx(1, abs=0.02)
-    assert found["together"] == pytest.approx(1, abs=0.02)
+    assert open_planted(folder)[1].failed  # not verified yet
+    found = known.verified(folder, 4)
+    assert (found["carried"][0], found["together"]) == pytest.approx((1, 1), abs=0.02)
     assert found["other"] < 0.05
     # Made by hand, it moves answers, but speaks for the right ones only more often than not.
-    write_truth(folder, replace(truth, **found | {"right": {"TB": 1.0}}))
+    truth = replace(open_planted(folder)[1], **found | {"right": {"TB": 1.0}})
+    known.write_truth(folder, truth)
     name = f"{__name__}:best"
-    config = LocalisationConfig(
-        (folder,),
-        (name,),
-        test_pairs=10,
-        pairs=4,
-        draws=19,
-        steered=2,
-        controls=2,
-        strengths=(0.5,),
-        out=tmp_path / "out",
-    )
+    few = {"test_pairs": 10, "pairs": 4, "steered": 2, "controls": 2, "strengths": (0.5,)}
+    config = LocalisationConfig((folder,), (name,), **few, out=tmp_path / "out")
     # Stopped after the model was measured, it measures nothing again.
     measure = bench.measure
-    with monkeypatch.context() as stopped:
+    monkeypatch.setattr(bench, "measure", interrupted)
+    with monkeypatch.context() as stopped, pytest.raises(KeyboardInterrupt):
+        stopped.setattr(bench, "measure", measure)
         stopped.setattr(bench, "means", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            bench.run(config)
-        stopped.setattr(bench, "measure", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            bench.run(replace(config, draws=20))
-        stopped.undo()
-        stopped.setattr(bench, "measure", interrupted)
-        table = bench.run(config)
+        bench.run(config)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(replace(config, draws=20))
+    table = bench.run(config)
     assert not (tmp_path / "out" / "parts").exists()
-    pd.testing.assert_frame_equal(
-        table, pd.DataFrame(measure(folder, config)[bench.TABLE]), check_like=True
-    )
-    said = capsys.readouterr().out
-    assert "leaderboard: " in said
+    measured = pd.DataFrame(measure(folder, config)[bench.TABLE])
+    pd.testing.assert_frame_equal(table, measured, check_like=True)
+    assert "leaderboard: " in capsys.readouterr().out
     rows = table.set_index(["kind", "localiser"])
-    assert rows.loc[("causal", "patching"), "recall"] == 1
-    assert rows.loc[("decoy", "patching"), "recall"] == 1
-    assert rows.loc[("decoy", name), "hits"] == 1
-    assert rows.loc[("decoy", name), "false"] == 0
+    assert (rows["recall"].xs("patching", level="localiser") == 1).all()
+    assert rows.loc[("decoy", name), ["hits", "false"]].tolist() == [1, 0]
     # What four heads say alike is told from none of them.
     assert rows.loc[("decoy", "probe"), "recall"] <= 0.25
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -223,22 +182,19 @@ def test_the_command(
     recovered = {row["localiser"]: row["recall"]["value"] for row in kept["recovery"]}
     assert recovered["patching"] == 1
     assert (tmp_path / "out" / "figures" / "localisation.png").stat().st_size > 10_000
-    assert opened.model is not None
 
 
 @pytest.fixture(scope="module")
-def few(contrast_pairs: list[ContrastPair]) -> Streams:
+def few(contrast_pairs: Pairs) -> Streams:
     return streams(load_model("tiny-qwen2-vl-text"), contrast_pairs[:4], 5)
 
 
-def test_upper_layers_are_the_whole_model(
-    planted: LoadedModel, contrast_pairs: list[ContrastPair]
-) -> None:
+def test_upper_layers_are_the_model(planted: LoadedModel, contrast_pairs: Pairs) -> None:
     """Plain, and with heads exchanged as `sally_anne.probing.interchange` does it."""
     base = planted.name
     whole = load_model(base)
     found = streams(whole, contrast_pairs[:2], 5)
-    seen = collect(whole, contrast_pairs[:2], 2)
+    seen = localisers.collect(whole, contrast_pairs[:2], 2)
     upper = UpperLayers(load_model(base).model, 5)
     rows = found.stream.flatten(0, 1), found.mask.flatten(0, 1)
     with torch.no_grad():
@@ -248,23 +204,18 @@ def test_upper_layers_are_the_whole_model(
             chosen = torch.zeros(4, *upper.shape, dtype=torch.bool)
             chosen[:, head[0] - 5, head[1]] = True
             moved = upper.exchange(read, rows[0][:, -1], read.heads[pair], chosen)
-            gaps = [
-                (logits.view(2, 2, -1).gather(2, found.words[:, :1].expand(-1, 2, -1)))
-                for logits in (read.logits, moved)
-            ]
+            words = found.words[:, :1].expand(-1, 2, -1)
+            gaps = [logits.view(2, 2, -1).gather(2, words) for logits in (read.logits, moved)]
             plain, after = ((g[..., 0] - g[..., 1]).double().numpy() for g in gaps)
             gap = plain[:, 0] - plain[:, 1]
             carried = (plain[:, 0] - after[:, 0] + after[:, 1] - plain[:, 1]) / 2
             np.testing.assert_allclose(gap, seen.effects.logit_diff, atol=1e-3)
             np.testing.assert_allclose(carried, seen.effects.effect[:, *head], atol=1e-3)
-    np.testing.assert_allclose(
-        read.heads.numpy().reshape(2, 2, *read.heads.shape[1:]), seen.outputs[:, :, 5:], atol=1e-4
-    )
+    heads = read.heads.unflatten(0, (2, 2)).numpy()
+    np.testing.assert_allclose(heads, seen.outputs[:, :, 5:], atol=1e-4)
 
 
-def test_training_goes_on_where_it_was_stopped(
-    tmp_path: Path, few: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_goes_on(tmp_path: Path, few: Streams, monkeypatch: Patch) -> None:
     """The same weights in one go and in two, and silent slots stay silent."""
     config = PlantConfig(steps=6, pairs=2)
     monkeypatch.setattr(recipe, "EVERY", 2)
@@ -272,9 +223,7 @@ def test_training_goes_on_where_it_was_stopped(
 
     def until_stopped(*arguments: Any) -> Any:
         left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return step_loss(*arguments)
+        return (step_loss if left[0] >= 0 else interrupted)(*arguments)
 
     monkeypatch.setattr(recipe, "step_loss", until_stopped)
 
@@ -282,7 +231,7 @@ def test_training_goes_on_where_it_was_stopped(
         folder.mkdir(exist_ok=True)
         upper = UpperLayers(load_model("tiny-qwen2-vl-text").model, 5)
         recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, config)
-        return {name: weight.clone() for name, weight in upper.weights().items()}
+        return {name: weight.clone() for name, weight in upper.weights.items()}
 
     whole = trained(tmp_path / "one")
     left[0] = 5
@@ -293,10 +242,8 @@ def test_training_goes_on_where_it_was_stopped(
     assert left[0] == 98
     before = load_model("tiny-qwen2-vl-text").model.state_dict()
     for name, weight in whole.items():
-        torch.testing.assert_close(weight, pieces[name], rtol=0, atol=0)
-        assert not torch.equal(weight, before[name])
-        if name.endswith("5.self_attn.o_proj.weight"):
-            assert not weight[:, columns(3)].any()
+        assert torch.equal(weight, pieces[name]) and not torch.equal(weight, before[name])
+        assert not name.endswith("5.self_attn.o_proj.weight") or not weight[:, columns(3)].any()
     kept = (tmp_path / "two" / "loss.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in kept] == ["step", *"123456"]
 
@@ -306,24 +253,21 @@ def test_a_truth_that_does_not_hold_is_failed() -> None:
     held = GroundTruth("", ((5, 1), (5, 3)), carried=(0.5, 0.4), other=0.04, together=0.9)
     held = replace(held, right=right)
     assert not held.failed
-    for change in (
-        {"other": 0.05},
-        {"carried": (0.8, 0.1)},
-        {"right": right | {"TB": 0.85}},
-        {"other": float("nan")},
-    ):
-        assert replace(held, **change).failed, change
+    worse = {"other": (0.05, float("nan")), "carried": ((0.8, 0.1),)}
+    worse["right"] = (right | {"TB": 0.85},)
+    for name, values in worse.items():
+        assert all(replace(held, **{name: value}).failed for value in values), name
     hidden = replace(held, recipe={"says": "hidden"})
     assert hidden.failed and replace(hidden, readable=0.7).failed
     assert not replace(hidden, readable=0.55).failed
 
 
 @pytest.mark.parametrize("folder", bench.shipped(), ids=lambda path: path.name)
-def test_shipped_models_are_what_they_say(folder: Path, contrast_pairs: list[ContrastPair]) -> None:
+def test_shipped_models_are_what_they_say(folder: Path, contrast_pairs: Pairs) -> None:
     """By exchanging every head within pairs that its truth was not measured on, and steering."""
     loaded, truth = open_planted(folder)
     assert not truth.failed and min(truth.right.values()) >= 0.9
-    seen = collect(loaded, contrast_pairs, 3)
+    seen = localisers.collect(loaded, contrast_pairs, 3)
     effects = seen.effects
     share = effects.effect.sum(0) / effects.logit_diff.sum()
     planted = truth.mask(share.shape)
@@ -336,9 +280,7 @@ def test_shipped_models_are_what_they_say(folder: Path, contrast_pairs: list[Con
     vectors = [vectors_at(heads, seen)["mass_mean"] for heads in (truth.heads, decoys)]
     moved = steered(loaded, held_out_pairs("test", 14)[10:], [], vectors, [2.0])["moved"]
     assert moved[1] == 0
-    told = outputs_of(loaded, held_out_pairs("test", 40)).numpy()
-    accuracy = probe_accuracy(told, versions(40), np.zeros(40, dtype=bool))[planted]
-    if truth.hidden:
-        assert accuracy.max() <= 0.7
-    else:
-        assert moved[0] >= 0.3 and accuracy.max() >= 0.9
+    told = localisers.outputs_of(loaded, held_out_pairs("test", 40)).numpy()
+    accuracy = localisers.probe_accuracy(told)[planted]
+    assert truth.hidden or (moved[0] >= 0.3 and accuracy.max() >= 0.9)
+    assert not truth.hidden or accuracy.max() <= 0.7

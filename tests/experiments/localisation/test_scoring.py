@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sally_anne.experiments.localisation.bench import TABLE, means
-from sally_anne.experiments.localisation.localisers import claimed, recall_at, score
+from sally_anne.experiments.localisation.localisers import recall_at, score
 from sally_anne.experiments.localisation.plant import (
     RANDOM_PAIRS,
     choose_heads,
@@ -30,16 +30,16 @@ def test_recall_counts_planted_heads_among_the_best() -> None:
 
 
 def test_a_claim_is_above_the_best_head_of_all_draws_but_one_in_twenty() -> None:
+    def claims(scores: np.ndarray, null: np.ndarray) -> tuple[float, float]:
+        found = score(scores, null, np.array([[True, False, False], [False, False, False]]))
+        return found["hits"], found["false"]
+
     null = np.zeros((19, 2, 3))
     null[:, 1, 2] = np.arange(19)
     scores = np.array([[18.5, 18, 0], [0, 30, 17]])
-    assert claimed(scores, null).tolist() == [[True, False, False], [False, True, False]]
+    assert claims(scores, null) == (1, 1)
     # With 39 draws one may reach as much.
-    more = np.zeros((39, 2, 3))
-    more[:19] = null
-    assert claimed(scores, more)[0, 1]
-    found = score(scores, null, np.array([[True, False, False], [False, False, False]]))
-    assert (found["hits"], found["false"]) == (1, 1)
+    assert claims(scores, np.concatenate([null, np.zeros((20, 2, 3))])) == (1, 2)
 
 
 def test_a_failed_model_does_not_count() -> None:
@@ -71,9 +71,7 @@ def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int) -> 
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version(
-    hidden: bool,
-) -> None:
+def test_heads_of_another_storys_other_version_move_the_answer(hidden: bool) -> None:
     """Twelve rows, the last four of side questions, which nothing moves.
 
     What is hidden is turned by a sign: the true version of the first story says what the false one

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.pairs import ContrastPair
+from sally_anne.experiments.localisation import planted as known
 from sally_anne.experiments.localisation import steering
 from sally_anne.experiments.localisation.localisers import PairStats, collect, train_part
-from sally_anne.experiments.localisation.planted import (
-    GroundTruth,
-    add_decoys,
-    attenuate,
-    control_questions,
-    held_out_pairs,
-)
+from sally_anne.experiments.localisation.planted import control_questions, held_out_pairs
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
@@ -30,8 +27,8 @@ pytestmark = pytest.mark.integration
 def planted() -> LoadedModel:
     loaded = load_model("tiny-qwen2-vl-text")
     carried_by_one(loaded)
-    attenuate(loaded.model, [slot for slot, _ in DECOYS], 0.0)
-    add_decoys(loaded.model, DECOYS)
+    known.attenuate(loaded.model, [slot for slot, _ in DECOYS], 0.0)
+    known.add_decoys(loaded.model, DECOYS)
     return loaded
 
 
@@ -43,24 +40,21 @@ def seen(planted: LoadedModel) -> PairStats:
 def test_side_questions_are_those_of_the_benchmark() -> None:
     stories = generated(stories=range(4))
     found = {
-        one.samples[i].item_id: (one, i)
+        sample.item_id: (sample.text, one.answers[0])
         for one in control_questions(stories, stories.indices)
-        for i in range(2)
+        for sample in one.samples
     }
     assert len(found) == 16
     records = [stories.story(i) for i in range(4)]
     splits = dict.fromkeys(range(4), "test")
     real = {item.item_id: item for item in items(records, splits, "reality", Wording("text"))}
-    for record in records:
-        for i, condition in enumerate(("TB", "FB")):
-            one, at = found[f"{record.group}/reality/{i}"]
-            item = real[f"{record.group}/reality/{condition}"]
-            assert (one.answers[0],) == item.key and at == i
-            # But for which room stands first in the list.
-            assert one.samples[i].text.split("Choose")[0] == item.text.split("Choose")[0]
-            one, _ = found[f"{record.group}/first/{i}"]
-            assert (one.answers[0],) == record.initial[1].answer
-            assert record.initial[1].question in one.samples[i].text
+    for record, (i, condition) in product(records, enumerate(("TB", "FB"))):
+        text, answer = found[f"{record.group}/reality/{i}"]
+        item = real[f"{record.group}/reality/{condition}"]
+        # But for which room stands first in the list.
+        assert (answer,) == item.key and text.split("Choose")[0] == item.text.split("Choose")[0]
+        text, answer = found[f"{record.group}/first/{i}"]
+        assert (answer,) == record.initial[1].answer and record.initial[1].question in text
 
 
 def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairStats) -> None:
@@ -68,20 +62,18 @@ def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairSta
     vector = steering.vectors_at([CARRIER], seen)["mass_mean"]
     pair = held_out_pairs("test", 1)[0]
     readings = read_pair(planted, pair, True)
-    deltas = torch.stack([vector.delta(alpha) for alpha in (-3.0, 0.0, 2.0)])
+    alphas = -3.0, 0.0, 2.0
     for reading, sample in zip(readings, pair.samples, strict=True):
-        found = steering._logits(reading, deltas)
+        found = steering._logits(reading, torch.stack([vector.delta(alpha) for alpha in alphas]))
         inputs = encode(planted, [reply_prompt(planted, sample.turns, False)], None)
-        for row, alpha in zip(found, (-3.0, 0.0, 2.0), strict=True):
+        for row, alpha in zip(found, alphas, strict=True):
             with torch.no_grad(), vector.apply(planted.model, alpha):
                 wanted = planted.model(**inputs).logits[0, -1].double()
             torch.testing.assert_close(row, wanted, rtol=0, atol=2e-3)
     assert (found[0] - found[1]).abs().max() > 0.1
 
 
-def test_answers_move_at_the_carrier_and_nowhere_else(
-    planted: LoadedModel, seen: PairStats
-) -> None:
+def test_answers_move_at_the_carrier_alone(planted: LoadedModel, seen: PairStats) -> None:
     """Counted again by a loop, one steered run each."""
     contrast_pairs = held_out_pairs("test", 3)
     asked = control_questions(generated(), range(2))
@@ -98,9 +90,8 @@ def test_answers_move_at_the_carrier_and_nowhere_else(
     assert right and found["moved"][0, 1] == pytest.approx(moved / right)
     assert found["kl"][0, 1] > found["kl"][0, 0] > 0
     # A decoy is read by nothing: every answer stays, and every logit.
-    np.testing.assert_array_equal(found["moved"][1], 0)
-    np.testing.assert_array_equal(found["kept"][1], 1)
-    np.testing.assert_allclose(found["kl"][1], 0, atol=1e-9)
+    for name, stays in {"moved": 0, "kept": 1, "kl": 0}.items():
+        np.testing.assert_allclose(found[name][1], stays, atol=1e-9)
 
 
 def made_up(shift: np.ndarray) -> PairStats:
@@ -112,27 +103,23 @@ def made_up(shift: np.ndarray) -> PairStats:
 
 def test_directions_are_those_that_were_planted() -> None:
     shift = np.array([[0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
-    made = made_up(shift)
-    heads = [(0, 1), (0, 0)]
+    made, late, heads = made_up(shift), made_up(shift), [(0, 1), (0, 0)]
     unit = [[0, 0, -1], [0, 1, 0]]
     np.testing.assert_allclose(steering.true_directions(heads, made), unit, atol=0.1)
+    # Only what probes are fitted on is looked at.
+    late.outputs[train_part(40) :] = 1e6
+    again = steering.vectors_at(heads, late)
     for kind, vector in steering.vectors_at(heads, made).items():
         np.testing.assert_allclose((vector.theta.numpy() * unit).sum(1), 1, atol=0.05, err_msg=kind)
         # Two clusters that lie 2 and 1 apart.
         np.testing.assert_allclose(vector.sigma, [0.5, 1.0], rtol=0.05)
-    # Only what probes are fitted on is looked at.
-    late = made_up(shift)
-    late.outputs[train_part(40) :] = 1e6
-    again = steering.vectors_at(heads, late)["mass_mean"]
-    assert torch.equal(again.theta, steering.vectors_at(heads, made)["mass_mean"].theta)
-    turned = steering.turned_at_random(again, 3, 1)
-    assert all(torch.equal(one.sigma, again.sigma) for one in turned)
+        assert torch.equal(again[kind].theta, vector.theta)
+    turned = steering.turned_at_random(again["pca"], 3, 1)
+    assert all(torch.equal(one.sigma, again["pca"].sigma) for one in turned)
     assert len({tuple(one.theta.flatten().tolist()) for one in turned}) == 3
 
 
-def test_ranks_are_among_draws(
-    planted: LoadedModel, seen: PairStats, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_are_among_draws(planted: LoadedModel, seen: PairStats, monkeypatch: Any) -> None:
     """Among draws of its own lengths; ties count against it, and their mean stands beside it."""
 
     def known(loaded, contrast_pairs, questions, vectors, alphas=steering.ALPHAS):
@@ -144,15 +131,14 @@ def test_ranks_are_among_draws(
         return {"moved": rows, "kept": rows + 100, "kl": rows}
 
     monkeypatch.setattr(steering, "steered", known)
-    truth = GroundTruth("", (CARRIER,), DECOYS)
-    contrast_pairs: list[ContrastPair] = []
-    rows = steering.steering_rows(planted, truth, seen, {"mine": [(0, 0)]}, contrast_pairs, [], 3)
+    truth, best = known.GroundTruth("", (CARRIER,), DECOYS), {"mine": [(0, 0)]}
+    rows = steering.steering_rows(planted, truth, seen, best, [], [], 3)
     by = {(row["heads"], row["direction"], row["alpha"]): row for row in rows}
     ranks = [by["planted", kind, 1.0]["rank"] for kind in steering.DIRECTIONS]
     assert ranks == [4, 3, 1, 4]  # moved 0, 1, 2 and 3
     assert by["planted", "logistic", 1.0]["of"] == 4
-    assert by["planted", "random, as logistic", 1.0]["moved"] == 2
-    assert by["planted", "random, as lda", 1.0]["moved"] == pytest.approx(2 / 3)
+    drawn = [by["planted", f"random, as {kind}", 1.0]["moved"] for kind in ("logistic", "lda")]
+    assert drawn == pytest.approx([2, 2 / 3])
     assert by["mine", "logistic", 1.0]["moved"] == 8 and "rank" not in by["mine", "logistic", 1.0]
     assert {row["heads"] for row in rows} == {"planted", "decoys", "mine"}
 

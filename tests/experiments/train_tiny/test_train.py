@@ -66,9 +66,7 @@ def trained(levels: list[Level], folder: Path) -> tuple[nn.Module, list[list[str
 
 
 @pytest.mark.usefixtures("short")
-def test_levels_rise_by_loss_or_after_their_steps_and_the_last_runs_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_levels_rise_by_loss_or_after_their_steps(tmp_path: Path, capsys: Any) -> None:
     names = [row[1] for row in trained([level("a", 0.05, 500), level("b", 0, 30)], tmp_path)[1]]
     assert 15 <= names.index("b") < 500 and names.count("b") == 30
     trained([level("a", -1, 20), level("b", 0, 5)], tmp_path / "hard")
@@ -111,56 +109,45 @@ def test_attention_is_in_float32_inside_autocast_and_the_same_outside() -> None:
         plain = model(ids, attention_mask=mask).logits
         attend_in_float32(model)
         assert torch.equal(model(ids, attention_mask=mask).logits, plain)
-        given = []
-        wrapped = model.model.layers[0].self_attn.o_proj.register_forward_pre_hook(
-            lambda _, z: given.append(z[0].dtype)
-        )
-        with torch.autocast("cpu", torch.bfloat16):
+        given: list[torch.dtype] = []
+        out = model.model.layers[0].self_attn.o_proj
+        watched = out.register_forward_pre_hook(lambda _, z: given.append(z[0].dtype))
+        with watched, torch.autocast("cpu", torch.bfloat16):
             model(ids, attention_mask=mask)
-        wrapped.remove()
     assert given == [torch.float32]
 
 
 @pytest.mark.integration
-def test_a_step_of_every_level_ends_in_a_model_that_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_every_level_ends_in_a_model(tmp_path: Path, monkeypatch: Any) -> None:
     names: dict[str, list[str]] = {}
 
-    def made(**options: Any) -> Path:
-        """A recipe of one step a level."""
+    def short(model: Any, levels: Sequence[Level], folder: Path, stage: str, *numbers: Any) -> None:
+        names[stage] = [level.name for level in levels]
+        train(model, [replace(level, most=1) for level in levels], folder, stage, *numbers)
 
-        def short(
-            model: Any, levels: Sequence[Level], folder: Path, stage: str, *numbers: Any
-        ) -> None:
-            names[stage] = [level.name for level in levels]
-            chosen = [replace(level, most=1) for level in levels]
-            train(model, chosen, folder, stage, *numbers)
-
-        names.clear()
-        monkeypatch.setattr(recipe, "train", short)
-        return recipe.run(TrainConfig(threads=1, **options))
-
+    monkeypatch.setattr(recipe, "train", short)
     monkeypatch.setattr(looking, "FILMS", 8)
     monkeypatch.setattr(recipe, "STORIES", 4)
     monkeypatch.setattr(videos, "TEXTS", 4)
-    finished = made(family="qwen2-vl", out=tmp_path)
+    finished = recipe.run(TrainConfig("qwen2-vl", out=tmp_path, threads=1))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
     marked = [f"narrated ({share} % marked)" for share in (100, 30, 0)]
     assert names["mixing"] == ["single", "checked", *marked, "mixed"]
     loaded = load_model(str(finished))
     assert loaded.model.config.text_config.num_hidden_layers == recipe.DEPTH
-    seen = load_file(tmp_path / "qwen2-vl" / "seeing" / CHECKPOINT)
-    looked = load_file(tmp_path / "qwen2-vl" / "looking" / CHECKPOINT)
+    seen, looked = (
+        load_file(tmp_path / "qwen2-vl" / stage / CHECKPOINT) for stage in ("seeing", "looking")
+    )
     for name, weights in loaded.model.named_parameters():
         key = f"model.model.{name}"
-        stays = looked[key] if "language_model" in name else weights
-        torch.testing.assert_close(seen[key], stays, rtol=0, atol=0)
+        assert torch.equal(seen[key], looked[key] if "language_model" in name else weights)
     assert {path.name for path in finished.glob("loss*")} == {f"loss-{s}.csv" for s in names}
 
     (tmp_path / "other").mkdir()
-    across = made(family="llava-next-video", out=tmp_path / "other", start=str(finished))
+    names.clear()
+    other = {"out": tmp_path / "other", "start": str(finished), "threads": 1}
+    across = recipe.run(TrainConfig("llava-next-video", **other))
     assert load_model(str(across)).family.name == "llava-next-video"
     assert list(names) == ["looking", "seeing", "mixing"]
 
