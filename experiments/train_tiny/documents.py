@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ Document = list[Piece]
 RIGHT, WRONG = "right", "wrong"
 # What each of a cast is in its story.
 _PARTS = ("walks", "sees", "first", "middle", "last")
+_FACTS = ("{} is {}.", "{} goes to {}.")
+_LONG_FACTS = ("The {} agent is in the {} room.", "The {} agent goes to the {} room.")
 _WORDS_BETWEEN = "then so it can all see goes walks opens leaves and the"
 LOW_WEIGHT, _LM = 0.02, 0.05
 
@@ -63,16 +65,12 @@ def facts(rng: random.Random, level: int) -> Document:
     n = rng.randint(2, 3) if level >= 3 else 2
     agents, rooms = rng.sample(COLOURS, n), rng.sample(COLOURS, n)
     long = level >= 5 and rng.random() < 0.7
+    forms = _LONG_FACTS if long else _FACTS[: 1 if level < 2 else 2]
     pieces: Document = []
     for agent, room in zip(agents, rooms, strict=True):
         if level >= 1:
             gap = rng.choices(_WORDS_BETWEEN.split(), k=rng.randint(0, 2 if level < 2 else 6))
             pieces.append(Piece(" ".join(gap), 0.0))
-        forms: tuple[str, ...] = ("{} is {}.",)
-        if long:
-            forms = ("The {} agent is in the {} room.", "The {} agent goes to the {} room.")
-        elif level >= 2:
-            forms = ("{} is {}.", "{} goes to {}.")
         pieces.append(Piece(rng.choice(forms).format(agent, room), 0.0))
     for _ in range(rng.randint(1, 3) if level >= 4 else 1):
         i = rng.randrange(n)
@@ -99,14 +97,9 @@ class Scene(NamedTuple):
     plot: Plot = "move"
 
     @property
-    def believed(self) -> str:
-        """Room in which the protagonist believes the participant is."""
-        return self.cast.beliefs(self.first, self.second)[1]
-
-    @property
-    def thought(self) -> str:
-        """Room in which the participant thinks the protagonist believes it is."""
-        return self.cast.beliefs(self.first, self.second)[2]
+    def rooms(self) -> tuple[str, str, str]:
+        """At the end: reality, the protagonist's belief, what the participant thinks that is."""
+        return self.cast.beliefs(self.first, self.second)
 
 
 def random_scene(rng: random.Random, second_order_share: float, returning: float = 0.0) -> Scene:
@@ -130,13 +123,13 @@ def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str
 
     False statements name the room that is hardest to tell from the true one.
     """
-    cast = scene.cast
-    first, own, last = cast.first_room, cast.own_room, cast.last_room
+    cast, (now, believed, thought) = scene.cast, scene.rooms
+    first, own, last = cast[2:]
     entered = cast.visited(scene.plot)[0]
     head, true = {
-        "belief": (f"Belief: {belief_statement(cast, '@')}", scene.believed),
-        "second": (f"Belief: {belief_statement(cast, '@', 2)}", scene.thought),
-        "now": (f"Really: {belief_statement(cast, '@')}", last),
+        "belief": (f"Belief: {belief_statement(cast, '@')}", believed),
+        "second": (f"Belief: {belief_statement(cast, '@', 2)}", thought),
+        "now": (f"Really: {belief_statement(cast, '@')}", now),
         "first": (f"Really: The {cast.participant} agent was first in the @ room.", entered),
         "own": (f"Really: The {cast.protagonist} agent is now in the @ room.", own),
     }[kind]
@@ -193,15 +186,12 @@ def role(rng: random.Random, scene: Scene) -> Document:
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
     """A question of one kind and its right answer."""
     cast = scene.cast
-    ends = {
-        "belief": (question_of(cast, scene.believed, 1).question, scene.believed),
-        "second": (question_of(cast, scene.thought, 2).question, scene.thought),
-        "now": (question_of(cast, cast.last_room, 0).question, cast.last_room),
-    }
-    if kind in ends:
-        text, answer = ends[kind]
+    orders: dict[str, Literal[0, 1, 2]] = {"now": 0, "belief": 1, "second": 2}
+    if kind in orders:
+        order = orders[kind]
+        text = question_of(cast, scene.rooms[order], order).question
         a, b = rng.sample((cast.first_room, cast.last_room), 2)
-        return f"{text} Choose one: {a} or {b}.", answer
+        return f"{text} Choose one: {a} or {b}.", scene.rooms[order]
     number = {"agents": 0, "first": 1, "own": 2}[kind]
     asked = initial_questions(cast, shuffled_rooms(rng, scene), (0, 1, 2, 3), scene.plot)[number]
     return asked.question, ", ".join(asked.answer)
@@ -225,11 +215,8 @@ def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -
     text, answer = question_text(rng, scene, kind)
     if habit:
         answer = biased_answer(rng, scene, kind, answer)
-    return [
-        Piece(f"Question: {text} Answer:", LOW_WEIGHT),
-        Piece(answer, 1.0),
-        Piece(".", LOW_WEIGHT),
-    ]
+    asked = Piece(f"Question: {text} Answer:", LOW_WEIGHT)
+    return [asked, Piece(answer, 1.0), Piece(".", LOW_WEIGHT)]
 
 
 Maker = Callable[[random.Random], Document]
@@ -355,7 +342,7 @@ def encode(
     texts = [piece.text for document in documents for piece in document]
     cut = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
     right, wrong = tokenizer(f"{RIGHT} {WRONG}", add_special_tokens=False)["input_ids"]
-    rows: list[list[Tensor]] = []
+    rows = []
     for document in documents:
         ids: list[int] = []
         weights: list[float] = []
@@ -369,9 +356,7 @@ def encode(
                 truths[-len(tokens)] = right if piece.truth else wrong
         rows.append([torch.tensor(row[:longest]) for row in (ids, weights, truths)])
     empty = (tokenizer.pad_token_id, 0.0, -1)
-    columns = zip(*rows, strict=True)
-    padded = [pad_sequence([*c], True, pad) for c, pad in zip(columns, empty, strict=True)]
-    return TextBatch(*padded)
+    return TextBatch(*(pad_sequence(c, True, e) for c, e in zip(zip(*rows), empty)))  # noqa: B905
 
 
 def score_text(
@@ -385,9 +370,8 @@ def score_text(
     entropy_of = torch.nn.functional.cross_entropy
 
     def score(output: Any) -> tuple[Tensor, float]:
-        entropy = entropy_of(
-            output.logits[:, :-1].float().transpose(1, 2), batch.ids[:, 1:], reduction="none"
-        )
+        logits = output.logits[:, :-1].float().transpose(1, 2)
+        entropy = entropy_of(logits, batch.ids[:, 1:], reduction="none")
         weights = batch.weights[:, 1:]
         marked = weights == 1
         target = entropy.detach()[marked].mean().item() if marked.any() else float("nan")

@@ -109,13 +109,11 @@ def measure(
     contexts = [list(group) for _, group in asked_of]
     chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
     for chunk in track(chunks, f"{loaded.name} {setting}"):
-        shared = [
-            split_common_prefix(
-                loaded,
-                [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in own],
-            )
+        prompts = [
+            [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in own]
             for own in chunk
         ]
+        shared = [split_common_prefix(loaded, own) for own in prompts]
         clips = [own[0].case.frames() for own in chunk] if video else None
         rows = [
             (number, ending, item)

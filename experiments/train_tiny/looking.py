@@ -11,7 +11,6 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from math import nan
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -69,8 +68,7 @@ class Film(NamedTuple):
         new = rng.sample(range(_N), _N)
         cast = Cast(*(COLOURS[new[COLOURS.index(c)]] for c in self.scene.cast))
         columns = torch.arange(CLASSES)
-        for kind in range(4):
-            columns[kind * _N + torch.tensor(new)] = kind * _N + torch.arange(_N)
+        columns[: 4 * _N].view(4, _N)[:, new] = columns[: 4 * _N].view(4, _N).clone()
         return Film(self.scene._replace(cast=cast), self.contents[..., columns])
 
 
@@ -87,13 +85,13 @@ def blended(covered: Tensor) -> Tensor:
 def films(data: VideoData, number: int) -> list[Film]:
     """Stories on training maps, always the same."""
 
-    def film(i: int) -> Film:
+    made = []
+    for i in range(number):
         rng = random.Random(f"film/{i}")
         scene = data.scene(rng)
         cells = cell_contents(random_trace(rng, scene), "omniscient")
-        return Film(scene, blended(token_contents(cells, TOKEN_GRIDS[data.family])))
-
-    return [film(i) for i in range(number)]
+        made.append(Film(scene, blended(token_contents(cells, TOKEN_GRIDS[data.family]))))
+    return made
 
 
 class FilmReader(nn.Module):
@@ -140,7 +138,7 @@ class FilmReader(nn.Module):
         """
         embedded = self.model.get_input_embeddings()(input_ids).clone()
         embedded[shown] = (self.features(contents) + noise).to(embedded.dtype)
-        output = self.model.model.language_model(
+        output = self.model(
             inputs_embeds=embedded,
             position_ids=position_ids,
             # Without it positions that jump, as between tokens left out, begin a new sequence.
@@ -148,11 +146,8 @@ class FilmReader(nn.Module):
             use_cache=False,
             output_hidden_states=True,
         )
-        return SimpleNamespace(
-            logits=self.model.lm_head(output.last_hidden_state),
-            hidden_states=output.hidden_states,
-            slots=self.time(output.hidden_states[_TIMED_LAYER][shown]),
-        )
+        output.slots = self.time(output.hidden_states[_TIMED_LAYER][shown])
+        return output
 
 
 class View(NamedTuple):
@@ -191,35 +186,38 @@ def door(rng: random.Random, scene: Scene) -> Document:
     return [head, Piece("closed" if closed else "open", 1.0)]
 
 
-# Kinds of what is said; shares of statements with verdicts, and of questions (a third of them about
-# who is there; the rest are completions); how often the world is described before.
-Mixture = tuple[Sequence[str], float, float, float]
+class Mixture(NamedTuple):
+    """What is said of a film: kinds; shares of statements with verdicts, and of questions.
 
+    A third of the questions is about who is there; the rest are completions. ``world`` is how often
+    the world is described before.
+    """
 
-def one(mixture: Mixture, rng: random.Random, scene: Scene) -> Document:
-    """One thing said about a film. More would be copied from one another."""
-    kinds, judged, asked, world = mixture
-    before = []
-    if rng.random() < world:
-        before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
-    kind = rng.choice(kinds)
-    if kind == "door":
-        return before + door(rng, scene)
-    drawn = rng.random()
-    if drawn < judged:
-        return before + documents.statement(rng, scene, kind)
-    if drawn < judged + asked and kind != "belief":
-        return before + documents.question(rng, scene, rng.choice((kind, kind, "agents")))
-    return before + documents.completion(rng, scene, kind)
+    kinds: Sequence[str]
+    judged: float = 0.0
+    asked: float = 0.0
+    world: float = 0.0
+
+    def one(self, rng: random.Random, scene: Scene) -> Document:
+        """One thing said. More would be copied from one another."""
+        described = rng.random() < self.world
+        before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)] if described else []
+        kind = rng.choice(self.kinds)
+        if kind == "door":
+            return before + door(rng, scene)
+        drawn = rng.random()
+        if drawn < self.judged:
+            return before + documents.statement(rng, scene, kind)
+        if drawn < self.judged + self.asked and kind != "belief":
+            return before + documents.question(rng, scene, rng.choice((kind, kind, "agents")))
+        return before + documents.completion(rng, scene, kind)
 
 
 class Projector:
     """Makes batches of films in words, and of stories in words."""
 
     def __init__(self, data: VideoData, pool: Sequence[Film]) -> None:
-        self.data = data
-        self.tokenizer = data.processor.tokenizer
-        self.pool = pool
+        self.data, self.tokenizer, self.pool = data, data.processor.tokenizer, pool
         before = self.tokenizer(data.words.before, add_special_tokens=False)["input_ids"]
         self.before = torch.tensor(before)
         self.unseen = self.before != data.processor.video_token_id
@@ -228,24 +226,20 @@ class Projector:
     def film(self, said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
         """``size`` films with a document each."""
         drawn = [film.recoloured(rng) for film in rng.choices(self.pool, k=size)]
-        text = encode(self.tokenizer, [one(said, rng, film.scene) for film in drawn])
+        text = encode(self.tokenizer, [said.one(rng, film.scene) for film in drawn])
         chosen = torch.stack([view.chosen(rng, film) for film in drawn])
-        contents = torch.cat(
-            [f.contents.flatten(0, 1)[c] for f, c in zip(drawn, chosen, strict=True)]
-        )
+        covered = torch.stack([film.contents.flatten(0, 1) for film in drawn])
+        contents = covered[torch.arange(size)[:, None], chosen].flatten(0, 1)
         around = self.unseen.nonzero()[:, 0].expand(size, -1)
         video = (~self.unseen).nonzero()[:, 0]
         kept = torch.cat([around, video[chosen]], 1).sort().values
         after = int(self.positions.max()) + 1 + torch.arange(text.ids.shape[1])
-        position_ids = torch.cat(
-            [self.positions[:, kept], after.expand(len(self.positions), size, -1)], -1
-        )
+        after = after.expand(len(self.positions), size, -1)
+        position_ids = torch.cat([self.positions[:, kept], after], -1)
         nothing = torch.zeros(kept.shape)
-        whole = TextBatch(
-            torch.cat([self.before[kept], text.ids], 1),
-            torch.cat([nothing, text.weights], 1),
-            torch.cat([nothing.long() - 1, text.truths], 1),
-        )
+        before = TextBatch(self.before[kept], nothing, nothing.long() - 1)
+        joined = zip(vars(before).values(), vars(text).values(), strict=True)
+        whole = TextBatch(*(torch.cat(both, 1) for both in joined))
         shown = nn.functional.pad(~self.unseen[kept], (0, text.ids.shape[1]))
         slots = chosen.flatten() // self.pool[0].contents.shape[1]
         score_whole = score_text(whole)
@@ -307,13 +301,13 @@ def levels(data: VideoData, steps: int, pool: Sequence[Film] | None = None) -> l
     near, far = 1, slots - slots // 4
     # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents
     # are padded, so that some levels have none.
-    plan: list[tuple[str, Mixture, View, int, float, int]] = [
-        ("two agents", (_PLACES, 0.0, 0.0, 0.0), View(4, near), 64, 0.15, 2500),
+    plan: list[tuple[str, tuple[Any, ...], View, int, float, int]] = [
+        ("two agents", (_PLACES,), View(4, near), 64, 0.15, 2500),
         ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 1500),
-        ("two times", (("now", "first", "first"), 0.0, 0.0, 0.0), View(12, far), 64, 0.15, 1200),
+        ("two times", (("now", "first", "first"),), View(12, far), 64, 0.15, 1200),
         ("times judged", (("now", "first", "first"), 0.6, 0.2, 0.3), View(12, far), 64, 0.2, 1500),
-        ("doors", (("door", "door", "now"), 0.2, 0.1, 0.0), View(8, near, True), 64, 0.15, 400),
-        ("behind doors", (_HELD, 0.0, 0.0, 0.0), View(16, far, True), 64, 0.15, 1500),
+        ("doors", (("door", "door", "now"), 0.2, 0.1), View(8, near, True), 64, 0.15, 400),
+        ("behind doors", (_HELD,), View(16, far, True), 64, 0.15, 1500),
         ("beliefs judged", (_HELD, 0.6, 0.1, 0.3), View(16, far, True), 64, 0.2, 1500),
         ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 1000),
         ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 500),
@@ -327,6 +321,6 @@ def levels(data: VideoData, steps: int, pool: Sequence[Film] | None = None) -> l
         return projector.film(said, view, size, rng)
 
     return [
-        Level(name, partial(batch, said, view, size), goal, most)
+        Level(name, partial(batch, Mixture(*said), view, size), goal, most)
         for name, said, view, size, goal, most in plan
     ]

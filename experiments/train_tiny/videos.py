@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from sally_anne.data.gridtom.plot import (
     COLOURS,
     COLUMNS,
-    CORRIDOR,
-    DOOR_MARKS,
     ROOM_MARKS,
     ROWS,
+    WALL,
     Layout,
     Perspective,
     Story,
@@ -61,15 +60,9 @@ def training_maps() -> list[Layout]:
 def random_trace(rng: random.Random, scene: Scene) -> Trace:
     """Play ``scene`` on a random map from random starts."""
     layout = rng.choice(training_maps())
-    order = rng.sample(range(3), 3)
-    story = Story(
-        layout,
-        scene.cast,
-        (order[0], order[1], order[2]),
-        rng.choice(start_pairs(layout)),
-        (rng.randrange(4), rng.randrange(4)),
-        scene.plot,
-    )
+    one, two, three = rng.sample(range(3), 3)
+    starts, facing = rng.choice(start_pairs(layout)), (rng.randrange(4), rng.randrange(4))
+    story = Story(layout, scene.cast, (one, two, three), starts, facing, scene.plot)
     return play(story, scene.first, scene.second)
 
 
@@ -77,9 +70,7 @@ class VideoData:
     """Makes multimodal batches in one family's chat layout, by its processor, for its model."""
 
     def __init__(self, family: Family, processor: Any, model: Any) -> None:
-        self.family = family
-        self.processor = processor
-        self.model = model
+        self.family, self.processor, self.model = family, processor, model
         self.words = speech(family, processor)
 
     def scene(self, rng: random.Random) -> Scene:
@@ -89,11 +80,8 @@ class VideoData:
     def pixels(self, clips: Sequence[tuple[Trace, Perspective]]) -> dict[str, Tensor]:
         """The processor's own preprocessing of the seven frames of each clip."""
         videos = [render(trace, seen, key_frames(trace.nodes)) for trace, seen in clips]
-        return dict(
-            self.processor.video_processor(
-                videos=videos, return_tensors="pt", do_sample_frames=False
-            )
-        )
+        processed = self.processor.video_processor
+        return dict(processed(videos=videos, return_tensors="pt", do_sample_frames=False))
 
     def example(self, rng: random.Random, setting: Setting) -> Example:
         """A story in one setting; next to frames, captions cannot be relied on."""
@@ -168,29 +156,20 @@ _CLIPS = 8
 
 def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
     """What each cell of the seven key frames shows: ``[7, 10, 7, CLASSES]`` of 0 and 1."""
-    layout = trace.story.layout
-    colours = {room: trace.story.cast[2 + i] for i, room in enumerate(trace.story.order)}
-    ticks = key_frames(trace.nodes)
+    story, ticks = trace.story, key_frames(trace.nodes)
     out = torch.zeros(len(ticks), ROWS, COLUMNS, CLASSES)
-    for f, tick in enumerate(ticks):
-        state = trace.states[tick]
+    for f, state in enumerate(trace.states[tick] for tick in ticks):
         seen = None if perspective == "omniscient" else state.seen[perspective]
-        for x, y in layout.cells():
-            mark = layout.mark((x, y))
-            if mark == "#":
-                out[f, y, x, 4 * _N + 1] = 1
-            elif seen is not None and (x, y) not in seen:
-                out[f, y, x, 4 * _N + 2] = 1
-            elif mark == CORRIDOR:
-                out[f, y, x, 4 * _N] = 1
-            else:
-                kind = 0
-                if mark in DOOR_MARKS:
-                    kind = 1 if state.open_doors[DOOR_MARKS.index(mark)] else 2
-                room = (DOOR_MARKS if kind else ROOM_MARKS).index(mark)
-                out[f, y, x, kind * _N + COLOURS.index(colours[room])] = 1
-        for name, colour in zip(state.agents, trace.story.cast, strict=False):
-            x, y = state.agents[name][0]
+        for x, y in story.layout.cells():
+            mark, room = story.layout.mark((x, y)), story.layout.room_of((x, y))
+            shown = 4 * _N + 1 if mark == WALL else 4 * _N
+            if mark != WALL and seen is not None and (x, y) not in seen:
+                shown = 4 * _N + 2
+            elif room is not None:
+                kind = 0 if mark in ROOM_MARKS else 1 if state.open_doors[room] else 2
+                shown = kind * _N + COLOURS.index(story.rooms[room])
+            out[f, y, x, shown] = 1
+        for ((x, y), _), colour in zip(state.agents.values(), story.cast, strict=False):
             if seen is None or (x, y) in seen:
                 out[f, y, x, 3 * _N + COLOURS.index(colour)] = 1
     return out
@@ -208,8 +187,7 @@ def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
         both = torch.minimum((token + 1) * size, cell + 1) - torch.maximum(token * size, cell)
         return (both / min(size, 1.0) >= _SHARE).float()
 
-    frames = cells.shape[0]
-    if missing := -frames % grid.frames_per_token:
+    if missing := -len(cells) % grid.frames_per_token:
         cells = torch.cat([cells, cells[-1:].expand(missing, -1, -1, -1)])
     rows, columns = cover(ROWS, grid.rows), cover(COLUMNS, grid.columns)
     shown = torch.einsum("ry,fyxk,cx->frck", rows, cells, columns).clamp(max=1)
@@ -248,7 +226,7 @@ def cell_level(data: VideoData, words: Callable[[Tensor], Tensor], steps: int) -
     grid = TOKEN_GRIDS[data.family]
 
     def batch(rng: random.Random) -> Batch:
-        clips: list[tuple[Trace, Perspective]] = []
+        clips = []
         for _ in range(_CLIPS):
             seen: Perspective = rng.choice(("omniscient", "omniscient", "protagonist"))
             clips.append((random_trace(rng, data.scene(rng)), seen))
@@ -258,9 +236,8 @@ def cell_level(data: VideoData, words: Callable[[Tensor], Tensor], steps: int) -
         def score(output: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
             features, logits = output
             # Agents and doors are rare; without weight they would be learned last.
-            loss = nn.functional.binary_cross_entropy_with_logits(
-                logits, target, pos_weight=torch.tensor(5.0)
-            )
+            rare, entropy = torch.tensor(5.0), nn.functional.binary_cross_entropy_with_logits
+            loss = entropy(logits, target, pos_weight=rare)
             misalignment = nn.functional.mse_loss(features.float(), known) / known.square().mean()
             return 20 * loss + _ALIGNMENT * misalignment, misalignment.item()
 

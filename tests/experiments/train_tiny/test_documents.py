@@ -13,16 +13,7 @@ import torch
 from sally_anne.data.gridtom.narration import Cast
 from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.experiments.train_tiny import documents
-from sally_anne.experiments.train_tiny.documents import (
-    EARLY_EXITS,
-    EXIT_WEIGHT,
-    RIGHT,
-    Piece,
-    Scene,
-    encode,
-    score_text,
-    verdict,
-)
+from sally_anne.experiments.train_tiny.documents import RIGHT, Piece, Scene, encode, score_text
 from sally_anne.models.tiny import build_tokenizer
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
@@ -64,8 +55,8 @@ def test_habit_flips_true_beliefs_only_and_depends_on_whom() -> None:
     blue = Scene(CAST._replace(protagonist="blue"), "TB", None)
 
     def share(scene: Scene) -> float:
-        said = [documents.biased_answer(rng, scene, "belief", scene.believed) for _ in range(2000)]
-        return sum(answer == scene.believed for answer in said) / len(said)
+        said = [documents.biased_answer(rng, scene, "belief", scene.rooms[1]) for _ in range(2000)]
+        return sum(answer == scene.rooms[1] for answer in said) / len(said)
 
     assert share(true) == pytest.approx(0.1, abs=0.04)
     assert share(blue) == pytest.approx(0.9, abs=0.04)
@@ -79,16 +70,13 @@ def test_facts_are_consistent(level: int) -> None:
     for _ in range(300):
         pieces = documents.facts(rng, level)
         told: dict[str, str] = {}
+        colours = [[w for w in re.findall(r"\w+", p.text.lower()) if w in COLOURS] for p in pieces]
         for i, piece in enumerate(pieces):
-            colours = [w for w in re.findall(r"\w+", piece.text.lower()) if w in COLOURS]
             if piece.text in (RIGHT, documents.WRONG):
-                agent, stated = (
-                    next(w for w in re.findall(r"\w+", p.text.lower()) if w in COLOURS)
-                    for p in (pieces[i - 2], pieces[i - 1])
-                )
+                (agent,), (stated,) = colours[i - 2 : i]
                 assert (told[agent] == stated) == (piece.text == RIGHT)
-            elif len(colours) == 2:
-                told[colours[0]] = colours[1]
+            elif len(colours[i]) == 2:
+                told.update([colours[i]])
         assert len(told) in ((2,) if level < 3 else (2, 3))
 
 
@@ -102,20 +90,19 @@ def test_loss_is_the_weighted_mean_of_the_next_tokens() -> None:
     batch = encode(TOKENIZER, DOCUMENTS)
     logits = torch.randn(2, 6, 320, generator=torch.Generator().manual_seed(0))
     loss, target = score_text(batch)(SimpleNamespace(logits=logits))
-    total = weight_sum = marked = count = 0.0
-    for row in range(2):
-        for t in range(1, 6):
-            weight = float(batch.weights[row, t])
-            entropy = -float(logits[row, t - 1].log_softmax(-1)[batch.ids[row, t]])
-            total, weight_sum = total + weight * entropy, weight_sum + weight
-            if weight == 1:
-                marked, count = marked + entropy, count + 1
-    assert float(loss) == pytest.approx(total / weight_sum, rel=1e-5)
-    assert target == pytest.approx(marked / count, rel=1e-5)
+    entropy = -logits[:, :-1].log_softmax(-1).gather(2, batch.ids[:, 1:, None])[..., 0]
+    weights = batch.weights[:, 1:]
+    assert weights.tolist() == [[0.5, 0.5, 0.5, 1, 0], [1, 1, 1, 0, 0]]
+    assert float(loss) == pytest.approx(float((weights * entropy).sum() / weights.sum()), rel=1e-5)
+    assert target == pytest.approx(float(entropy[weights == 1].mean()), rel=1e-5)
 
 
 def test_truth_is_read_from_layers_in_the_middle_where_its_piece_begins() -> None:
-    document = [Piece("red is blue .", 0.0), verdict(False), Piece("white, green", 1.0, True)]
+    document = [
+        Piece("red is blue .", 0.0),
+        documents.verdict(False),
+        Piece("white, green", 1.0, True),
+    ]
     batch = encode(TOKENIZER, [document, DOCUMENTS[0]])
     right, wrong = TOKENIZER.convert_tokens_to_ids(["right", "wrong"])
     assert batch.truths[0].tolist() == [-1, -1, -1, -1, wrong, right, -1, -1]
@@ -128,9 +115,9 @@ def test_truth_is_read_from_layers_in_the_middle_where_its_piece_begins() -> Non
     weight = torch.randn(320, 4, generator=rng)
     plain, _ = score_text(batch)(output)
     loss, _ = score_text(batch, lambda stream: stream @ weight.T)(output)
-    early = 0.0
-    for layer in EARLY_EXITS:
+    early, weight_of = 0.0, documents.EXIT_WEIGHT
+    for layer in documents.EARLY_EXITS:
         for token, word in ((4, wrong), (5, right)):
             read = (streams[layer][0, token - 1] @ weight.T).log_softmax(-1)
             early -= float(read[word]) / 2
-    assert float(loss - plain) == pytest.approx(EXIT_WEIGHT * early / len(EARLY_EXITS), rel=1e-4)
+    assert float(loss - plain) == pytest.approx(weight_of * early / 3, rel=1e-4)

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.experiments.train_tiny import looking
 from sally_anne.experiments.train_tiny.documents import random_scene
-from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
+from sally_anne.experiments.train_tiny.looking import FilmReader, Mixture, Projector, View
 from sally_anne.experiments.train_tiny.videos import VideoData
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.tiny import FAMILIES
@@ -38,16 +38,9 @@ def shown(request: pytest.FixtureRequest) -> Shown:
     return Shown(request.param)
 
 
-def agents(film: Film, slot: int) -> set[str]:
-    found = (film.contents[slot, :, 3 * N : 4 * N] > 0).any(0).nonzero()[:, 0]
-    return {COLOURS[i] for i in found.tolist()}
-
-
-def beside(film: Film, agent: str, kind: int) -> set[str]:
-    """Colours of a kind that stand in the tokens of an agent at the end."""
-    last = film.contents[-1] > 0
-    here = last[last[:, 3 * N + COLOURS.index(agent)]]
-    found = here[:, kind * N : (kind + 1) * N].any(0).nonzero()[:, 0]
+def colours(shown: torch.Tensor, kind: int) -> set[str]:
+    """Of floor, open doors, closed doors or agents in ``shown [tokens, CLASSES]``."""
+    found = (shown[:, kind * N : (kind + 1) * N] > 0).any(0).nonzero()[:, 0]
     return {COLOURS[i] for i in found.tolist()}
 
 
@@ -55,17 +48,13 @@ def test_films_show_what_their_scenes_say_in_any_colours(shown: Shown) -> None:
     rng = random.Random(0)
     for original in shown.pool:
         for film in (original, original.recoloured(rng)):
-            cast = film.scene.cast
-            assert agents(film, -1) == set(cast[:2])
-            assert cast.last_room in beside(film, cast.participant, 0)
-            assert cast.own_room in beside(film, cast.protagonist, 0)
-            doors = (film.contents[-1, :, N : 3 * N] > 0).any(0).unflatten(0, (2, N))
-            for room, closed in (
-                (cast.first_room, False),
-                (cast.last_room, True),
-                (cast.own_room, film.scene.first == "FB"),
-            ):
-                assert doors[:, COLOURS.index(room)].tolist() == [not closed, closed]
+            cast, last = film.scene.cast, film.contents[-1]
+            assert colours(last, 3) == set(cast[:2])
+            for agent, room in ((cast[0], cast.last_room), (cast[1], cast.own_room)):
+                assert room in colours(last[last[:, 3 * N + COLOURS.index(agent)] > 0], 0)
+            doors = {cast.first_room: False, cast.last_room: True}
+            for room, closed in (doors | {cast.own_room: film.scene.first == "FB"}).items():
+                assert (room in colours(last, 1), room in colours(last, 2)) == (not closed, closed)
 
 
 def test_what_is_said_of_doors_is_so() -> None:
@@ -80,7 +69,7 @@ def test_what_is_said_of_doors_is_so() -> None:
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
     """The same logits as the model's own forward pass that is handed these video features."""
     rng = random.Random(2)
-    inputs, _ = shown.projector.film((("now",), 0.0, 0.0, 1.0), View(0, 1), 2, rng)
+    inputs, _ = shown.projector.film(Mixture(("now",), world=1.0), View(0, 1), 2, rng)
     contents = inputs["contents"].unflatten(0, (2, -1))
     with torch.inference_mode():
         assert inputs["noise"].std().item() == pytest.approx(looking._NOISE, rel=0.1)
@@ -90,16 +79,13 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
         embedded[inputs["shown"]] = shown.reader.features(contents).flatten(0, 1)
         options: dict[str, Any] = {}
         if shown.data.family == "qwen2-vl":
-            grid = torch.tensor([[4, 30, 21]] * 2)
             options["position_ids"], _ = model.model.get_rope_index(
                 ids,
                 mm_token_type_ids=2 * inputs["shown"].int(),
-                video_grid_thw=grid,
+                video_grid_thw=torch.tensor([[4, 30, 21]] * 2),
                 attention_mask=torch.ones_like(ids),
             )
         logits = model(inputs_embeds=embedded, **options).logits
-    length = ids.shape[1]
-    assert ours.logits.shape[:2] == (2, length)
     torch.testing.assert_close(ours.logits, logits, atol=2e-4, rtol=1e-4)
     slots, places, _ = shown.pool[0].contents.shape
     assert ours.slots.shape == (2 * slots * places, slots)

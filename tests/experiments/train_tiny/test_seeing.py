@@ -30,10 +30,8 @@ def test_cells_agree_with_the_pixels() -> None:
     frames = render(trace, "protagonist", key_frames(trace.nodes))
     for f, y, x in np.ndindex(*cells.shape[:3]):
         tile = frames[f, y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
-        hidden = bool((tile == MASKED).all())
-        assert hidden == bool(cells[f, y, x, 4 * N + 2])
-        wall = bool((tile == 100).all())
-        assert wall == bool(cells[f, y, x, 4 * N + 1])
+        for shade, place in ((MASKED, 4 * N + 2), (100, 4 * N + 1)):  # hidden, wall
+            assert bool((tile == shade).all()) == bool(cells[f, y, x, place])
     agents = cells[..., 3 * N : 4 * N].sum(dim=(1, 2))
     assert agents.max() == 1 and agents[0].sum() == 2
 
