@@ -68,45 +68,34 @@ def steps(config: RecipeConfig) -> list[list[str]]:
         raise OptionError(f"there is no recipe {config.name!r}: choose one of {', '.join(known)}")
     if config.data is None and (needs := known[config.name].get("needs")):
         raise OptionError(f"recipe {config.name} needs {needs}: give their folder with --data")
-    return list(_steps(config, config.name, known))
-
-
-def _steps(
-    config: RecipeConfig, name: str, known: Mapping[str, Mapping[str, Any]]
-) -> Iterator[list[str]]:
-    for step in known[name]["steps"]:
-        ((command, asked),) = step.items()
-        if command == "recipe":
-            yield from _steps(config, asked, known)
-            continue
-        options = dict(asked)
-        if "model" in options:
-            # What else is said of the model goes wherever the model does.
-            options |= {
-                option.name: value
-                for option in fields(ModelOptions)
-                if option.name != "model"
-                and (value := getattr(config, option.name)) != option.default
-            }
-        words = _said(config, options.pop("of", []))
-        for option, value in options.items():
-            if isinstance(value, bool):
-                words.append(flag_name(option if value else f"no-{option}"))
-            elif given := _said(config, value):
-                words += [flag_name(option), *given]
-        yield [command, *words]
-
-
-def _said(config: RecipeConfig, value: Any) -> list[str]:
-    """The words of a value, or of several; none where it stands for what was not given."""
-    if isinstance(value, list):
-        return [word for one in value for word in _said(config, one)]
     given = {name: getattr(config, name) for name in ("model", "data", "stories")}
     given["out"] = config.folder
-    named = str(value)[1:-1] if str(value).startswith("{") and str(value).endswith("}") else None
-    if named in given and given[named] is None:
-        return []
-    return [str(value).format(**given)]
+    absent = [f"{{{name}}}" for name, value in given.items() if value is None]
+    # What else is said of the model goes wherever the model does.
+    options_of = {one.name: one.default for one in fields(ModelOptions) if one.name != "model"}
+    more = {n: getattr(config, n) for n, usual in options_of.items() if getattr(config, n) != usual}
+
+    def words(value: Any) -> list[str]:
+        """Of a value, or of several; none where it stands for what was not given."""
+        texts = map(str, value if isinstance(value, list) else [value])
+        return [text.format(**given) for text in texts if text not in absent]
+
+    def commands(name: str) -> Iterator[list[str]]:
+        for step in known[name]["steps"]:
+            ((command, asked),) = step.items()
+            if command == "recipe":
+                yield from commands(asked)
+                continue
+            options = asked | (more if "model" in asked else {})
+            line = [command, *words(options.pop("of", []))]
+            for option, value in options.items():
+                if isinstance(value, bool):
+                    line.append(flag_name(option if value else f"no-{option}"))
+                elif said := words(value):
+                    line += [flag_name(option), *said]
+            yield line
+
+    return list(commands(config.name))
 
 
 def run(config: RecipeConfig) -> None:
