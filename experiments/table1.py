@@ -106,13 +106,10 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     return rows
 
 
-def _common(part: SweepConfig, found: Sweep) -> dict[str, Any]:
-    return {
-        "order": int(part.order),
-        "setting": part.setting,
-        "left_out": found.unseen.left_out,
-        "intervals_over": over(found.test),
-    }
+def a_row(part: SweepConfig, found: Sweep, method: str, point: str) -> dict[str, Any]:
+    """What every row has."""
+    about = {"order": int(part.order), "setting": part.setting, "left_out": found.unseen.left_out}
+    return {**about, "intervals_over": over(found.test), "method": method, "point": point}
 
 
 def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
@@ -125,12 +122,11 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     metrics = point_metrics(found.test, part.parser)
     rows: list[dict[str, Any]] = []
     for method, name in (("baseline", BASELINE.name), ("+ alpha", found.chosen.name)):
-        row = {**_common(part, found), "method": method, "point": name}
-        rows.append(row | {m: vars(getattr(metrics[name], m)) for m in BELIEF})
+        shown = {m: vars(getattr(metrics[name], m)) for m in BELIEF}
+        rows.append(a_row(part, found, method, name) | shown)
     if found.worse is not None:
         rows[-1]["worse"] = vars(found.worse)
-    for task, gains in found.gains(part.parser).items():
-        rows[-1][task] = vars(gains["test"])
+    rows[-1] |= {task: vars(gain["test"]) for task, gain in found.gains(part.parser).items()}
     rows[-1] |= {"control_rank": found.control_rank, "heads": found.left_out}
     rows[-1]["chosen"] = asdict(found.chosen)
     randoms = found.random_controls
@@ -138,12 +134,11 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     for task, tables in found.control_tasks.items():
         numbers[task] = [task_gain(tables["test"], p, part.parser).value for p in randoms]
     columns = {name: by_kind(randoms, own) for name, own in numbers.items()}
+    if found.control_rank is not None:
+        columns["worse"] = found.control_rank["worse"]
     for kind in dict.fromkeys(point.direction for point in randoms):
-        row = {**_common(part, found), "method": f"control: {kind}", "point": kind}
-        row |= {name: column[kind] for name, column in columns.items()}
-        if found.control_rank is not None:
-            row["worse"] = found.control_rank["worse"][kind]
-        rows.append(row)
+        row = a_row(part, found, f"control: {kind}", kind)
+        rows.append(row | {name: column[kind] for name, column in columns.items()})
     return rows
 
 
@@ -152,11 +147,9 @@ def evaluation(
 ) -> EvalConfig:
     """The run of the harness that asks beliefs or side questions in another way."""
     names = ("style", "limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed")
-    kept = f"{asked if asked in get_args(ControlTask) else f'order{asked}'}-{setting}-{how}"
-    options = config.model_options(*names)
-    return EvalConfig(
-        order=asked, setting=setting, prompting=how, out=config.folder / kept, **options
-    )
+    what = asked if asked in get_args(ControlTask) else f"order{asked}"
+    options = config.model_options(*names) | {"out": config.folder / f"{what}-{setting}-{how}"}
+    return EvalConfig(order=asked, setting=setting, prompting=how, **options)
 
 
 def prompted(
@@ -171,27 +164,23 @@ def prompted(
 
     ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
     """
-
     # Stories that it has seen are left out.
     vector = SteeringVector.load(found.vector, allow_mismatch=config.allow_mismatch)
 
     def asked(what: Literal["1", "2"] | ControlTask) -> Any:
-        each = evaluation(config, part.setting, what, how)
-        return scores(
-            evaluate(each, console=console, loaded=loaded, same_stories_as=vector), part.parser
-        )
+        each, how_asked = evaluation(config, part.setting, what, how), {"same_stories_as": vector}
+        return scores(evaluate(each, console=console, loaded=loaded, **how_asked), part.parser)
 
     before, steered = paired_scores(found.test, found.chosen, part.parser)
     after = asked(part.order)
     metrics = belief_metrics(after)
-    row = {**_common(part, found), "method": f"{PROMPTING}{how}", "point": how}
+    row = a_row(part, found, f"{PROMPTING}{how}", how)
     row |= {name: vars(getattr(metrics, name)) for name in BELIEF}
     row["worse"] = vars(made_worse(before, after))
     row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
     for task, tables in found.control_tasks.items():
         direct = tables["test"][tables["test"]["point"] == BASELINE.name]
-        gain = paired_accuracy(scores(direct, part.parser), asked(task))["overall"]
-        row[task] = vars(gain)
+        row[task] = vars(paired_accuracy(scores(direct, part.parser), asked(task))["overall"])
     return row
 
 
@@ -240,37 +229,32 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
     controls: list[list[Any]] = []
     tasks = [task for task in TASK_LABELS if any(task in row for row in rows)]
     for row in rows:
-        method = row["method"]
-        if method == "baseline":
-            for lines in (accuracies, controls):
-                lines.append([f"{row['setting']}, order {row['order']}:"])
-        if kind := method.removeprefix("control: ") if method != "+ alpha" else "":
-            label = f"{row['Both']['n']} {CONTROL_LABELS[kind]}" if kind in CONTROL_LABELS else kind
+        label, rank = row["method"].removeprefix("control: "), ""
+        if label == "baseline":
+            accuracies.append([f"{row['setting']}, order {row['order']}:"])
+            controls.append(accuracies[-1])
+        if label in CONTROL_LABELS:
+            label = f"{row['Both']['n']} {CONTROL_LABELS[label]}"
         elif chosen := row.get("chosen"):
             by = "" if chosen["rank_by"] == "probe_accuracy" else f"\n  by {chosen['rank_by']}"
             label = f"K {chosen['k']}, alpha {chosen['alpha']:g}{by}"
-        else:
-            label = method
         accuracies.append([label, *(row[column] for column in BELIEF)])
-        if numbers := paper(family, row["setting"], row["order"]).get(method):
+        if numbers := paper(family, row["setting"], row["order"]).get(row["method"]):
             published_row = ["?" if number is None else f"{number:.1f}" for number in numbers]
             accuracies.append([f"  paper, 7B {family}", *published_row])
-        if method == "baseline":
-            continue
-        rank = ""
         if found := row.get("control_rank"):
             rank = f"{found['rank']} of {found['of']}"
             rank += "" if found["beats_controls"] else f"\n{NOT_SPECIFIC}"
-        points = [rank, row.get("worse", ""), *(row.get(task, "") for task in tasks)]
-        controls.append([label, *points])
+        if row["method"] != "baseline":
+            controls.append([label, rank, *(row.get(name, "") for name in ("worse", *tasks))])
     unit = "maps" if any(row.get("intervals_over") == "map" for row in rows) else "stories"
     title = f"Table 1: {model}, test stories (%), 95 % intervals over {unit}"
     table(console, title, ["method", *BELIEF], accuracies)
-    names = ["rank", "worse", *(TASK_LABELS[task] for task in tasks)]
     if any(row["method"] != "baseline" for row in rows):
         note = (
             "rank: by Both among random controls with steps of the same length; of these the mean, "
             "the lowest and the highest"
         )
         title = "Controls: stories made worse (%), side questions (points)"
-        table(console, title, ["method", *names], controls, note)
+        names = ["method", "rank", "worse", *(TASK_LABELS[task] for task in tasks)]
+        table(console, title, names, controls, note)

@@ -21,25 +21,19 @@ from sally_anne.steering.config import SteeringOptions, SweepConfig
 FAMILY = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"), place="cpu", dtype="float32")
 
 
-def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
+def row(method: str) -> dict[str, object]:
     estimate = {"value": 0.25, "low": 0.2, "high": 0.3, "n": 500}
     measures = dict.fromkeys(("TB", "FB", "Both", "invalid"), estimate)
-    return {"order": order, "setting": setting, "method": method, **measures}
-
-
-def printed(rows: list[dict[str, object]], width: int = 80) -> list[str]:
-    out = io.StringIO()
-    print_table(Console(file=out, width=width), "some-model", "qwen2-vl", rows)
-    return out.getvalue().splitlines()
+    return {"order": 1, "setting": "multimodal", "method": method, **measures}
 
 
 def test_paper_numbers_stand_below_their_own_method_alone() -> None:
-    lines = printed([row("baseline"), row("+ alpha"), row("control: random")], 100)
-    found = [line.split() for line in lines if line.startswith("  paper")]
-    assert [line[-3:] for line in found] == [
-        ["26.6", "97.0", "23.6"],
-        ["60.4", "97.4", "31.2"],
-    ]
+    out = io.StringIO()
+    rows = [row("baseline"), row("+ alpha"), row("control: random")]
+    print_table(Console(file=out, width=100), "some-model", "qwen2-vl", rows)
+    lines = out.getvalue().splitlines()
+    found = [line.split()[-3:] for line in lines if line.startswith("  paper")]
+    assert found == [["26.6", "97.0", "23.6"], ["60.4", "97.4", "31.2"]]
     names = [line.split("  ")[0] for line in lines if "25.0 [20.0, 30.0]" in line]
     assert names == ["baseline", "+ alpha", "500 random directions"]
 
@@ -72,9 +66,7 @@ def test_options_reach_every_sweep(tmp_path: Path, asked: list[SweepConfig]) -> 
         assert {getattr(part, name) for part in asked} == {getattr(config, name)}
 
 
-def test_a_part_without_directions_is_named_and_the_others_are_kept(
-    tmp_path: Path, asked: list[SweepConfig]
-) -> None:
+def test_a_part_without_directions_is_named(tmp_path: Path, asked: list[SweepConfig]) -> None:
     config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
     table1.run(config)
     assert [part.setting for part in asked] == ["video", "text"]

@@ -51,18 +51,9 @@ def config(
 ) -> Table1Config:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(probed, ProbeConfig(model=str(model_folder), setting="text").folder)
-    return Table1Config(
-        model=str(model_folder),
-        k=(2, 3, 4),
-        alpha=(1.0, 2.0),
-        random_controls=2,
-        leave_out=2,
-        settings=("text",),
-        orders=("1",),
-        limit=STORIES,
-        prompting=("cot", "few-shot"),
-        out=tmp_path / "table",
-    )
+    few = {"settings": ("text",), "orders": ("1",), "limit": STORIES, "out": tmp_path / "table"}
+    grid = {"k": (2, 3, 4), "alpha": (1.0, 2.0), "random_controls": 2, "leave_out": 2}
+    return Table1Config(model=str(model_folder), prompting=("cot", "few-shot"), **few, **grid)
 
 
 @pytest.mark.integration
