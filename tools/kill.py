@@ -53,9 +53,9 @@ def start(folder: Path, words: list[str]) -> int:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        print(end.code, flush=True)
+        print(end.code)
     except BaseException as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+        print(f"{type(error).__name__}: {error}")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -84,12 +84,11 @@ def check_same(folder: Path) -> None:
     """That a resumed run holds the bytes of the uninterrupted one, and no record twice."""
     run = folder / "run"
     found, expected = contents(run), contents(folder / "reference")
-    names = sorted(found.keys() | expected.keys())
-    other = [name for name in names if found.get(name) != expected.get(name)]
+    other = sorted(n for n in found | expected if found.get(n) != expected.get(n))
     require(not other, f"{run}: {', '.join(other)} are not the bytes of an uninterrupted run")
     for journal in run.rglob("*.jsonl"):
-        lines = journal.read_text(encoding="utf-8").splitlines()
-        keys = [json.dumps(json.loads(line), sort_keys=True) for line in lines]
+        lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+        keys = [json.dumps(line, sort_keys=True) for line in lines]
         require(len(set(keys)) == len(keys), f"{journal} holds a record twice")
     shutil.rmtree(run)
 

@@ -15,7 +15,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,12 +40,13 @@ from sally_anne.probing.config import DEFAULT_C, ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.probing.solver import permutation_test, shuffled
 from sally_anne.steering.config import SweepConfig
-from sally_anne.steering.sweep import run as sweep
+from sally_anne.steering.sweep import run as run_sweep
 
 BATCH = 8
 # One position's logits and no cache: what a forward costs at least.
 LEAN = {"logits_to_keep": 1, "use_cache": False}
 SAMPLES, HELD = 444, 148
+SKLEARN = "scikit-learn newton-cholesky"
 Run = Callable[[], Any]
 
 
@@ -83,52 +84,41 @@ def rows(
     return pd.DataFrame(found).reset_index(names="contender")
 
 
-class Extraction:
-    """Ways to read the last token's head outputs of the same samples."""
+def batches(loaded: Any, samples: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Prepared inputs of every whole prompt, batch by batch."""
+    for part in in_batches(samples, BATCH):
+        prompts = [open_prompt(loaded, sample.turns, sample.shows) for sample in part]
+        inputs = process(loaded, prompts, [sample.frames() for sample in part])
+        yield {**to_model(loaded, inputs), **LEAN}
 
-    def __init__(self, model: str, stories: int) -> None:
-        self.loaded = sa.load_model(model)
-        self.samples = sa.gridtom()[: 4 * stories]
-        self.prompts = [open_prompt(self.loaded, s.turns, s.shows) for s in self.samples]
-        self.nnsight = backend("nnsight") if find_spec("nnsight") else None
 
-    def batches(self) -> Any:
-        """Prepared inputs of every whole prompt, batch by batch."""
-        for part in in_batches(range(len(self.samples)), BATCH):
-            videos = [self.samples[i].frames() for i in part]
-            inputs = process(self.loaded, [self.prompts[i] for i in part], videos)
-            yield {**to_model(self.loaded, inputs), **LEAN}
-
-    def bare(self) -> None:
-        """Forwards alone, which read nothing."""
-        with torch.inference_mode():
-            for inputs in self.batches():
-                self.loaded.model(**inputs)
-
-    def capture(self) -> None:
-        """The same forwards inside `Capture`."""
-        with torch.inference_mode(), Capture(self.loaded.model) as capture:
-            for inputs in self.batches():
-                self.loaded.model(**inputs)
-                capture.take()
-
-    def trace(self) -> None:
-        """The same forwards as traces of nnsight."""
-        for inputs in self.batches():
-            self.nnsight.read(self.loaded.model, inputs)  # type: ignore[union-attr]
-
-    def ours(self) -> None:
-        """`extract` as users run it, with its store."""
-        with tempfile.TemporaryDirectory() as folder:
-            sa.extract(self.loaded, self.samples, Path(folder) / "activations")
+@torch.inference_mode()
+def bare(loaded: Any, samples: Sequence[Any]) -> None:
+    """Forwards alone, which read nothing."""
+    for inputs in batches(loaded, samples):
+        loaded.model(**inputs)
 
 
 def extraction(args: argparse.Namespace) -> pd.DataFrame:
-    """Every way to read all heads."""
-    work = Extraction(args.model, args.stories)
-    ways = {"bare forwards": work.bare, "capture": work.capture, "extract": work.ours}
-    if work.nnsight:
-        ways["nnsight"] = work.trace
+    """Ways to read the last token's head outputs of the same samples."""
+    own = loaded, samples = sa.load_model(args.model), sa.gridtom()[: 4 * args.stories]
+
+    @torch.inference_mode()
+    def capture() -> None:
+        with Capture(loaded.model) as capture:
+            for inputs in batches(*own):
+                loaded.model(**inputs)
+                capture.take()
+
+    def extract() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            sa.extract(loaded, samples, Path(folder) / "activations")
+
+    ways: dict[str, Run] = {"bare forwards": lambda: bare(*own), "capture": capture}
+    ways["extract"] = extract
+    if find_spec("nnsight"):
+        traced = backend("nnsight")
+        ways["nnsight"] = lambda: [traced.read(loaded.model, one) for one in batches(*own)]
     return rows("extraction", in_turns(ways, args.repeats))
 
 
@@ -157,39 +147,36 @@ def fit_by_sklearn(x: np.ndarray, y: np.ndarray) -> None:
             model.fit(x[:, head].astype(np.float64), y)
 
 
+def two_parts(args: argparse.Namespace) -> list[sa.Activations]:
+    """Made-up activations, to train on and held out, with four samples a group."""
+    x, y = made_up(args.heads, args.width)
+    split = np.where(np.arange(len(y)) < SAMPLES, "train", "test")
+    items = pd.DataFrame({"group": np.arange(len(y)) // 4, "split": split, "y": y})
+    whole = sa.Activations(x[:, None], items, ("y",))
+    return [whole.train, whole.test]
+
+
 def probes(args: argparse.Namespace) -> pd.DataFrame:
     """All heads fitted once: our solver against loops of scikit-learn."""
-    x, y = made_up(args.heads, args.width)
-    groups = [str(i // 4) for i in range(SAMPLES)]
-    items = pd.DataFrame({"group": groups, "y": y[:SAMPLES]})
-    train = sa.Activations(x[:SAMPLES, None], items, ("y",))
+    train = two_parts(args)[0]
     ways: dict[str, Run] = {
         "HeadProbes": lambda: sa.HeadProbes().fit(train, label="y"),
-        "scikit-learn newton-cholesky": lambda: fit_by_sklearn(x[:SAMPLES], y[:SAMPLES]),
+        SKLEARN: lambda: fit_by_sklearn(train.x[:, 0], train.values("y")),
     }
     return rows("probes", in_turns(ways, args.repeats))
 
 
 def permutations(args: argparse.Namespace) -> pd.DataFrame:
     """The null of permuted labels: ours against scikit-learn on a few labels of a few heads."""
-    x, y = made_up(args.heads, args.width)
-    items = pd.DataFrame({"group": np.arange(len(y)) // 4, "y": y})
-    parts = (slice(0, SAMPLES), slice(SAMPLES, None))
-    train, held = (sa.Activations(x[p, None], items[p], ("y",)) for p in parts)
-    part_heads, part_labels = min(args.heads, 8), 3
-    labels = shuffled(y, items["group"].to_numpy(), part_labels)
-
-    def loop() -> None:
-        for permuted in labels:
-            fit_by_sklearn(x[:SAMPLES, :part_heads], permuted[:SAMPLES])
-
+    train, held = two_parts(args)
+    heads, few = min(args.heads, 8), 3
+    labels = shuffled(train.values("y"), train.items["group"].to_numpy(), few)
     ways: dict[str, Run] = {
         "permutation_test": lambda: permutation_test(train, held, "y", args.permutations),
-        "scikit-learn newton-cholesky": loop,
+        SKLEARN: lambda: [fit_by_sklearn(train.x[:, 0, :heads], permuted) for permuted in labels],
     }
-    scale = args.heads / part_heads * (args.permutations + 1) / part_labels
-    seconds = in_turns(ways, args.repeats)
-    return rows("permutations", seconds, {"scikit-learn newton-cholesky": scale})
+    scale = args.heads / heads * (args.permutations + 1) / few
+    return rows("permutations", in_turns(ways, args.repeats), {SKLEARN: scale})
 
 
 def probed(args: argparse.Namespace, folder: str, stories: int | None = None) -> ProbeConfig:
@@ -202,8 +189,8 @@ def probed(args: argparse.Namespace, folder: str, stories: int | None = None) ->
 
 def patching(args: argparse.Namespace) -> pd.DataFrame:
     """Every head patched between pairs, against one bare forward a patched head and prompt."""
-    work, pairs = Extraction(args.model, 4), 8
-    geometry = find_geometry(work.loaded.model)
+    own = loaded, samples = sa.load_model(args.model), sa.gridtom()[:16]
+    geometry, pairs = find_geometry(loaded.model), 8
     heads = geometry.n_layers * geometry.n_heads
     with tempfile.TemporaryDirectory() as folder:
         config = probed(args, folder, args.stories)
@@ -214,12 +201,13 @@ def patching(args: argparse.Namespace) -> pd.DataFrame:
                 options = {"pairs": pairs, "validation_pairs": pairs, "random_sets": 1}
                 sa.patch(copied, kinds=("question",), **options)
 
-        seconds = in_turns({"patch": ours, "bare forwards": work.bare}, args.repeats)
-    forwards = 2 * 2 * pairs * heads / len(work.samples)
+        ways = {"patch": ours, "bare forwards": lambda: bare(*own)}
+        seconds = in_turns(ways, args.repeats)
+    forwards = 2 * 2 * pairs * heads / len(samples)
     return rows("patching", seconds, {"bare forwards": forwards})
 
 
-def steering(args: argparse.Namespace) -> pd.DataFrame:
+def sweep(args: argparse.Namespace) -> pd.DataFrame:
     """A sweep of fifteen points and its baseline against evaluation passes."""
     console, asked = Console(quiet=True), {"model": args.model, "limit": args.stories}
     grid = {"k": (2, 4, 8), "alpha": (-10, -5, 1, 5, 10), "controls": False, "test": False}
@@ -229,7 +217,9 @@ def steering(args: argparse.Namespace) -> pd.DataFrame:
 
         def ours() -> None:
             with tempfile.TemporaryDirectory() as out:
-                sweep(SweepConfig(**asked, **grid, run=config.out, out=Path(out) / "it"), console)
+                run_sweep(
+                    SweepConfig(**asked, **grid, run=config.out, out=Path(out) / "it"), console
+                )
 
         def one_pass() -> None:
             with tempfile.TemporaryDirectory() as out:
@@ -239,13 +229,7 @@ def steering(args: argparse.Namespace) -> pd.DataFrame:
     return rows("sweep", seconds, {"16 evaluations": 16})
 
 
-PARTS = {
-    "extraction": extraction,
-    "probes": probes,
-    "permutations": permutations,
-    "patching": patching,
-    "sweep": steering,
-}
+PARTS = {part.__name__: part for part in (extraction, probes, permutations, patching, sweep)}
 
 
 def main() -> None:
