@@ -219,17 +219,31 @@ def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -
     return [asked, Piece(answer, 1.0), Piece(".", LOW_WEIGHT)]
 
 
+def reasoned(rng: random.Random, scene: Scene, kind: str) -> Document:
+    """A statement of one kind, half of them scaffolded, or a completion."""
+    if rng.random() < 0.1:
+        return completion(rng, scene, kind)
+    return (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
+
+
 Maker = Callable[[random.Random], Document]
-_Part = Callable[[random.Random, Scene], Document]
 _KINDS = ("belief", "now", "first", "own")
-_QUESTIONS = (*_KINDS, "agents")
+_ALL = (*_KINDS, "second", "second")
 _HARD = ("now", "now", "first", "first", "belief", "belief", "belief", "own")
 
 
 def _story(
-    second_order: float, parts: int, part: _Part, described: float = 0.0, weight: float = LOW_WEIGHT
+    second_order: float,
+    parts: int,
+    *mixture: tuple[float, Callable[..., Document], Sequence[str]],
+    described: float = 0.0,
+    weight: float = LOW_WEIGHT,
 ) -> Maker:
-    """The caption of a story, sometimes after the general description, and ``parts`` about it."""
+    """The caption of a story, sometimes after the general description, and ``parts`` about it.
+
+    Each is the first of the ``mixture`` whose number is above one drawn from 0 to 1, and of one of
+    its kinds; of second-order beliefs where a story has them.
+    """
 
     def make(rng: random.Random) -> Document:
         scene = random_scene(rng, second_order)
@@ -238,66 +252,29 @@ def _story(
             text = f"{environment(shuffled_rooms(rng, scene))} {text}"
         pieces = [Piece(text, weight)]
         for _ in range(parts):
-            pieces += part(rng, scene)
+            drawn = rng.random() if len(mixture) > 1 else 0.0
+            part, kinds = next(one[1:] for one in mixture if drawn < one[0])
+            kinds = [kind for kind in kinds if scene.second or kind != "second"]
+            pieces += part(rng, scene, rng.choice(kinds)) if kinds else part(rng, scene)
         return pieces
 
     return make
 
 
-def _one_of(*parts: tuple[float, _Part]) -> _Part:
-    """The first part whose number is above one drawn from 0 to 1."""
-
-    def make(rng: random.Random, scene: Scene) -> Document:
-        drawn = rng.random()
-        return next(part for below, part in parts if drawn < below)(rng, scene)
-
-    return make
-
-
-def _about(
-    make: Callable[[random.Random, Scene, str], Document], kinds: Sequence[str], second: int = 0
-) -> _Part:
-    """``make`` of a random kind; ``second`` weighs second-order beliefs, where a story has them."""
-    return lambda rng, scene: make(
-        rng, scene, rng.choice([*kinds, *(["second"] * second if scene.second else [])])
-    )
-
-
-def _reasoned(rng: random.Random, scene: Scene) -> Document:
-    kind = rng.choice(_HARD)
-    if rng.random() < 0.1:
-        return completion(rng, scene, kind)
-    return (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
-
-
 # True statements and questions: the room is the target.
-looking_up = _story(
-    0.2, 5, _one_of((0.7, _about(completion, _KINDS)), (1, _about(question, _QUESTIONS))), 0.05, _LM
-)
+_looked_up = (0.7, completion, _KINDS), (1, question, (*_KINDS, "agents"))
+looking_up = _story(0.2, 5, *_looked_up, described=0.05, weight=_LM)
 # Many true statements: as many targets as the length allows.
-completing = _story(0.1, 12, _one_of((0.15, role), (1, _about(completion, _KINDS))))
+completing = _story(0.1, 12, (0.15, role, ()), (1, completion, _KINDS))
 # The parts of rooms and agents.
-roles = _story(0.1, 12, role)
+roles = _story(0.1, 12, (1, role, ()))
 # Hard true and false statements with verdicts, and roles of rooms.
-judging = _story(
-    0.1,
-    12,
-    _one_of((0.25, role), (0.35, _about(completion, _KINDS)), (1, _about(statement, _HARD))),
-)
+judging = _story(0.1, 12, (0.25, role, ()), (0.35, completion, _KINDS), (1, statement, _HARD))
 # The same, half of the statements after the part of the room they name.
-reasoning = _story(0.1, 10, _reasoned)
+reasoning = _story(0.1, 10, (1, reasoned, _HARD))
 # All statements and questions, second order included.
-everything = _story(
-    0.4,
-    6,
-    _one_of(
-        (0.1, role),
-        (0.65, _about(statement, _KINDS, 2)),
-        (0.75, _about(completion, _KINDS, 2)),
-        (1, _about(question, _QUESTIONS, 1)),
-    ),
-    0.05,
-)
+_said = (0.1, role, ()), (0.65, statement, _ALL), (0.75, completion, _ALL)
+everything = _story(0.4, 6, *_said, (1, question, (*_KINDS, "agents", "second")), described=0.05)
 
 # What a level hands to the model, and how the model's output is scored: the loss to minimise, and
 # the loss on the targets alone.
