@@ -15,9 +15,9 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child has no worker threads
@@ -37,35 +37,28 @@ EVALUATE = ["evaluate", *TEXT, "--limit", "48", "--batch-size", "2", "--out", "r
 COMMANDS = {"probe": PROBE, "sweep": SWEEP, "evaluate": EVALUATE}
 
 
-def start(folder: Path, words: list[str]) -> int:
-    """Fork a run in a folder; its output goes to ``log``. Gives the child's process id."""
+def _run(folder: Path, words: list[str]) -> None:
+    os.chdir(folder)
+    with open("log", "wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sally_anne(words)
+
+
+def start(folder: Path, words: list[str]) -> ForkProcess:
+    """Fork a run in a folder; its output goes to ``log``."""
     folder.mkdir(parents=True, exist_ok=True)
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(folder)
-        sally_anne(words)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        print(end.code)
-    except BaseException as error:
-        print(f"{type(error).__name__}: {error}")
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    child = ForkProcess(target=_run, args=(folder, words))
+    child.start()
+    return child
 
 
-def finish(folder: Path, words: list[str]) -> tuple[int, str]:
-    """Run a command to its end; gives its exit code and what it printed."""
-    status = os.waitpid(start(folder, words), 0)[1]
-    return os.waitstatus_to_exitcode(status), (folder / "log").read_text()
+def ended(child: ForkProcess, folder: Path, *allowed: int) -> bool:
+    """Whether a run came to its end; another exit code than 0 or those allowed ends the script."""
+    child.join()
+    if child.exitcode not in (0, *allowed):
+        raise SystemExit(f"FAILED: {(folder / 'log').read_text()}")
+    return child.exitcode == 0
 
 
 def require(condition: object, message: str) -> None:
@@ -97,18 +90,16 @@ def kill(name: str, home: Path, kills: int, seconds: float, chance: random.Rando
     """Kill runs of a command at random moments until so many were killed."""
     words, done = COMMANDS[name], 0
     while done < kills:
-        folder, survived, ended = home / name, 0, False
-        while not ended:
+        folder, survived, whole = home / name, 0, False
+        while not whole:
             child = start(folder, words)
             # Longer after every kill, so that a slow machine ends as well.
             time.sleep(chance.uniform(0, 0.8) * seconds * 1.2**survived)
-            os.kill(child, signal.SIGKILL)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            require(code in (0, -signal.SIGKILL), f"{name}: {(folder / 'log').read_text()}")
-            ended = code == 0
-            survived += not ended
-            if done + survived >= kills and not ended:
-                ended = finish(folder, words)[0] == 0
+            child.kill()
+            whole = ended(child, folder, -signal.SIGKILL)
+            survived += not whole
+            if done + survived >= kills and not whole:
+                whole = ended(start(folder, words), folder)
         check_same(folder)
         done += survived
         print(f"{name}: {done} of {kills} kills, as if uninterrupted", flush=True)
@@ -129,8 +120,7 @@ def main() -> None:
         seconds = {}
         for name in dict.fromkeys(["probe", *args.only]):
             begun = time.perf_counter()
-            code, log = finish(home / name, COMMANDS[name])
-            require(code == 0, f"{name}: {log}")
+            ended(start(home / name, COMMANDS[name]), home / name)
             seconds[name] = time.perf_counter() - begun
             (home / name / "run").rename(home / name / "reference")
             print(f"{name}: {seconds[name]:.1f} s without interruption", flush=True)
