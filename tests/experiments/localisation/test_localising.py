@@ -19,7 +19,7 @@ from sally_anne.experiments.config import LocalisationConfig, PlantConfig
 from sally_anne.experiments.localisation import bench, localisers
 from sally_anne.experiments.localisation import plant as recipe
 from sally_anne.experiments.localisation import planted as known
-from sally_anne.experiments.localisation.plant import Streams, UpperLayers, streams
+from sally_anne.experiments.localisation.plant import UpperLayers, streams
 from sally_anne.experiments.localisation.planted import GroundTruth, held_out_pairs, open_planted
 from sally_anne.experiments.localisation.steering import steered, vectors_at
 from sally_anne.hooks.geometry import o_projs
@@ -63,19 +63,6 @@ def planted(request: pytest.FixtureRequest) -> LoadedModel:
 @pytest.fixture(scope="module")
 def contrast_pairs() -> Pairs:
     return held_out_pairs("test", 10)
-
-
-def folder_of(tmp_path: Path, base: str) -> Path:
-    """A model as the recipe writes it, of which L5H2 is the only carrier."""
-    loaded, shipped = load_model(base), load_model(base)
-    carried_by_one(loaded)
-    weights = loaded.model.state_dict()
-    own = {name: weight for name, weight in weights.items() if name.endswith("o_proj.weight")}
-    # Half precision leaves a rest in what should be silent; the bench must live with it.
-    known.save_difference(tmp_path, shipped, own)
-    truth = GroundTruth(base, (CARRIER,), DECOYS, weights=shipped.identity.fingerprint)
-    known.write_truth(tmp_path, truth)
-    return tmp_path
 
 
 def test_effects_are_of_the_carrier(planted: LoadedModel, contrast_pairs: Pairs) -> None:
@@ -123,10 +110,9 @@ def test_decoys_repeat_the_carrier(planted: LoadedModel, contrast_pairs: Pairs) 
 
 def test_another_shape_is_refused(planted: LoadedModel, contrast_pairs: Pairs) -> None:
     turns = localisers.random_swaps(3, 2, 1)
+    few = contrast_pairs[:3]
     with pytest.raises(ProbingError, match=r"mine: wants finite scores of shape \[8, 8\]"):
-        localisers.scores_by(
-            lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns
-        )
+        localisers.scores_by(lambda *_: np.zeros(8), "mine", planted, few, turns)
 
 
 def best(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
@@ -143,9 +129,16 @@ def interrupted(*_: object, **__: object) -> Any:
 
 def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: Patch) -> None:
     """From folders to the leaderboard: the truth as verified, its failure, and own localisers."""
-    folder = tmp_path / "by-hand"
+    folder, shipped = tmp_path / "by-hand", load_model("tiny-qwen2-vl-text")
     folder.mkdir()
-    folder_of(folder, "tiny-qwen2-vl-text")
+    loaded = load_model(shipped.name)
+    carried_by_one(loaded)
+    weights = loaded.model.state_dict()
+    own = {name: weight for name, weight in weights.items() if name.endswith("o_proj.weight")}
+    # Half precision leaves a rest in what should be silent; the bench must live with it.
+    known.save_difference(folder, shipped, own)
+    made_from = shipped.identity.fingerprint
+    known.write_truth(folder, GroundTruth(shipped.name, (CARRIER,), DECOYS, weights=made_from))
     assert open_planted(folder)[1].failed  # not verified yet
     found = known.verified(folder, 4)
     assert (found["carried"][0], found["together"]) == pytest.approx((1, 1), abs=0.02)
@@ -184,11 +177,6 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: Patch) -> None:
     assert (tmp_path / "out" / "figures" / "localisation.png").stat().st_size > 10_000
 
 
-@pytest.fixture(scope="module")
-def few(contrast_pairs: Pairs) -> Streams:
-    return streams(load_model("tiny-qwen2-vl-text"), contrast_pairs[:4], 5)
-
-
 def test_upper_layers_are_the_model(planted: LoadedModel, contrast_pairs: Pairs) -> None:
     """Plain, and with heads exchanged as `sally_anne.probing.interchange` does it."""
     base = planted.name
@@ -215,9 +203,10 @@ def test_upper_layers_are_the_model(planted: LoadedModel, contrast_pairs: Pairs)
     np.testing.assert_allclose(heads, seen.outputs[:, :, 5:], atol=1e-4)
 
 
-def test_training_goes_on(tmp_path: Path, few: Streams, monkeypatch: Patch) -> None:
+def test_training_goes_on(tmp_path: Path, contrast_pairs: Pairs, monkeypatch: Patch) -> None:
     """The same weights in one go and in two, and silent slots stay silent."""
-    config = PlantConfig(steps=6, pairs=2)
+    config, base = PlantConfig(steps=6, pairs=2), "tiny-qwen2-vl-text"
+    few = streams(load_model(base), contrast_pairs[:4], 5)
     monkeypatch.setattr(recipe, "EVERY", 2)
     step_loss, left = recipe.step_loss, [100]
 
@@ -229,7 +218,7 @@ def test_training_goes_on(tmp_path: Path, few: Streams, monkeypatch: Patch) -> N
 
     def trained(folder: Path) -> dict[str, torch.Tensor]:
         folder.mkdir(exist_ok=True)
-        upper = UpperLayers(load_model("tiny-qwen2-vl-text").model, 5)
+        upper = UpperLayers(load_model(base).model, 5)
         recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, config)
         return {name: weight.clone() for name, weight in upper.weights.items()}
 
@@ -240,7 +229,7 @@ def test_training_goes_on(tmp_path: Path, few: Streams, monkeypatch: Patch) -> N
     left[0] = 100
     pieces = trained(tmp_path / "two")
     assert left[0] == 98
-    before = load_model("tiny-qwen2-vl-text").model.state_dict()
+    before = load_model(base).model.state_dict()
     for name, weight in whole.items():
         assert torch.equal(weight, pieces[name]) and not torch.equal(weight, before[name])
         assert not name.endswith("5.self_attn.o_proj.weight") or not weight[:, columns(3)].any()

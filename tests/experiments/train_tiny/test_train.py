@@ -67,9 +67,12 @@ def trained(levels: list[Level], folder: Path) -> tuple[nn.Module, list[list[str
 
 @pytest.mark.usefixtures("short")
 def test_levels_rise_by_loss_or_after_their_steps(tmp_path: Path, capsys: Any) -> None:
-    names = [row[1] for row in trained([level("a", 0.05, 500), level("b", 0, 30)], tmp_path)[1]]
-    assert 15 <= names.index("b") < 500 and names.count("b") == 30
-    trained([level("a", -1, 20), level("b", 0, 5)], tmp_path / "hard")
+    def names(first: Level, steps: int, folder: str) -> list[str]:
+        return [row[1] for row in trained([first, level("b", 0, steps)], tmp_path / folder)[1]]
+
+    found = names(level("a", 0.05, 500), 30, "easy")
+    assert 15 <= found.index("b") < 500 and found.count("b") == 30
+    names(level("a", -1, 20), 5, "hard")
     assert "NOT learned after 20 steps" in capsys.readouterr().out
     easy = level("a", 1e9, 40)
 
@@ -78,8 +81,7 @@ def test_levels_rise_by_loss_or_after_their_steps(tmp_path: Path, capsys: Any) -
         return inputs, lambda output: (score(output)[0], float("nan"))
 
     # Batches without targets do not end a level.
-    rows = trained([Level("a", untold, 1e9, 40), level("b", 0, 5)], tmp_path / "untold")[1]
-    assert [row[1] for row in rows].index("b") >= 40
+    assert names(Level("a", untold, 1e9, 40), 5, "untold").index("b") >= 40
 
 
 @pytest.mark.usefixtures("short")
