@@ -122,7 +122,7 @@ def test_directions_are_those_that_were_planted() -> None:
 def test_ranks_are_among_draws(planted: LoadedModel, seen: PairStats, monkeypatch: Any) -> None:
     """Among draws of its own lengths; ties count against it, and their mean stands beside it."""
 
-    def known(loaded, contrast_pairs, questions, vectors, alphas=steering.ALPHAS):
+    def made(loaded, contrast_pairs, questions, vectors, alphas=steering.ALPHAS):
         rows = np.repeat(np.arange(len(vectors), dtype=float)[:, None], len(alphas), axis=1)
         # Three draws for each of four directions.
         rows[-12:] = np.array([0, 1, 5, 0, 1, 5, 0, 1, 1, 4, 4, 5.0])[:, None]
@@ -130,7 +130,7 @@ def test_ranks_are_among_draws(planted: LoadedModel, seen: PairStats, monkeypatc
         assert [steps[-3 * i] for i in (4, 3, 2, 1)] == steps[:4]
         return {"moved": rows, "kept": rows + 100, "kl": rows}
 
-    monkeypatch.setattr(steering, "steered", known)
+    monkeypatch.setattr(steering, "steered", made)
     truth, best = known.GroundTruth("", (CARRIER,), DECOYS), {"mine": [(0, 0)]}
     rows = steering.steering_rows(planted, truth, seen, best, [], [], 3)
     by = {(row["heads"], row["direction"], row["alpha"]): row for row in rows}
