@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sally_anne.core.errors import ModelError
-from sally_anne.data.datasets import ASKED, PLOTS, Lists, part, stories
+from sally_anne.data.datasets import ASKED, PLOTS, Lists, Question, part, stories
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.narration import question_of
 from sally_anne.data.gridtom.release import open_stories
@@ -104,6 +104,7 @@ def plain(seed: int, lists: Lists) -> Iterator[Told]:
                 believed = {"TB": end, "FB": start}
                 third = "TB" if plot in ALWAYS or condition == "FB" else "FB"
                 # Kind; form, and of whom it is asked; answer.
+                ways: list[tuple[str, Question, str, str]]
                 ways = [(condition, "belief", "a", believed[condition])]
                 ways += [("reality", "reality", "a", end), ("initial", "initial", "a", start)]
                 if train:
@@ -253,8 +254,12 @@ def run(config: AdapterConfig) -> None:
     how = {"dtype": torch.bfloat16, "attn_implementation": "eager"}
     model = AutoModelForCausalLM.from_pretrained(config.model, **how)
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    how = {"r": config.rank, "lora_alpha": 2 * config.rank, "target_modules": targets}
-    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **how))
+    low: dict[str, Any] = {
+        "r": config.rank,
+        "lora_alpha": 2 * config.rank,
+        "target_modules": targets,
+    }
+    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **low))
     weights = {n: p for n, p in adapted.named_parameters() if p.requires_grad}
     training = Training(weights, config.out, "plain,gridtom", betas=(0.9, 0.98), weight_decay=0)
     done = training.progress["step"]

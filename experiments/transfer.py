@@ -182,8 +182,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     with stage(console, "comparing heads and directions"):
         found = {(a.name, b.name): compare(a, b, config) for a, b in product(parts, parts)}
     for one, targets in zip(opened, parted, strict=True):
-        for names, cell in shares(one, targets, parts, config, console).items():
-            found[names]["share"] = cell
+        for both, cell in shares(one, targets, parts, config, console).items():
+            found[both]["share"] = cell
     names = [part.name for part in parts]
     table = pd.DataFrame(
         EMPTY | {"measure": measure, "fitted_on": a, "tested_on": b} | found[a, b][measure]
@@ -233,7 +233,7 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     identity = ModelIdentity.of_run(saved.saved["model"])
     if by is None:
         return [Part(name, x, label, blank, identity, effects_of(opened))]
-    effects = dict.fromkeys(KINDS, "causal heads are of whole runs, not of one tag")
+    effects = {str(kind): "causal heads are of whole runs, not of one tag" for kind in KINDS}
     first = [name] if len(config.runs) > 1 else []
     return [
         Part(", ".join([*first, str(value)]), x.at(rows), label, blank, identity, effects)
@@ -314,7 +314,8 @@ def carried(
     """
     require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
     number, count = codes(clusters)
-    value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
+    shares = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
+    value, *ends = map(float, shares)
     control = control_of(random.sum(0) / whole.sum())
     return cell(value, ends, control, count, n=len(whole), note=note_on(whole))
 
@@ -406,10 +407,10 @@ def _refits(
 ) -> np.ndarray:
     """Weights ``[P, K, M]`` of K heads; samples count ``times [P, N]``, perhaps by other labels."""
     train, blank, classes = part.x.train, part.blank, part.probes.classes_
-    y = np.searchsorted(classes, train.values(part.label) if labels is None else labels)
+    codes = np.searchsorted(classes, train.values(part.label) if labels is None else labels)
     x = train.x[:, *np.transpose(heads)][:, None]
-    x, y, weights = map(torch.tensor, (x, np.broadcast_to(y, times.shape), times))
-    own = x, y, len(classes), blank.c, weights, REFIT, blank.max_iter
+    at, y, weights = map(torch.tensor, (x, np.broadcast_to(codes, times.shape), times))
+    own = at, y, len(classes), blank.c, weights, REFIT, blank.max_iter
     fits = fit_heads(*own, normalise=blank.normalise)
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 

@@ -293,7 +293,8 @@ class UpperLayers:
         self.model, self.cut, self.n_heads = model, cut, geometry.n_heads
         self.shape = len(names), self.n_heads
         model.requires_grad_(False)
-        layers = nn.ModuleList(model.get_submodule(name) for name in names).requires_grad_(True)
+        layers: Any = nn.ModuleList(model.get_submodule(name) for name in names)
+        layers.requires_grad_(True)
         # What is trained, by its names in the whole model.
         self.weights = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.decoder = model.get_decoder()

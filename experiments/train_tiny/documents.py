@@ -333,7 +333,8 @@ def encode(
                 truths[-len(tokens)] = right if piece.truth else wrong
         rows.append([torch.tensor(row[:longest]) for row in (ids, weights, truths)])
     empty = (tokenizer.pad_token_id, 0.0, -1)
-    return TextBatch(*(pad_sequence(c, True, e) for c, e in zip(zip(*rows), empty)))  # noqa: B905
+    columns = zip(zip(*rows, strict=True), empty, strict=True)
+    return TextBatch(*(pad_sequence([*column], True, pad) for column, pad in columns))
 
 
 def score_text(

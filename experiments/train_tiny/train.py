@@ -195,7 +195,7 @@ class Training:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.weights, self.folder, self.curve = weights, folder, [f"step,{heading},seconds"]
-        options = {"betas": (0.9, 0.95), "weight_decay": 0.01} | adamw
+        options: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.01} | adamw
         self.optimiser = torch.optim.AdamW(weights.values(), **options)
         self.progress: dict[str, Any] = {"step": 0, "seconds": 0.0}
         if (folder / CHECKPOINT).exists():
