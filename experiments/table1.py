@@ -37,14 +37,8 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
-from sally_anne.steering.points import (
-    BASELINE,
-    by_kind,
-    made_worse,
-    paired_scores,
-    point_metrics,
-    task_gain,
-)
+from sally_anne.steering.points import BASELINE, by_kind, ends, rows_of
+from sally_anne.steering.questions import made_worse
 from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, TASK_LABELS, Sweep
 from sally_anne.steering.sweep import run as sweep
 
@@ -119,20 +113,23 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     number; ``left_out`` counts test stories that were seen, ``heads`` is the loss of Both without
     each, ``initial`` and ``reality`` are changes of accuracy on control questions.
     """
-    metrics = point_metrics(found.test, part.parser)
+    measure = found.measure
     rows: list[dict[str, Any]] = []
-    for method, name in (("baseline", BASELINE.name), ("+ alpha", found.chosen.name)):
-        shown = {m: vars(getattr(metrics[name], m)) for m in BELIEF}
-        rows.append(a_row(part, found, method, name) | shown)
+    for method, point in (("baseline", BASELINE), ("+ alpha", found.chosen)):
+        metrics = measure.of(rows_of(found.test, point))
+        shown = {m: vars(metrics[m]) for m in BELIEF}
+        rows.append(a_row(part, found, method, point.name) | shown)
     if found.worse is not None:
         rows[-1]["worse"] = vars(found.worse)
-    rows[-1] |= {task: vars(gain["test"]) for task, gain in found.gains(part.parser).items()}
+    rows[-1] |= {task: vars(gain["test"]) for task, gain in found.gains.items()}
     rows[-1] |= {"control_rank": found.control_rank, "heads": found.left_out}
     rows[-1]["chosen"] = asdict(found.chosen)
     randoms = found.random_controls
-    numbers = {m: [getattr(metrics[point.name], m).value for point in randoms] for m in BELIEF}
-    for task, tables in found.control_tasks.items():
-        numbers[task] = [task_gain(tables["test"], p, part.parser).value for p in randoms]
+    each = [measure.of(rows_of(found.test, point)) for point in randoms]
+    numbers = {m: [metrics[m].value for metrics in each] for m in BELIEF}
+    for task in found.tasks:
+        table = found.tables[task, "test"]
+        numbers[task] = [measure.gain(table, p, task, 1).value for p in randoms]
     columns = {name: by_kind(randoms, own) for name, own in numbers.items()}
     if found.control_rank is not None:
         columns["worse"] = found.control_rank["worse"]
@@ -171,15 +168,15 @@ def prompted(
         each, how_asked = evaluation(config, part.setting, what, how), {"same_stories_as": vector}
         return scores(evaluate(each, console=console, loaded=loaded, **how_asked), part.parser)
 
-    before, steered = paired_scores(found.test, found.chosen, part.parser)
+    before, steered = (scores(rows, part.parser) for rows in ends(found.test, found.chosen))
     after = asked(part.order)
     metrics = belief_metrics(after)
     row = a_row(part, found, f"{PROMPTING}{how}", how)
     row |= {name: vars(getattr(metrics, name)) for name in BELIEF}
     row["worse"] = vars(made_worse(before, after))
     row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
-    for task, tables in found.control_tasks.items():
-        direct = tables["test"][tables["test"]["point"] == BASELINE.name]
+    for task in found.tasks:
+        direct = rows_of(found.tables[task, "test"], BASELINE)
         row[task] = vars(paired_accuracy(scores(direct, part.parser), asked(task))["overall"])
     return row
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
-from sally_anne.core.run import HEADS, Run, labels_of, symbol
+from sally_anne.core.run import HEADS, Run, labels_of
 from sally_anne.figures import heatmap, page, style, sweep
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import ReportConfig
@@ -176,6 +176,9 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
     points, chosen = table_in(folder, SWEEP), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
+    main, noun = sweep.main_of(points), "stories"
+    if main != "Both":
+        noun = "pairs"
     test, rank = _tested(chosen, points), results.get("control_rank")
     warnings = [
         f"The model can but guess the {sweep.SIDES[side]} ({page.percent(right)} %, chance "
@@ -183,13 +186,14 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         for side, right in results.get("guessed", {}).items()
     ]
     if not results.get("test"):
-        warnings.append("No test stories: the choice was made on the stories shown.")
+        warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
     conclusions, badges = [], [("no controls on test stories", "bad")]
     if rank:
-        kinds = (f"{sweep.CONTROLS[k]} {page.percent(one)}" for k, one in rank["kinds"].items())
+        kinds = (f"{sweep.CONTROLS[k]} {sweep.amount(o, main)}" for k, o in rank["kinds"].items())
+        gain = sweep.amount({"value": rank["gain"]}, main)
         conclusions.append(
-            f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} "
-            f"points; controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
+            f"{main} minus baseline on {rank[noun]} test {noun}: {gain}; "
+            f"controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
         )
         tone, words = ("good", "specific") if rank["beats_controls"] else ("bad", "not specific")
         badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
@@ -197,35 +201,46 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
             warnings.append("Random directions or heads with steps of this length may do as well.")
     for side, words in sweep.SIDES.items():
         for split, gain in results.get(side, {}).items():
-            conclusions.append(f"Cost, {words} on {split} stories: {page.percent(gain)} points.")
+            conclusions.append(f"Cost, {words} on {split} {noun}: {sweep.amount(gain, side)}.")
     if worse := results.get("worse"):
         conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
     sentence = "This sweep chose nothing"
     if chosen:
         sentence = f"Chosen: {chosen['k']} heads by {chosen['alpha']:g} standard deviations"
     if test:
-        before, after = (test[name]["Both"] for name in ("baseline", "chosen"))
-        sentence += f"; Both goes from {page.percent(before)} to {page.percent(after)} % of "
-        sentence += f"{int(after['n'])} test stories"
+        before, after = (test[name][main] for name in ("baseline", "chosen"))
+        two = (sweep.amount(one, main).rpartition(" ")[0] for one in (before, after))
+        unit = "%" if main == "Both" else "logits"
+        sentence += f"; {main} goes from {' to '.join(two)} {unit} of {int(after['n'])} test {noun}"
     differences = results.get("test", {}).get(chosen.get("name"), {}).get("difference", {})
-    if gain := differences.get("Both"):
-        sentence += f", a paired difference of {page.percent(gain)} points"
+    if gain := differences.get(main):
+        sentence += f", a paired difference of {sweep.amount(gain, main)}"
         clear = gain["low"] > 0
         badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
     with style.look():
         curves = sweep.sweep_figure(sweep.curves(points), title[1:], results)
-        first = [page.picture(style.render(curves, dpi=130), "accuracy against alpha")]
+        first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
     sections: dict[str, list[str]] = {}
     if test:
-        shares = pd.DataFrame(test).T.map(page.percent).rename_axis("setting").reset_index()
-        caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
-        sections["Test stories"] = [page.table(shares, caption)]
-    if chosen and (folder / ANSWERS).exists():
+        shares = (
+            pd.DataFrame(test)
+            .apply(
+                lambda row: [sweep.amount(one, row.name).replace("points", "%") for one in row],
+                axis=1,
+                result_type="broadcast",
+            )
+            .T
+        )
+        caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
+        sections[f"Test {noun}"] = [
+            page.table(shares.rename_axis("setting").reset_index(), caption)
+        ]
+    if chosen and main == "Both" and (folder / ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
     return {
         "title": f"Steering {title[0]}",
-        "parts": [*title[1:], f"label {symbol(str(results['config'].get('label')))}"],
+        "parts": [*title[1:], *sweep.aim(results)],
         "first": first,
         "sentence": f"{sentence}.",
         "badges": badges,

@@ -1,10 +1,11 @@
-"""Accuracy against alpha, a panel for each K: figures 15 to 18 of the GridToM paper.
+"""Accuracy, or a logit difference, against alpha, a panel for each K.
 
-Shown are the validation stories of a sweep, on which every K and alpha was tried; the strengths
-stand evenly, as grids reach over powers of ten. At alpha 0 all curves meet in the model without
-steering; the line is its Both. Of the random controls Both alone is drawn. What steering should
-leave alone (initial belief, reality) is measured at the settings that were tried for the choice,
-which is the star.
+For GridToM they are figures 15 to 18 of its paper. Shown are the validation stories or pairs of a
+sweep, on which every K and alpha was tried; the strengths stand evenly, as grids reach over powers
+of ten. At alpha 0 all curves meet in the model without steering; the line is its main measure,
+which alone is drawn of random controls: Both, or of pairs the logit difference towards the value.
+What steering should leave alone (initial belief, reality) is measured at the settings that were
+tried for the choice, which is the star.
 """
 
 from __future__ import annotations
@@ -19,23 +20,52 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from sally_anne.core.errors import RunFolderError
-from sally_anne.figures import style
+from sally_anne.core.run import symbol
+from sally_anne.figures import page, style
 
 SPLIT = "validation"
 MEASURES = ("TB", "FB", "Both", "invalid")
 CONTROLS = {"random": "random directions", "random_heads": "random heads"}
 SIDES = {"initial": "initial belief", "reality": "reality"}
+SIDES |= {"text": "plain text", "other": "another task"}
+# Of pairs, in logits; of what they are no share they are not drawn with.
+LOGITS = ("towards", "apart")
+# Factor, digits and unit of what is no share in %.
+UNITS = {"text": (1, 3, "nats a token"), "worse": (100, 1, "%")}
+UNITS |= dict.fromkeys(LOGITS, (1, 2, "logits"))
 COLOURS = dict(zip(MEASURES, (*style.COLOURS[:3], "#7F7F7F"), strict=True))
 COLOURS |= {"initial": "#56B4E9", "reality": "#8C510A"}
 COLOURS |= {"random": "#CC79A7", "random_heads": "#D55E00"}
 MARKERS = {"TB": "o", "FB": "^", "Both": "s", "invalid": "x", "initial": "v", "reality": "D"}
 DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5)), "TB": (0, (4, 1.5))}
+COLOURS |= {"towards": COLOURS["Both"], "apart": COLOURS["TB"]}
+MARKERS |= {"towards": "s", "apart": "o"}
 TEXTS = {"invalid": "invalid (share of answers)", **SIDES}
+TEXTS |= {"towards": "towards the value", "apart": "between the two of a pair"}
 TEXTS |= {name: f"Both, {text}" for name, text in CONTROLS.items()}
 STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 13, "label": "chosen"}
 STAR |= {"markeredgecolor": "white", "linestyle": "none", "zorder": 7}
 # What one panel shows: how theta was found, by what heads are ranked, and their number.
 KEYS = ["panel", "rank_by", "k"]
+
+
+def amount(one: Mapping[str, Any], measure: str) -> str:
+    """A change of a measure with its interval and its unit."""
+    scale, digits, unit = UNITS.get(measure, (100, 1, "points"))
+    signed = dict(one) | ({"signed": True} if measure in ("text", *LOGITS) else {})
+    return f"{page.percent(signed, scale=scale, digits=digits)} {unit}"
+
+
+def aim(results: Mapping[str, Any]) -> list[str]:
+    """The label that was steered, and of pairs the value, as parts of a title."""
+    label = symbol(str(results["config"].get("label")))
+    value = results["about"].get("towards") if "about" in results else None
+    return [f"label {label}" if value is None else f"towards {label} {value}"]
+
+
+def main_of(table: pd.DataFrame) -> str:
+    """The measure that settings are chosen by."""
+    return "towards" if "towards" in set(table["measure"]) else "Both"
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
@@ -45,9 +75,11 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
-        a control), ``measure, alpha, value, low, high, n``; shares, not percent.
+        a control), ``measure, alpha, value, low, high, n``; shares, not percent, or logits.
     """
-    table = table[(table["split"] == SPLIT) & table["measure"].isin((*MEASURES, *SIDES))]
+    best = main_of(table)
+    shares = (*MEASURES, "initial", "reality") if best == "Both" else LOGITS
+    table = table[(table["split"] == SPLIT) & table["measure"].isin(shares)]
     baseline = table[table["k"] == 0]
     steered = table[(table["k"] > 0) & (table["alpha"] != 0)]
     if baseline.empty or steered.empty:
@@ -63,7 +95,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
         own = steered[(steered["rank_by"] == rank_by) & (steered["k"] == k)]
         place = dict(zip(KEYS, (main, rank_by, int(k)), strict=True))
         for direction in (main, *controls):
-            for measure in (*MEASURES, *SIDES) if direction == main else ("Both",):
+            for measure in shares if direction == main else (best,):
                 curve = own[(own["direction"] == direction) & (own["measure"] == measure)]
                 if len(curve):
                     curve = pd.concat([curve, baseline[baseline["measure"] == measure]])
@@ -74,12 +106,12 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen_point(table: pd.DataFrame, results: Mapping[str, Any]) -> pd.DataFrame:
-    """The row of :func:`curves` that is Both of the setting chosen; none if nothing was."""
+    """The row of :func:`curves` that is the setting chosen; none if nothing was."""
     if not (chosen := results.get("chosen")):
         return table.iloc[:0]
     names = [*KEYS, "direction", "measure", "alpha"]
     direction = chosen["direction"]
-    key = [direction, chosen["rank_by"], chosen["k"], direction, "Both", chosen["alpha"]]
+    key = [direction, chosen["rank_by"], chosen["k"], direction, main_of(table), chosen["alpha"]]
     return table[(table[names] == key).all(axis=1)]
 
 
@@ -91,9 +123,10 @@ def chosen_words(results: Mapping[str, Any]) -> list[str]:
     for side, text in SIDES.items():
         cost, most = results.get(side, {}).get(SPLIT), results["config"].get(f"max_{side}_drop")
         if cost and most is not None:
-            limit = f"may fall by {100 * most:g}"
+            limit = f"may fall by {UNITS.get(side, (100,))[0] * most:g}"
             limit = "guessed, no condition" if side in results.get("guessed", {}) else limit
-            words += f", {text} {100 * cost['value']:+.1f} points ({limit})"
+            change = amount({"value": cost["value"], "signed": True}, side)
+            words += f", {text} {change} ({limit})"
     return [words]
 
 
@@ -116,36 +149,43 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
             axis.plot([alphas.index(star["alpha"].item())], star["value"], **STAR)
         axis.set_title(", ".join([f"K = {panel.k}", *(getattr(panel, key) for key in several)]))
         handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-    axes[0].set_ylim(-0.03, 1.03)
-    axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
+    main, noun, words = main_of(table), "pairs", "logit difference"
+    if main == "Both":
+        noun, words = "stories", "accuracy (%)"
+        axes[0].set_ylim(-0.03, 1.03)
+        axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
     step = -(-len(alphas) // 25)
     texts = [f"{alpha:g}" if i % step == 0 else "" for i, alpha in enumerate(alphas)]
     axes[0].set_xticks(range(len(alphas)), labels=texts)
-    figure.supylabel("accuracy (%)", fontsize=9.0)
+    figure.supylabel(words, fontsize=9.0)
     style.legend(figure, list(handles.values()), 4 if figure.get_figwidth() > 7 else 3)
-    pairs = sorted({int(n) for n in table.loc[table["measure"] == "Both", "n"]})
+    pairs = sorted({int(n) for n in table.loc[table["measure"] == main, "n"]})
     count = " to ".join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))
     same = f"direction {panels[0].panel}, heads by {panels[0].rank_by}"
-    parts = [*title, *([] if several else [same]), *chosen_words(results)]
-    style.heading(figure, parts, f"{SPLIT} stories (N = {count} pairs), bands: 95 % intervals")
+    there = aim(results) if main != "Both" else []
+    parts = [*title, *there, *([] if several else [same]), *chosen_words(results)]
+    style.heading(figure, parts, f"{SPLIT} {noun} (N = {count} pairs), bands: 95 % intervals")
     return figure
 
 
 def _draw_panel(axis: Axes, table: pd.DataFrame, alphas: Sequence[float]) -> None:
     # TB and FB lie over Both, on which they often stand; controls over all.
+    main = main_of(table)
     for (direction, measure), points in table.groupby(["direction", "measure"], sort=False):
         control = direction != table["panel"].iloc[0]
         name = direction if control else measure
         places = [alphas.index(alpha) for alpha in points["alpha"]]
+        text = TEXTS.get(name, name).replace("Both", TEXTS.get(main, main))
         line: dict[str, Any] = {"color": COLOURS[name], "linestyle": DASHES.get(name, "-")}
-        line |= {"linewidth": 3.0 if name == "Both" else 1.2, "label": TEXTS.get(name, name)}
-        line |= {"zorder": 5 if control else 3 if name == "Both" else 4}
+        line |= {"linewidth": 3.0 if name == main else 1.2, "label": text}
+        line |= {"zorder": 5 if control else 3 if name == main else 4}
         axis.plot(places, points["value"], marker=MARKERS.get(name), markersize=4.5, **line)
         if not control:
             band: dict[str, Any] = {"color": COLOURS[name], "alpha": 0.16, "linewidth": 0}
             axis.fill_between(places, points["low"], points["high"], zorder=1, **band)
-    baseline = table[(table["measure"] == "Both") & (table["alpha"] == 0)]["value"].iloc[0]
-    axis.axhline(baseline, color="black", linewidth=0.7, zorder=2, label="Both without steering")
+    baseline = table[(table["measure"] == main) & (table["alpha"] == 0)]["value"].iloc[0]
+    label = f"{TEXTS.get(main, main)}, without steering"
+    axis.axhline(baseline, color="black", linewidth=0.7, zorder=2, label=label)
     turned = 90 if len(alphas) > 7 else 0
     axis.tick_params(length=2.5, labelbottom=True, labelsize=7.5)
     axis.tick_params(axis="x", labelrotation=turned)

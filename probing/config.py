@@ -11,7 +11,7 @@ import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
 from sally_anne.data.items import Kind, Setting
-from sally_anne.models.options import ModelOptions, reads_only
+from sally_anne.models.options import ModelOptions, settle
 
 Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
@@ -146,13 +146,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        # At once, so that the folder's name, the run and its record agree.
-        made = self.samples is None and self.task in get_args(Made)
-        if made and self.prompt == "auto":
-            object.__setattr__(self, "prompt", "raw")
-        if self.setting == "auto":
-            alone = made or (self.samples is None and reads_only(self.model))
-            object.__setattr__(self, "setting", "text" if alone else "multimodal")
+        settle(self, self.samples is None and self.task in get_args(Made))
 
     @property
     def folder(self) -> Path:

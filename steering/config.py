@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
 from sally_anne.harness.protocols import Baseline
-from sally_anne.models.options import DEFAULT_MODEL, ModelOptions
+from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
+from sally_anne.probing.config import Made
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -23,6 +24,7 @@ FOUND = "found"
 # What steering should leave alone.
 ControlTask = Literal["initial", "reality"]
 CONTROL_TASKS: tuple[ControlTask, ...] = get_args(ControlTask)
+PAIR_TASKS = ("text", "other")
 Direction = Literal[
     "logistic",
     "mass_mean",
@@ -95,12 +97,20 @@ class SweepConfig(SteeringOptions):
     """Steer with every K and alpha, choose on validation stories, report once on test stories.
 
     Attributes:
-        label: the label that ranks heads and gives directions.
+        label: the label that ranks heads and gives directions; of pairs the first by default.
         towards: value of the label to steer towards; of two values the second (true) by default.
+        task: what is asked: gridtom's questions; or the pairs of ioi, statements, beliefs or
+            mmtom_qa, as of `sally-anne probe`, by the logit difference of their answers.
+        samples: pairs of your own samples, each with its answer, in place of a task.
+        max_text_drop: of pairs, in place of initial beliefs and reality: by so many nats may the
+            log-probability of plain text fall, a token; none does not read any.
+        max_other_drop: by this share may those of the pairs of another task fall that are told
+            apart; none, the default, does not read them.
         controls: also random directions in the same heads, and random heads, each head's step as
             long as that of the vector.
         order: belief of first or second order.
-        setting: what the model is given: frames and text, frames, or text.
+        setting: what the model is given: frames and text, frames, or text; auto is text for models
+            that only read and tasks of text alone, else frames and text.
         run: probing run that gives heads and directions; made if it is not there.
         parser: who reads the answers that choose K and alpha.
         test: report the chosen K and alpha on the test stories.
@@ -112,11 +122,28 @@ class SweepConfig(SteeringOptions):
     towards: str | None = None
     controls: bool = True
     order: Literal["1", "2"] = "1"
-    setting: Setting = "multimodal"
+    setting: Literal["auto"] | Setting = "auto"
     run: Path | None = None
+    task: Literal["gridtom", "mmtom_qa"] | Made = "gridtom"
+    samples: Path | None = None
+    max_text_drop: float | None = 0.2
+    max_other_drop: float | None = None
     parser: Literal["robust", "official"] = "robust"
     test: bool = True
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, self.samples is None and self.task in get_args(Made))
+
+    @property
+    def on_pairs(self) -> bool:
+        """Whether pairs are read; else stories are asked about."""
+        return self.samples is not None or self.task != SweepConfig.task
+
+    @property
+    def short(self) -> dict[str, Any]:
+        """What a probing run leaves out that is made for this: nulls, and patching if unused."""
+        return {} if "patching" in self.rank_by else {"permutations": 0, "patching": False}
 
     @property
     def random_kinds(self) -> tuple[str, ...]:
@@ -129,18 +156,25 @@ class SweepConfig(SteeringOptions):
         return self.max_new_tokens or (64 if self.style == "json" else 16)
 
     @property
-    def control_tasks(self) -> dict[ControlTask, float]:
-        """How far the accuracy on each kind of side question that is asked may fall."""
-        drops = {task: getattr(self, f"max_{task}_drop") for task in CONTROL_TASKS}
+    def tasks(self) -> dict[str, float]:
+        """How far what is measured may fall of each kind that steering should leave alone."""
+        names = PAIR_TASKS if self.on_pairs else CONTROL_TASKS
+        drops = {task: getattr(self, f"max_{task}_drop") for task in names}
         return {task: drop for task, drop in drops.items() if drop is not None}
+
+    @property
+    def part(self) -> str:
+        """What is asked, in the names of folders."""
+        if self.samples is not None:
+            return f"samples-{self.samples.stem}"
+        return self.task if self.on_pairs else f"order{self.order}-{self.setting}"
 
     @property
     def folder(self) -> Path:
         """Where the sweep is kept."""
         if self.out is not None:
             return self.out
-        parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
-        parts += [self.direction.replace(":", "-")]
+        parts = [Path(self.model).name or "model", self.part, self.direction.replace(":", "-")]
         for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed", "prompt"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
                 text = "-".join(value) if isinstance(value, tuple) else value
@@ -215,7 +249,7 @@ class SideEffectsConfig(ModelOptions):
         prompts: file with one neutral prompt a line; our own by default.
         prompting: ways to put the questions that are compared with steering, on the same items:
             cot, simtom, few-shot, as of ``sally-anne evaluate``.
-        setting: GridToM: frames and text, frames, or text.
+        setting: GridToM: frames and text, frames, or text; auto is text for models that only read.
         limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
         out: folder; named after vector and model by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
@@ -228,12 +262,15 @@ class SideEffectsConfig(ModelOptions):
     tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
     prompts: Path = NEUTRAL
     prompting: tuple[Baseline, ...] = ()
-    setting: Setting = "multimodal"
+    setting: Literal["auto"] | Setting = "auto"
     limit: int | None = 50
     out: Path | None = None
     batch_size: int = 8
     max_new_tokens: int | None = None
     allow_mismatch: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self)
 
     @property
     def folder(self) -> Path:

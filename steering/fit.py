@@ -104,12 +104,8 @@ def fit_vector(
     train = ((samples["split"] == "train") & samples[label].notna()).to_numpy()
     values = samples[label].to_numpy()[train].tolist()
     classes = sorted(set(values))
-    names = list(map(str, classes))
-    leads_to = names[1] if towards is None and len(names) == 2 else towards
-    if leads_to not in names:
-        raise SteeringError(f"label {label!r}: give --towards one of {', '.join(names)}")
-    place = names.index(leads_to)
-    target, coef = classes[place], towards_class(run.probes[f"{label}.coef"], place)
+    place = classes.index(target := class_towards(values, label, towards))
+    coef = towards_class(run.probes[f"{label}.coef"], place)
     table = run.ranked(label)
     if rank_by == "patching":
         require_patching(run)
@@ -151,6 +147,16 @@ def fit_vector(
         fitted=facts,
     )
     return vector if norm_matched_to is None else replace(vector, sigma=norm_matched_to.sigma)
+
+
+def class_towards(values: Sequence[Any], label: str, towards: str | None = None) -> Any:
+    """The value of a label to steer towards; of two values the second by default."""
+    classes = sorted(set(values))
+    names = list(map(str, classes))
+    leads_to = names[1] if towards is None and len(names) == 2 else towards
+    if leads_to not in names:
+        raise SteeringError(f"label {label!r}: give --towards one of {', '.join(names)}")
+    return classes[names.index(leads_to)]
 
 
 def require_patching(run: Run) -> None:

@@ -19,21 +19,12 @@ from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
+from sally_anne.figures.sweep import amount
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.report import BELIEF
-from sally_anne.harness.score import accuracy, belief_metrics, over, paired, scores
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.config import FOUND, ControlTask, SweepConfig
-from sally_anne.steering.points import (
-    BASELINE,
-    ROUNDING,
-    SweepPoint,
-    by_kind,
-    only_guessed,
-    paired_scores,
-    task_gain,
-)
+from sally_anne.steering.config import FOUND, SideEffectsConfig, SweepConfig
+from sally_anne.steering.points import BASELINE, ROUNDING, Measure, SweepPoint, by_kind, ends
 
 NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
@@ -41,6 +32,8 @@ ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 FACTS = ["direction", "rank_by", "k", "alpha"]
 # Best settings that are printed, and the mark of the chosen one.
 TOP, MARK = 2, " *"
+# Answers by what they are to (None: the questions or pairs that settings are chosen by) and split.
+Tables = Mapping[tuple[str | None, str], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -48,95 +41,66 @@ class Sweep:
     """Results of a finished sweep.
 
     Attributes:
-        validation: answers of every point on validation stories.
-        chosen: the best on validation stories that leaves the control tasks alone.
-        controls: the same K and alpha with random directions or heads, as on validation stories.
-        control_tasks: answers to control questions of the points that were tried for the choice,
-            the choice and its controls, by kind and split.
+        measure: how good a setting is, by the tables.
+        tables: answers of every point on validation items; of the baseline, the chosen point and
+            the random controls on test items; and the same of what steering should leave alone, of
+            the points that were tried for the choice, the choice and its controls.
+        chosen: the best on validation items that leaves the tasks alone.
+        controls: the same K and alpha with random directions or heads, as on validation items.
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
-        chances: share of each kind of control questions that guessing gets right.
-        test: answers of the baseline, the chosen point and the random controls on test stories, as
-            those below None without a test.
-        control_rank, left_out, worse: as of the functions of :mod:`steering.points`.
+        control_rank, left_out, worse: as of the measure; None or empty without a test.
     """
 
-    validation: pd.DataFrame
+    measure: Measure
+    tables: Tables
     chosen: SweepPoint
     controls: tuple[SweepPoint, ...]
-    control_tasks: dict[ControlTask, dict[str, pd.DataFrame]]
     vector: Path
     lineage: Lineage | None
     unseen: LeftOut
-    chances: dict[ControlTask, float]
-    test: pd.DataFrame | None = None
     random_controls: tuple[SweepPoint, ...] = ()
     control_rank: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     worse: Estimate | None = None
 
-    def guessed(self, parser: str) -> dict[ControlTask, dict[str, float]]:
-        """Accuracy and ``chance`` of the control tasks that the baseline can only guess."""
-        return {
-            task: {**asdict(right), "chance": self.chances[task]}
-            for task, tables in self.control_tasks.items()
-            if (right := only_guessed(tables["validation"], self.chances[task], parser))
-        }
+    @property
+    def test(self) -> pd.DataFrame | None:
+        """Answers to test items; None without a test."""
+        return self.tables.get((None, "test"))
 
-    def gains(self, parser: str) -> dict[ControlTask, dict[str, Estimate]]:
-        """Change of accuracy on control questions at the chosen point, by kind and split."""
-        return {
-            task: {split: task_gain(table, self.chosen, parser) for split, table in tables.items()}
-            for task, tables in self.control_tasks.items()
-        }
+    @property
+    def tasks(self) -> list[str]:
+        """What steering should leave alone."""
+        return list(dict.fromkeys(task for task, _ in self.tables if task))
+
+    @property
+    def gains(self) -> dict[str, dict[str, Estimate]]:
+        """Change of each task at the chosen point, by task and split."""
+        found: dict[str, dict[str, Estimate]] = {task: {} for task in self.tasks}
+        for (task, split), table in self.tables.items():
+            if task:
+                found[task][split] = self.measure.gain(table, self.chosen, task)
+        return found
 
 
 def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     """Folder of a chosen vector, and of its evaluations; it ends with a hash of the vector."""
-    kind = f"order{config.order}-{config.setting}-{vector.direction.replace(':', '-')}"
+    kind = f"{config.part}-{vector.direction.replace(':', '-')}"
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
-def _metrics_table(
-    table: pd.DataFrame, split: str, parser: str, task: ControlTask | None = None
-) -> pd.DataFrame:
-    """A row a point and measure: TB, FB, Both and invalid, or accuracy on one control task.
-
-    Where ``low`` to ``high`` is over maps, belief measures also have intervals over stories.
-    """
+def save_tables(folder: Path, measure: Measure, tables: Tables) -> pd.DataFrame:
+    """Write the answers, and the metrics of every point, which are returned: a row a measure."""
     rows: list[dict[str, Any]] = []
-    by_map = task is None and over(table) == "map"
-    for name, part in table.groupby("point", sort=False):
-        scored = scores(part, parser)
-        measures: dict[str, dict[str, Any]]
-        if task is not None:
-            measures = {task: asdict(accuracy(scored).overall)}
-        else:
-            measures = asdict(belief_metrics(scored))
-        if by_map:
-            for measure, story in asdict(belief_metrics(scored, unit="story")).items():
-                measures[measure] |= {"story_low": story["low"], "story_high": story["high"]}
-        about = {"split": split, "point": name, **part.iloc[0][FACTS]}
-        rows += [{**about, "measure": measure, **own} for measure, own in measures.items()]
-    return pd.DataFrame(rows)
-
-
-def save_tables(
-    folder: Path,
-    parts: Mapping[str, pd.DataFrame],
-    parser: str,
-    tasks: Mapping[ControlTask, Mapping[str, pd.DataFrame]] | None = None,
-) -> pd.DataFrame:
-    """Write the answers by split, and the metrics of every point, which are returned."""
-    tables = [_metrics_table(answers, split, parser) for split, answers in parts.items()]
-    tables += [
-        _metrics_table(answers, split, parser, task)
-        for task, splits in (tasks or {}).items()
-        for split, answers in splits.items()
-    ]
-    metrics = pd.concat(tables, ignore_index=True)
-    answers = pd.concat(parts.values(), ignore_index=True)
+    for (task, split), table in tables.items():
+        for name, part in table.groupby("point", sort=False):
+            about = {"split": split, "point": name, **part.iloc[0][FACTS]}
+            own = measure.row(part, task)
+            rows += [{**about, "measure": each, **number} for each, number in own.items()]
+    metrics = pd.DataFrame(rows)
+    answers = pd.concat([t for (task, _), t in tables.items() if not task], ignore_index=True)
     for name, table in ((METRICS, metrics), (ANSWERS, answers)):
         write_atomic(folder / name, table.to_parquet(None, index=False))
     return metrics
@@ -146,9 +110,9 @@ def save(
     config: SweepConfig, about: dict[str, Any], sweep: Sweep, probed: Path
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Write tables and results; return the metrics and the results."""
-    parser, parts = config.parser, {"validation": sweep.validation}
+    measure = sweep.measure
     saved: dict[str, Any] = {
-        "config": asdict(config),
+        "config": asdict(config) | {"label": about["label"]},
         "about": about,
         "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
         "run": str(probed),
@@ -157,21 +121,20 @@ def save(
         "unseen": asdict(sweep.unseen),
     }
     if sweep.test is not None:
-        parts["test"] = sweep.test
-        both = paired(*paired_scores(sweep.test, sweep.chosen, parser), beliefs=True)
-        differences = {m: asdict(both[m]["difference"]) for m in BELIEF if m != "invalid"}
-        test = {"difference": differences, "mcnemar_both": both["Both"]["p"]}
-        saved["test"] = {sweep.chosen.name: test}
+        two = ends(sweep.test, sweep.chosen)
+        changes = {name: asdict(one) for name, one in measure.change(*two).items()}
+        saved["test"] = {sweep.chosen.name: {"difference": changes, **measure.extra(*two)}}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
-        saved[FOUND] = f"Both, less the baseline's: {percent(differences['Both'])} points on test "
-        saved[FOUND] += "stories"
+        gain = amount(changes[measure.main], measure.main)
+        saved[FOUND] = f"{measure.main}, less the baseline's: {gain} on test {measure.noun}"
         if sweep.control_rank:
             saved[FOUND] += f"; {describe_rank(sweep.control_rank)}"
-    saved["guessed"] = sweep.guessed(parser)
-    for task, gains in sweep.gains(parser).items():
+    guessed = {t: measure.guessed(sweep.tables[t, "validation"], t) for t in sweep.tasks}
+    saved["guessed"] = {task: one for task, one in guessed.items() if one}
+    for task, gains in sweep.gains.items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
-    metrics = save_tables(config.folder, parts, parser, sweep.control_tasks)
+    metrics = save_tables(config.folder, measure, sweep.tables)
     write_json(config.folder / RESULTS, saved)
     return metrics, saved
 
@@ -185,22 +148,22 @@ def print_sweep(
     saved: dict[str, Any],
 ) -> None:
     """Print the best settings, the choice with its controls and costs, and what to do next."""
-    chosen = sweep.chosen
-    title = f"{config.model}, order {config.order},"
-    best = (*ranked[:TOP], chosen)
-    _print_points(console, f"{title} validation", "validation", best, sweep, metrics)
+    chosen, main, noun = sweep.chosen, sweep.measure.main, sweep.measure.noun
+    _print_points(console, config, "validation", (*ranked[:TOP], chosen), sweep, metrics)
     if sweep.test is not None:
-        _print_points(console, f"{title} test", "test", (chosen,), sweep, metrics)
+        _print_points(console, config, "test", (chosen,), sweep, metrics)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
     lines = [f"chosen: {_label(chosen)}, {how}"]
     if sweep.test is not None:
         lines += saved[FOUND].split("; ")
-        needed = [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]
-        falls = f"; Both falls without {', '.join(needed)}" if needed else ""
-        lines.append(f"made worse: {percent(saved['worse'])} % of test stories{falls}")
+        worse, needed = saved["worse"], [r for r in sweep.left_out if r["low"] > 0]
+        heads = ", ".join(str(Head(r["layer"], r["head"])) for r in needed)
+        both = [f"made worse: {percent(worse)} % of test {noun}"] if worse else []
+        both += [f"{main} falls without {heads}"] if needed else []
+        lines += ["; ".join(both)] if both else []
     lines += [
-        f"{TASK_LABELS[task]}, less the baseline's: {percent(gain)} points on {split} stories"
-        for task in sweep.control_tasks
+        f"{TASK_LABELS[task]}, less the baseline's: {amount(gain, task)} on {split} {noun}"
+        for task in sweep.tasks
         for split, gain in [*saved[task].items()][-1:]
     ]
     guessed: Mapping[str, Any] = saved["guessed"]
@@ -211,37 +174,43 @@ def print_sweep(
     ]
     if any(
         task not in guessed and -saved[task]["validation"]["value"] > most + ROUNDING
-        for task, most in config.control_tasks.items()
+        for task, most in config.tasks.items()
     ):
         lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
-    steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
+    command, following = "evaluate", EvalConfig(steer=sweep.vector, **config.model_options(*names))
+    if config.on_pairs:
+        command = "side-effects"
+        following = SideEffectsConfig(sweep.vector, **config.model_options())
     lines += [f"report: {config.folder / NAME}"]
-    lines += [f"next: {command_line('sally-anne evaluate', steered)}"]
+    lines += [f"next: {command_line(f'sally-anne {command}', following)}"]
     print_lines(console, lines)
 
 
 def _print_points(
     console: Console,
-    title: str,
+    config: SweepConfig,
     split: str,
     points: Sequence[SweepPoint],
     sweep: Sweep,
     metrics: pd.DataFrame,
 ) -> None:
-    """A table of the baseline, these points, and on test stories the random controls."""
+    """A table of the baseline, these points, and on test items the random controls."""
+    measure = sweep.measure
     numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
     numbers = numbers[["value", "low", "high", "n"]]
     points = tuple(dict.fromkeys((BASELINE, *points)))
     # Where no reply is invalid there is no column for it.
-    some = any(numbers["high"][point.name, "invalid"] for point in points)
-    shown = BELIEF if some else BELIEF[:-1]
-    rows: list[list[Any]] = [
-        [_label(point, sweep.chosen), *(numbers.loc[point.name, m].to_dict() for m in shown)]
-        for point in points
+    shown = [
+        m
+        for m in measure.columns
+        if m != "invalid" or any(numbers["high"][p.name, m] for p in points)
     ]
-    unit = over(sweep.test if split == "test" else sweep.validation)
-    note = "95 % intervals over maps" if unit == "map" else ""
+    rows: list[list[Any]] = [
+        [_label(p, sweep.chosen), *(numbers.loc[p.name, m].to_dict() for m in shown)]
+        for p in points
+    ]
+    note = measure.intervals(sweep.tables[None, split])
     if split == "test" and (randoms := sweep.random_controls):
         shares = [[numbers["value"][point.name, m] for point in randoms] for m in shown]
         ranges = [by_kind(randoms, own) for own in shares]
@@ -250,7 +219,10 @@ def _print_points(
             for kind, each in ranges[0].items()
         ]
         note = "; ".join(filter(None, [note, "of random controls the lowest and the highest"]))
-    print_table(console, f"{title} stories (%)", ["setting", *shown], rows, note)
+    rows = [[name, *map(measure.cell, cells)] for name, *cells in rows]
+    what = config.part if config.on_pairs else f"order {config.order}"
+    title = f"{config.model}, {what}, {split} {measure.noun} ({measure.unit})"
+    print_table(console, title, ["setting", *shown], rows, note)
 
 
 def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:

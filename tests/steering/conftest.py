@@ -16,7 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
-import sally_anne.steering.sweep
+import sally_anne.steering.questions
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
 from sally_anne.data.items import Question
@@ -27,7 +27,8 @@ from sally_anne.probing.pipeline import run as probe
 from sally_anne.probing.probes import Activations
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.points import SweepPoint, answer_points
+from sally_anne.steering.points import SweepPoint
+from sally_anne.steering.questions import answer_points
 from sally_anne.steering.reporting import Sweep
 from sally_anne.steering.sweep import run as work
 from tests.made_run import make_items
@@ -152,7 +153,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[SweepPoint
         )
         return answer_points(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(sally_anne.steering.sweep, "answer_points", prepared)
+    monkeypatch.setattr(sally_anne.steering.questions, "answer_points", prepared)
     return asked
 
 

@@ -17,8 +17,9 @@ from sally_anne.harness.evaluate import dry_run as evaluation_dry_run
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering import points, sweep
+from sally_anne.steering import questions, sweep
 from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.points import Measure
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +41,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return own_extend(loaded, state, rows, endings)
 
     monkeypatch.setattr(asking, "prefill", reading)
-    for module in (asking, points):
+    for module in (asking, questions):
         monkeypatch.setattr(module, "extend", going_on)
     return seen
 
@@ -62,7 +63,7 @@ def test_a_sweep_asks_and_reads_what_was_said(
     tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Steering by half a deviation gains nothing on two stories.
-    monkeypatch.setattr(sweep, "nothing_to_choose", lambda *_: "")
+    monkeypatch.setattr(Measure, "nothing_to_choose", lambda *_: "")
     probes = ProbeConfig(
         setting="text",
         stories=20,

@@ -8,23 +8,34 @@ last tokens gives the unharmed model's replies, and nothing else does.
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.run import Run
+from sally_anne.data.tasks import open_task
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.interchange import logit_directions, read_pair
 from sally_anne.steering.bake import bake_model
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.pairs import Pairs, read_side
+from sally_anne.steering.points import BASELINE, rows_of
+from sally_anne.steering.questions import Questions
 from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import Questions
+from sally_anne.steering.sweep import of_run
 from sally_anne.steering.sweep import run as sweep
 from tests.made_run import make_items
 from tests.steering.conftest import Made
@@ -126,9 +137,84 @@ def test_a_vector_elsewhere_is_not_specific(
     assert not list((tmp_path / "sweep").glob("*/vector.safetensors"))
     table = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
     assert (table.loc[table["measure"] == "Both", "value"] == 0).all()
-    monkeypatch.setattr("sally_anne.steering.sweep.nothing_to_choose", lambda *_: "")
+    monkeypatch.setattr("sally_anne.steering.points.Measure.nothing_to_choose", lambda *_: "")
     found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep", 4)
     assert found.control_rank is not None and not found.control_rank["beats_controls"]
     verdict = "not specific: random controls with steps of the same length do as well"
     assert f"rank 9 of 9, {verdict}" in lines
     assert not any("above all its controls" in line for line in lines)
+
+
+PLANTED = (-1, 3)
+
+
+@pytest.fixture(scope="module")
+def paired_run(whole: LoadedModel, write: Callable[..., Made], tmp_path_factory) -> Path:
+    """A run on pairs of which one head tells the label, along what adds to its answer's logit."""
+    file = tmp_path_factory.mktemp("own") / "pairs.jsonl"
+    numbers = {"train": range(8), "validation": range(8, 11), "test": range(11, 14)}
+    rows = [
+        {"item_id": f"{n}-{room}", "text": f"the red agent goes into the {room} room {1 + n % 3} ."}
+        | {"labels": {"blue": room == "blue"}, "answer": room, "split": split}
+        | dict.fromkeys(("group", "pair"), str(n))
+        for split, own in numbers.items()
+        for n in own
+        for room in ("green", "blue")
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    items = pd.DataFrame(rows).assign(blue=[row["labels"]["blue"] for row in rows])
+    ids = [whole.processor.tokenizer.convert_tokens_to_ids(word) for word in ("blue", "green")]
+    steps = logit_directions(whole.model, (ids[0], ids[1])).numpy()
+    x = np.random.default_rng(4).normal(size=(len(rows), *steps.shape)) / 10
+    step = steps[PLANTED] / np.linalg.norm(steps[PLANTED])
+    x[:, PLANTED[0], PLANTED[1]] += items["blue"].to_numpy()[:, None] * step
+    kept = items[["item_id", "group", "split", "blue"]]
+    folder = write(x.astype("f4"), kept, labels=("blue",), samples=file, setting="text").folder
+    config = json.loads((folder / "config.json").read_text())
+    config["data"]["fingerprint"] = open_task(ProbeConfig(samples=file, setting="text")).fingerprint
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_sweep_on_pairs_finds_the_planted_head(
+    whole: LoadedModel, paired_run: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"k": (1,), "alpha": (-9.0, 9.0), "max_text_drop": 50.0}
+    config = SweepConfig(run=paired_run, out=tmp_path / "sweep", allow_mismatch=True, **options)
+    config = of_run(config, Run.open(paired_run))
+    found = sweep(config, Console(quiet=True), whole)
+    vector = SteeringVector.load(found.vector)
+    n_layers = find_geometry(whole.skeleton).n_layers
+    assert vector.heads == ((n_layers - 1, PLANTED[1]),) and found.chosen.alpha == 9.0
+    rank = found.control_rank
+    assert rank is not None and rank["kinds"]["random"]["high"] < rank["gain"]
+    # One prompt after the other, by the harness.
+    (data, (blue, green)) = Pairs(config), (whole.processor.tokenizer("blue green").input_ids[-2:])
+    for point, steered in ((BASELINE, None), (found.chosen, vector)):
+        texts = [Prompt(s.turns[0]["content"]) for i in data.items("test") for s in i.pair.samples]
+        read = SteeredModel(whole, steered).log_probs_along(texts, [[blue]] * len(texts))
+        expected = np.mean([float(one[0, blue] - one[0, green]) for one in read])
+        assert found.measure.of(rows_of(found.test, point))["towards"].value == pytest.approx(
+            expected, abs=1e-4
+        )
+    # A baseline among steered readings keeps its bits.
+    side = data.items("test")[0]
+    parts = [torch.stack([torch.zeros_like(vector.delta()), vector.delta()])]
+    plain = torch.stack([p.logit_diffs(2)[0] for p in read_pair(whole, side.pair, side.reply)])
+    assert read_side(whole, side, parts, "head_out")[0].equal(plain)
+    # What is cut off is read again, to the byte.
+    files = sorted(p for p in config.folder.iterdir() if p.suffix in (".jsonl", ".parquet"))
+    whole_bytes = {path: path.read_bytes() for path in files}
+    for path in files[:-1]:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
+    sweep(config, Console(quiet=True), whole)
+    assert {path: path.read_bytes() for path in files} == whole_bytes
+
+
+def test_what_has_no_pairs_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "single.jsonl"
+    rows = [{"text": f"red {n}", "labels": {"a": n % 2 == 0}, "group": str(n)} for n in range(9)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    for options in ({"samples": file}, {"task": "ioi", "style": "json"}, {"max_other_drop": 0.1}):
+        with pytest.raises(SteeringError):
+            sweep(SweepConfig(model="nowhere", out=tmp_path / "s", **options), Console(quiet=True))

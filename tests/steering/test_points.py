@@ -19,15 +19,11 @@ from sally_anne.steering.config import CONTROLS
 from sally_anne.steering.points import (
     BASELINE,
     SweepPoint,
-    chance,
-    choose,
-    control_rank,
     default_grid,
     grid_of,
-    only_guessed,
     random_controls,
-    rank_points,
 )
+from sally_anne.steering.questions import Beliefs, chance
 from sally_anne.steering.reporting import describe_rank
 from tests.made_stories import made_story
 
@@ -102,11 +98,11 @@ def test_points_are_ranked_on_validation_stories_alone() -> None:
     best, equal, weaker = (SweepPoint("logistic", 2, alpha) for alpha in (5.0, -10.0, 2.0))
     plan = {BASELINE: first(0), weaker: first(3), equal: first(9), best: first(9)}
     table = answers(plan, "validation")
-    assert rank_points(table, [BASELINE, weaker, equal, best]) == [best, equal, weaker]
+    assert Beliefs().rank(table, [BASELINE, weaker, equal, best]) == [best, equal, weaker]
     with pytest.raises(SteeringError):
-        rank_points(table.assign(split="test"), [best])
+        Beliefs().rank(table.assign(split="test"), [best])
     with pytest.raises(SteeringError):
-        rank_points(table, [BASELINE])
+        Beliefs().rank(table, [BASELINE])
 
 
 def control_answers(right: dict[SweepPoint, int]) -> Callable[[SweepPoint, str], pd.DataFrame]:
@@ -143,10 +139,10 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
         calls.append(point)
         return table(point, task)
 
-    assert choose(ranked, counted, {"initial": most}) == ranked[expected]
+    assert Beliefs().choose(ranked, counted, {"initial": most}) == ranked[expected]
     assert calls == ranked[:tried]
     with pytest.raises(SteeringError):
-        choose(ranked, lambda *each: table(*each).assign(split="test"), {"initial": most})
+        Beliefs().choose(ranked, lambda *each: table(*each).assign(split="test"), {"initial": most})
 
 
 def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
@@ -155,10 +151,11 @@ def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
     for right, chosen in ((2, best), (9, mild)):
         table = control_answers({BASELINE: right, best: 0, mild: right})
         limits = {"initial": 0.01}
-        assert choose([best, mild], table, limits, chances={"initial": 1 / 3}) == chosen
-        assert choose([best, mild], table, limits) == mild
-        guessed = only_guessed(table(best, "initial"), 1 / 3, "robust")
-        assert (guessed and guessed.value) == (0.2 if right == 2 else None)
+        measure = Beliefs(chances={"initial": 1 / 3})
+        assert measure.choose([best, mild], table, limits) == chosen
+        assert Beliefs().choose([best, mild], table, limits) == mild
+        guessed = measure.guessed(table(best, "initial"), "initial")
+        assert (guessed and guessed["value"]) == (0.2 if right == 2 else None)
 
 
 def test_guessing_is_right_as_often_as_options_allow() -> None:
@@ -178,7 +175,7 @@ def test_the_rank_is_what_a_loop_finds(before: int, after: int, counts: list[int
     assert [point.seed for point in randoms] == 2 * [2**32 - 2, 2**32 - 1, 0]
     plan = {BASELINE: first(before), CHOSEN: first(after)}
     plan |= {point: first(count) for point, count in zip(randoms, counts, strict=True)}
-    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    found = Beliefs().control_rank(answers(plan), CHOSEN, randoms)
     rank = 1
     for count in counts:
         if count >= after:
@@ -199,16 +196,16 @@ def test_the_rank_is_what_a_loop_finds(before: int, after: int, counts: list[int
 def test_a_vector_above_enough_controls_is_specific() -> None:
     randoms = random_controls(CHOSEN, 20, 0)
     plan = {BASELINE: first(0), CHOSEN: first(6), **{point: first(2) for point in randoms}}
-    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    found = Beliefs().control_rank(answers(plan), CHOSEN, randoms)
     assert found["beats_controls"] and found["p"] == 1 / 21
     # One of one kind does as well: among 20 of that kind it is one of two.
     plan[randoms[0]] = first(6)
-    found = control_rank(answers(plan), CHOSEN, randoms, "robust")
+    found = Beliefs().control_rank(answers(plan), CHOSEN, randoms)
     assert not found["beats_controls"] and found["p"] == 2 / 21
     # Beyond the first six stories the vector is perfect, but no control was asked there.
     late = first(1)
     late[6:] = True
     plan = {BASELINE: first(0), CHOSEN: late, **{point: first(2, 6) for point in randoms[:2]}}
-    found = control_rank(answers(plan), CHOSEN, randoms[:2], "robust")
+    found = Beliefs().control_rank(answers(plan), CHOSEN, randoms[:2])
     assert (found["rank"], found["stories"], found["beats_controls"]) == (3, 6, False)
     assert found["gain"] == pytest.approx(1 / 6)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-import sally_anne.steering.sweep
+import sally_anne.steering.questions
 from sally_anne.core.errors import ModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
@@ -28,8 +28,7 @@ from sally_anne.steering import bake
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import VectorConfig, fit_vector
 from sally_anne.steering.fit import run as make_vector
-from sally_anne.steering.points import answer_points
-from sally_anne.steering.sweep import Questions, lineage_of
+from sally_anne.steering.questions import Questions, answer_points
 from sally_anne.steering.sweep import run as sweep
 
 pytestmark = pytest.mark.integration
@@ -81,7 +80,7 @@ def right(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return answer_points(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(sally_anne.steering.sweep, "answer_points", prepared)
+    monkeypatch.setattr(sally_anne.steering.questions, "answer_points", prepared)
 
 
 def content_of(stories: Iterable[str]) -> set[str]:
@@ -99,7 +98,7 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     found = sweep(replace(config, split_seed=1))
     run = Lineage.read(json.loads((probed / "config.json").read_text()), "")
     assert run is not None and found.lineage is not None and found.test is not None
-    validated = content_of(found.validation["story"])
+    validated = content_of(found.tables[None, "validation"]["story"])
     assert not validated & run.train
     assert found.lineage == run.chosen_on(validated)
     assert not content_of(found.test["story"]) & found.lineage.seen
@@ -152,7 +151,7 @@ def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
 ) -> None:
     vector, baked = SteeringVector.load(vector_folder), tmp_path / "baked"
     questions = Questions(replace(config, limit=2))
-    questions.leave_out(lineage_of(config, Run.open(probed)))
+    questions.leave_out(Run.open(probed))
     drawn = min(questions.members["test"])
     first = {"train": [generated().identity(drawn).content], "validation": []}
     folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")

@@ -25,12 +25,9 @@ from sally_anne.models.decoding import (
 from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import FAMILIES, Family
-from sally_anne.steering import points as module
-from sally_anne.steering.points import (
-    answer_points,
-    grid_of,
-    vectors_of,
-)
+from sally_anne.steering import questions as module
+from sally_anne.steering.points import grid_of, vectors_of
+from sally_anne.steering.questions import answer_points
 
 pytestmark = pytest.mark.integration
 

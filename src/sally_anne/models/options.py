@@ -71,6 +71,19 @@ def reads_only(model: str | Path) -> bool:
         return False
 
 
+def settle(options: Any, made: bool = False) -> None:
+    """Set the setting and prompts of a command that are auto; what is made here is raw text.
+
+    At once, so that the folder's name, the run and its record agree.
+    """
+    if made and options.prompt == "auto":
+        object.__setattr__(options, "prompt", "raw")
+    if options.setting == "auto":
+        own = getattr(options, "samples", None) is not None
+        text = made or (not own and reads_only(options.model))
+        object.__setattr__(options, "setting", "text" if text else "multimodal")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model, and how it is opened.

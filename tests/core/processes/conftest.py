@@ -64,7 +64,9 @@ def alone(
         (folder / "old-probes").symlink_to("probes")
         evaluate(config_of("evaluate", options["evaluate"]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sally_anne.steering.sweep.nothing_to_choose", lambda *arguments: "")
+            patch.setattr(
+                "sally_anne.steering.points.Measure.nothing_to_choose", lambda *arguments: ""
+            )
             sweep(config_of("sweep", options["sweep"]), quiet)
     finally:
         torch.set_num_threads(threads)

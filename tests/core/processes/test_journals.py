@@ -17,7 +17,8 @@ from sally_anne.data.items import Question
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering.points import answer_points, grid_of, vectors_of
+from sally_anne.steering.points import grid_of, vectors_of
+from sally_anne.steering.questions import answer_points
 from tests.core.processes.in_threads import Killed, together
 
 pytestmark = pytest.mark.integration
