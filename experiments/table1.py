@@ -164,8 +164,9 @@ def prompted(
     # Stories that it has seen are left out.
     vector = SteeringVector.load(found.vector, allow_mismatch=config.allow_mismatch)
 
-    def asked(what: Literal["1", "2"] | ControlTask) -> Any:
-        each, how_asked = evaluation(config, part.setting, what, how), {"same_stories_as": vector}
+    def asked(what: Any) -> Any:
+        setting: Any = part.setting
+        each, how_asked = evaluation(config, setting, what, how), {"same_stories_as": vector}
         return scores(evaluate(each, console=console, loaded=loaded, **how_asked), part.parser)
 
     before, steered = (scores(rows, part.parser) for rows in ends(found.test, found.chosen))

@@ -321,7 +321,8 @@ class Questions:
         With ``most`` of so many stories. Of validation questions the chance is kept.
         """
         config = self._configs[split]
-        config = replace(config, order=task) if task else config
+        order: Any = task or config.order
+        config = replace(config, order=order)
         items = items_of(config, self.stories, self.members[split])
         return items if most is None else spread(items, most)
 

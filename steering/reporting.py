@@ -178,7 +178,8 @@ def print_sweep(
     ):
         lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
-    command, following = "evaluate", EvalConfig(steer=sweep.vector, **config.model_options(*names))
+    command = "evaluate"
+    following: Any = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     if config.on_pairs:
         command = "side-effects"
         following = SideEffectsConfig(sweep.vector, **config.model_options())

@@ -144,7 +144,7 @@ def run(
 
     @cache
     def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:
-        own = {"seed": seed, "towards": config.towards, "rank_by": rank_by}
+        own: dict[str, Any] = {"seed": seed, "towards": config.towards, "rank_by": rank_by}
         if direction in CONTROLS:
             own["norm_matched_to"] = fit(config.direction, k, 0, rank_by)
         vector = fit_vector(probed, k, 1.0, direction, asked.about["label"], **own)
@@ -228,8 +228,8 @@ def run(
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         # K and alpha were chosen on the stories that were seen, whichever the run's own are.
-        more = {name: saved[name] for name in (SEEN, FOUND) if saved.get(name)}
-        replace(best, fitted={**best.fitted, **more}).save(folder)
+        facts = {name: saved[name] for name in (SEEN, FOUND) if saved.get(name)}
+        replace(best, fitted={**best.fitted, **facts}).save(folder)
         with stage(console, "drawing the sweep"):
             draw_all(config.folder)
             write_report(config.folder)
