@@ -50,7 +50,7 @@ def table_name(folder: Path) -> str:
 
 def table_in(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder; raises RunFolderError if it is damaged."""
-    return read_table(folder / name, TABLES[name])
+    return read_table(folder / name, TABLES.get(name, "sally-anne evaluate"))
 
 
 def results_in(folder: Path) -> dict[str, Any]:

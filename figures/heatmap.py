@@ -186,6 +186,13 @@ def patching_figure(
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
     style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)
     style.heading(figure, title)
+    figure.draw_without_rendering()  # what is named has its place by now
+    for (_, right), kind in zip(panels, kinds, strict=True):
+        rows = table[table["kind"] == kind]
+        told = rows[rows["conclusion"].map(COLOURS) != style.MISSING]
+        top = told.loc[told["effect"].abs().nlargest(NAMED).index]
+        points = rows[["accuracy", "effect"]].to_numpy()
+        style.name_points(right, top[["accuracy", "effect"]].to_numpy(), heads_of(top), points)
     return figure
 
 
@@ -196,14 +203,6 @@ def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
     panel.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
     for end in rows[["used_above", "against_below"]].iloc[0]:
         panel.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
-    left, right = panel.get_xlim()
-    told = rows[colours != style.MISSING]
-    top = told.loc[told["effect"].abs().nlargest(NAMED).index]
-    for head, at in zip(heads_of(top), top[["accuracy", "effect"]].to_numpy(), strict=True):
-        # No name runs out of the frame.
-        side, aligned = (-4, "right") if at[0] > right - (right - left) / 5 else (4, "left")
-        place: Any = {"textcoords": "offset points", "fontsize": 7.0, "ha": aligned}
-        panel.annotate(str(head), at, (side, 2), **place)
     panel.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
     panel.set_ylabel("normalised effect: used")
     panel.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")

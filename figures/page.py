@@ -11,6 +11,7 @@ import html
 import io
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,15 @@ from PIL import Image
 
 from sally_anne.core.console import percent
 from sally_anne.core.files import write_atomic
+from sally_anne.core.options import command_line, flag_name
+from sally_anne.models.options import ModelOptions
 
-TALL, MOST = 96, 8  # pixels of a strip's height, pictures in it
+# Pixels of a strip's height, pictures in it, and bytes above which it is a JPEG.
+TALL, MOST, HEAVY = 96, 8, 30_000
+# Kinds of replies, in their order.
+KINDS = "wrong invalid changed right unparsed"
+# Options that need not be said.
+USUAL = {"setting": "multimodal", "style": "plain", "split_seed": 0, "data_seed": 2025}
 # What words of a page mean; those that stand in it are explained in it.
 GLOSSARY = {
     "Y_p": "label of a statement: does it fit what the protagonist believes?",
@@ -102,6 +110,16 @@ class Page:
         return path
 
 
+def again(prog: str, config: Mapping[str, Any], names: Sequence[str] = (), **more: Any) -> str:
+    """A command with a run's options: those of its model, those named, and more."""
+    known = {n: config[n] for n in ModelOptions.__dataclass_fields__ if config.get(n) is not None}
+    words = [command_line(prog, ModelOptions(**known))]
+    for name, value in {**{name: config.get(name) for name in names}, **more}.items():
+        if value not in (None, USUAL.get(name)):
+            words.append(f"{flag_name(name)} {shlex.quote(str(value))}")
+    return " ".join(words)
+
+
 def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:
     """The first rows of a table, with all of them as a file to take."""
     note = f" (the first {most} of {len(rows)} rows)" if len(rows) > most else ""
@@ -154,19 +172,39 @@ def words(text: str, kind: str = "hint") -> str:
     return f'<p class="{kind}">{html.escape(text)}</p>'
 
 
-def picture(png: bytes, about: str) -> str:
-    """A PNG, which scrolls where the screen is small."""
-    data = base64.b64encode(png).decode()
-    image = f'<img src="data:image/png;base64,{data}" alt="{html.escape(about)}">'
-    return f'<div class="scroll">{image}</div>'
+def facts(known: Mapping[str, str]) -> str:
+    """What is known, by its name."""
+    pairs = (f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in known.items())
+    return f'<dl class="facts">{"".join(pairs)}</dl>'
 
 
-def strip(frames: np.ndarray, about: str) -> str:
-    """Some frames ``uint8 [F, height, width, 3]`` next to each other, small."""
+def filtered(name: str, parts: Sequence[tuple[str, str]]) -> str:
+    """Parts, each with its kinds (words), of which those of one kind can be chosen."""
+    kinds = sorted({kind for kinds, _ in parts for kind in kinds.split()}, key=KINDS.find)
+    inputs = (
+        f'<input type="radio" name="{name}" id="{name}-{kind}" class="{kind}"{chosen}>'
+        f'<label for="{name}-{kind}">{kind}</label>'
+        for kind, chosen in [("all", " checked"), *((kind, "") for kind in kinds)]
+    )
+    shown = "".join(f'<div class="all {kinds}">{part}</div>' for kinds, part in parts)
+    return f'<div class="filter">{"".join(inputs)}{shown}</div>'
+
+
+def picture(data: bytes, about: str) -> str:
+    """A PNG or JPEG, which scrolls where the screen is small."""
+    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return f'<div class="scroll"><img src="{source}" alt="{html.escape(about)}"></div>'
+
+
+def strip(frames: np.ndarray) -> bytes:
+    """Some frames ``uint8 [F, height, width, 3]`` next to each other, small, as PNG or JPEG."""
     places = np.linspace(0, len(frames) - 1, min(MOST, len(frames))).round().astype(int)
     sheet = Image.fromarray(np.concatenate(frames[places], axis=1))
     across = max(1, round(sheet.width * TALL / sheet.height))
-    buffer = io.BytesIO()
+    small = sheet.resize((across, TALL), Image.Resampling.BOX)
     # In all their colours: of a palette the small shapes, which are the agents, would lose theirs.
-    sheet.resize((across, TALL), Image.Resampling.BOX).save(buffer, "PNG", optimize=True)
-    return picture(buffer.getvalue(), about)
+    png, jpeg = io.BytesIO(), io.BytesIO()
+    small.save(png, "PNG", optimize=True)
+    small.save(jpeg, "JPEG", quality=80)
+    return png.getvalue() if png.tell() < HEAVY else jpeg.getvalue()

@@ -6,6 +6,7 @@ import html
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,8 +33,12 @@ from sally_anne.figures.report_probing import probing_page
 
 NAME = "report.html"
 FEW = 20  # items below which a number says little
-REPLIES, LONGEST = 40, 1500  # replies of each kind that stand in a page, and characters of one
+# Items of an evaluation whose replies stand in its page, those with frames, characters of a reply.
+ITEMS_SHOWN, FRAMED, LONGEST = 120, 40, 1500
 STORIES = 6  # of a sweep's, whose replies stand in its page
+ITEMS = "items.parquet"  # what an evaluation asked
+# Options that change no reply.
+PLACES = ("out", "batch_size", "device", "device_map", "allow_mismatch", "dry_run")
 ENDS = ("value", "low", "high", "n")
 # The command that makes each kind of run folder of which there is a page.
 COMMANDS = {
@@ -111,7 +116,17 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
     parser = first_parser(able or list(parsed))
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
-    sections, numbers, first = {"Replies": _replies(answers, parser)}, {}, []
+    plain, where = _unsteered(folder, config), shlex.quote(str(folder))
+    sections, numbers, first = {"Replies": _items(folder, answers, parser, plain)}, {}, []
+    commands = {}
+    if plain is not None:
+        commands["what steering changes"] = f"sally-anne compare {shlex.quote(str(plain))} {where}"
+    elif config.get("steer"):
+        again = f"sally-anne evaluate --config {where} --steer None --alpha None"
+        out = shlex.quote(f"{folder}-unsteered")
+        commands["the same without steering, so that both replies stand here"] = (
+            f"{again} --out {out} && sally-anne report {where}"
+        )
     sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
         rows = table[table["parser"] == parser]
@@ -145,9 +160,25 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         "badges": [(how, "plain"), (f"{len(answers)} answers", "plain")],
         "warnings": warnings,
         "first": first,
+        "commands": commands,
         "sections": sections,
         "numbers": numbers,
     }
+
+
+def kinds_of_replies(answers: pd.DataFrame, parser: str) -> pd.Series:
+    """Of each answer right, wrong or invalid, as a parser reads it; else unparsed."""
+    if f"{parser}_correct" not in answers:
+        return pd.Series("unparsed", answers.index)
+    kinds = answers[f"{parser}_correct"].astype(bool).map({True: "right", False: "wrong"})
+    unclear = answers.get(f"{parser}_invalid", pd.Series(False, answers.index))
+    return kinds.mask(unclear.astype(bool), "invalid")
+
+
+def some_of_each(kinds: pd.Series, most: int) -> list[int]:
+    """Places of at most so many, of each kind as many as of another, evenly."""
+    places = [np.flatnonzero(kinds == kind) for kind in kinds.unique()]
+    return [int(p) for own in places for p in own[evenly(len(own), most // len(places))]]
 
 
 def evenly(count: int, most: int) -> np.ndarray:
@@ -155,21 +186,53 @@ def evenly(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count, min(most, count), endpoint=False).astype(int)
 
 
-def _replies(answers: pd.DataFrame, parser: str) -> list[str]:
-    """Some replies of each kind, evenly."""
-    kinds = pd.Series("not parsed", answers.index)
-    if f"{parser}_correct" in answers:
-        kinds = answers[f"{parser}_correct"].map({True: "right", False: "wrong"})
-    if f"{parser}_invalid" in answers:
-        kinds = kinds.mask(answers[f"{parser}_invalid"].astype(bool), "invalid")
-    columns = [c for c in ("item_id", "condition", "answer", "reference", "reply") if c in answers]
-    parts = []
-    for kind, rows in answers[columns].groupby(kinds.to_numpy()):
-        shown = rows.iloc[evenly(len(rows), REPLIES)]
-        shown = shown.assign(reply=shown["reply"].str.slice(0, LONGEST))
-        summary = f"{kind}: {len(rows)} replies"
-        parts.append(page.details(summary, page.table(shown, f"{len(shown)} of {summary}")))
-    return parts
+def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None) -> list[str]:
+    """Some items with what was asked and shown, and the replies; ``plain`` is a run unsteered."""
+    kinds, ids = kinds_of_replies(answers, parser), answers["item_id"]
+    before = None if plain is None else table_in(plain, ANSWERS).set_index("item_id")["reply"]
+    replies = pd.Series(None, answers.index) if before is None else ids.map(before)
+    changed = replies.notna() & (replies != answers["reply"])
+    asked = pd.DataFrame(columns=["question", "options", "text", "frames"])
+    if (folder / ITEMS).exists():
+        asked = table_in(folder, ITEMS).set_index("item_id")
+    asked = asked.reindex(ids)
+    framed = np.flatnonzero(asked["frames"].notna())
+    listed = {*some_of_each(kinds, ITEMS_SHOWN), *framed}
+    listed |= {*np.flatnonzero(changed)[evenly(changed.sum(), ITEMS_SHOWN)]}
+    entries = []
+    for place in sorted(listed):
+        row, item, kind = answers.iloc[place], asked.iloc[place], kinds.iloc[place]
+        facts = {"question": item["question"], "options": item["options"]}
+        facts |= {"right": row["answer"] or row.get("reference"), "reply": row["reply"]}
+        facts |= {"reply without steering": replies.iloc[place]}
+        kind += " changed" if changed.iloc[place] else ""
+        parts = [page.facts({k: str(v)[:LONGEST] for k, v in facts.items() if v and v == v})]
+        if isinstance(item["frames"], bytes):
+            parts.insert(0, page.picture(item["frames"], f"frames of {row['item_id']}"))
+        if isinstance(item["text"], str):
+            parts.append(page.details("All that was asked", page.words(item["text"], "sample")))
+        summary = f"{kind}: {row['item_id']}: {str(row['reply'])[:60]}"
+        entries.append((kind, page.details(summary, *parts)))
+    note = f"{len(entries)} of {len(answers)} items, {len(framed)} of them with frames; "
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.value_counts().items())
+    return [
+        page.words(f"{note}all: {counts}, {changed.sum()} changed by steering."),
+        page.filtered("item", entries),
+    ]
+
+
+def _unsteered(folder: Path, config: Results) -> Path | None:
+    """The run of the same options without a vector, in the folder that holds this run, if any."""
+
+    def alike(options: Results) -> dict[str, Any]:
+        return {k: v for k, v in options.items() if k not in ("steer", "alpha", *PLACES)}
+
+    for other in sorted(folder.resolve().parent.iterdir()) if config.get("steer") else ():
+        with suppress(RunFolderError):
+            there = results_in(other).get("config", {}) if (other / ANSWERS).exists() else {}
+            if there and not there.get("steer") and alike(there) == alike(config):
+                return other
+    return None
 
 
 def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
@@ -199,9 +262,12 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
         if not rank["beats_controls"]:
             warnings.append("Random directions or heads with steps of this length may do as well.")
-    for side, words in sweep.SIDES.items():
-        for split, gain in results.get(side, {}).items():
-            conclusions.append(f"Cost, {words} on {split} {noun}: {sweep.amount(gain, side)}.")
+    costs = [
+        f"{words} {sweep.amount(sweep.cost(gain), side)} on {split} {noun}"
+        for side, words in sweep.SIDES.items()
+        for split, gain in results.get(side, {}).items()
+    ]
+    conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
     if worse := results.get("worse"):
         conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
     sentence = "This sweep chose nothing"
@@ -220,7 +286,14 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     with style.look():
         curves = sweep.sweep_figure(sweep.curves(points), title[1:], results)
         first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
-    sections: dict[str, list[str]] = {}
+    commands, sections = {}, {}
+    if (vector := results.get("vector")) and main == "Both":
+        names = ("order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed")
+        line = page.again("sally-anne evaluate", results["config"], names, steer=folder / vector)
+        commands["ask the steered model all test stories"] = line
+    elif vector:
+        line = page.again("sally-anne side-effects", results["config"], vector=folder / vector)
+        commands["see what else the vector changes"] = line
     if test:
         shares = (
             pd.DataFrame(test)
@@ -246,6 +319,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         "badges": badges,
         "conclusions": conclusions,
         "warnings": warnings,
+        "commands": commands,
         "sections": sections,
         "numbers": test.get("chosen", {}),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import itertools
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -17,6 +16,7 @@ from sally_anne.core.console import number
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.run import (
     AGAINST,
+    FIRST_TASK,
     LEVEL,
     USED,
     Head,
@@ -35,8 +35,9 @@ from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style
 
 FEW = 5  # clusters below which an interval says little
-HEADS, LISTED = 3, 4  # best heads of each label that are opened, samples in each of their lists
+HEADS, LISTED = 3, 3  # best heads of each label that are opened, samples in each of their lists
 FACTS = ("config", "model", "data", "nulls", "versions")
+NONE = pd.Series(dtype=float)
 SPLITS = ("validation", "test", "train")
 ENDINGS = ("_rank", "_validation_accuracy", "_test_accuracy", "_p_fwer", "_effect", "_conclusion")
 
@@ -81,74 +82,64 @@ def _best_rows(run: Run) -> dict[str, pd.Series]:
 def _maps(run: Run, kinds: Sequence[str]) -> str:
     """Maps of all heads: accuracies of each split, and effects of patching."""
     heads = run.heads.sort_values(["layer", "head"]).reset_index(drop=True)
-    views: dict[str, list[tuple[str, tuple[float, float], pd.DataFrame]]] = {}
+    words = {f"{n}_{s}_accuracy": f"{symbol(n)}, {s}" for s in SPLITS for n in run.labels}
+    words |= {f"{kind}_effect": f"effect on the {run.asks(kind)}" for kind in kinds}
+    words = {name: text for name, text in words.items() if heads.get(name, NONE).notna().any()}
+    says = pd.Series(list(map(str, heads_of(heads))))
+    for name, text in words.items():
+        says += f"\n{text}: " + heads[name].map(lambda value: number(value, 3))
+    views: dict[str, str] = {}
     for split, label in itertools.product(SPLITS, run.labels):
-        if heads.get(f"{label}_{split}_accuracy", pd.Series(dtype=float)).notna().any():
-            table = heatmap.accuracy_table(heads, [label], split)
-            top, null = next(table[table["best"]].itertuples()), table["threshold"].iloc[0]
-            title = f"{symbol(label)}: best on validation {Head(top.layer, top.head)}, "
-            title += f"here {top.accuracy:.2f}; chance {top.chance:.2f}, null {number(null)}"
-            table["mark"] = np.where(table["above"], "●", "")
-            table = table.rename(columns={"accuracy": "value"})
-            view = title, heatmap.colour_limits(table), table
-            views.setdefault(f"{split} accuracy", []).append(view)
+        if f"{label}_{split}_accuracy" in words:
+            cells = heatmap.accuracy_table(heads, [label], split).assign(says=says)
+            top, ends = next(cells[cells["best"]].itertuples()), heatmap.colour_limits(cells)
+            cells["mark"] = np.where(cells["above"], "●", "")
+            title = f"{symbol(label)}: best on validation {Head(top.layer, top.head)}, here "
+            title += f"{top.accuracy:.2f}; chance {top.chance:.2f}, null {number(top.threshold)}"
+            shown = _map(title, ends, cells.rename(columns={"accuracy": "value"}))
+            views[f"{split} accuracy"] = views.get(f"{split} accuracy", "") + shown
     for kind in kinds:
-        cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], best=False)
+        cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], says=says, best=0)
         cells["mark"] = heads[f"{kind}_used"].map({USED: "●", AGAINST: "○"}).fillna("")
         reach = max(0.1, float(cells["value"].abs().max()))
-        title = f"of the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
-        views.setdefault("normalised effect", []).append((title, (-reach, reach), cells))
-    says = [str(head) for head in heads_of(heads)]
-    for name, title, table in ((n, *v[::2]) for n, some in views.items() for v in some):
-        of = re.split("[:;]", title)[0]
-        says = [
-            f"{s}\n{name} {of}: {number(v, 3)}" for s, v in zip(says, table["value"], strict=True)
-        ]
+        title = f"on the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
+        shown = _map(title, (-reach, reach), cells)
+        views["normalised effect"] = views.get("normalised effect", "") + shown
     note = page.words(
         "A row a layer, a column a head. Colours part at chance, or at zero: orange below, purple "
         "above. Ring: best on validation. Dot: validation accuracy above the null, or used by "
         "patching; circle: used against."
     )
-    maps = {n: "".join(_map(*view, says) for view in some) for n, some in views.items()}
-    return (
-        page.tabs("map", {n: f'<div class="maps">{text}</div>' for n, text in maps.items()}) + note
-    )
+    return page.tabs("map", views) + note
 
 
-def _map(title: str, ends: tuple[float, float], table: pd.DataFrame, says: Sequence[str]) -> str:
+def _map(title: str, ends: tuple[float, float], table: pd.DataFrame) -> str:
     """The ``value`` of heads, layers by heads, in colours between two ends."""
     colours = colormaps[style.DIVERGING](Normalize(*ends)(table["value"].to_numpy()))
-    few = table[["layer", "head"]].to_numpy().max() < style.NUMBERS_UP_TO
+    size = table[["layer", "head"]].to_numpy().max() + 1
     rows: dict[int, str] = {}
-    for cell, colour, words in zip(table.itertuples(), colours, says, strict=True):
+    for cell, colour in zip(table.itertuples(), colours, strict=True):
         ink = "#000" if colour[:3] @ (0.3, 0.6, 0.1) > 0.45 else "#fff"
-        look = f'style="background:{to_hex(colour)};color:{ink}" title="{html.escape(words)}"'
-        shown = f"{number(cell.value) if few else ''}<sup>{cell.mark}</sup>"
+        look = f'style="background:{to_hex(colour)};color:{ink}" title="{html.escape(cell.says)}"'
+        shown = f"{number(cell.value) if size <= style.NUMBERS_UP_TO else ''}<sup>{cell.mark}</sup>"
         ring = ' class="ring"' if cell.best else ""
         rows[cell.layer] = f"{rows.get(cell.layer, '')}<td {look}{ring}>{shown}</td>"
     lines = "".join(f"<tr><th>{layer}</th>{cells}</tr>" for layer, cells in rows.items())
-    places = "".join(f"<th>{head}</th>" for head in range(table["head"].max() + 1))
+    lines += "".join(["<tr><th></th>", *(f"<th>{h}</th>" for h in sorted(set(table["head"])))])
     caption = f"<caption>{html.escape(title)}</caption>"
-    size = table[["layer", "head"]].to_numpy().max() + 1
-    look = f'class="map" style="--most:{size}"'
-    return f"<div><table {look}>{caption}{lines}<tr><th></th>{places}</tr></table></div>"
+    body = f'<table class="map" style="--most:{size}">{caption}{lines}</tr></table>'
+    return f'<div class="scroll">{body}</div>'
 
 
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
-    columns = [column for column in table if str(column).endswith(ENDINGS)]
-    shown = table[columns].rename(columns=lambda column: _in_words(run, column))
+    names = {n: symbol(n) for n in run.labels} | {kind: run.asks(kind) for kind in KINDS}
+    columns = {
+        f"{n}{end}": f"{w}:{end.replace('_', ' ')}" for n, w in names.items() for end in ENDINGS
+    }
+    shown = table[[c for c in table if c in columns]].rename(columns=columns)
     shown.insert(0, "head", [str(head) for head in heads_of(table)])
     return page.details("The heads as a table", page.table(shown, "Best first", most=30))
-
-
-def _in_words(run: Run, column: str) -> str:
-    """A column of the table of heads, as a page writes it."""
-    for name, words in [(n, symbol(n)) for n in run.labels] + [(k, run.asks(k)) for k in KINDS]:
-        if column.startswith(f"{name}_"):
-            what = column.removeprefix(f"{name}_").replace("p_fwer", "p (best of all heads)")
-            return f"{words}: {what.replace('_', ' ')}"
-    return column
 
 
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
@@ -198,7 +189,7 @@ def _sample(run: Run, samples: Sequence[Sample] | None, row: int) -> str:
     if samples is None or not samples[row].shows:
         return text
     try:
-        text += page.strip(samples[row].frames(), f"what the model saw of {name}")
+        text += page.picture(page.strip(samples[row].frames()), f"what the model saw of {name}")
     except SallyAnneError as error:
         text += page.words(f"no frames: {error}")
     if isinstance(scene := samples[row].video, Scene):
@@ -230,7 +221,7 @@ def _sentence(run: Run, label: str) -> str:
     share = page.percent({"value": row[f"{label}_{split}_accuracy"], **ends})
     text = f"The probe of {best(run.heads, label)} gives {symbol(label)} in {share} % of "
     text += f"{counts[split]} {split} samples"
-    p = run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float))
+    p = run.heads.get(f"{label}_p_fwer", NONE)
     if p.notna().any():
         text += f"; {(p <= LEVEL).sum()} of {len(p)} heads are above the null of permuted labels"
         text += f" ({row[f'{label}_threshold']:.2f} on validation)"
@@ -241,8 +232,9 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
     row = _best_rows(run)[run.labels[0]]
     if kinds:
-        head, tones = best(run.heads, run.labels[0]), {in_words(True, USED): "good"}
+        tones = {in_words(True, USED): "good"}
         found = {kind: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds}
+        head = f"best {symbol(run.labels[0])} head {best(run.heads, run.labels[0])}"
         return [(f"{head}, {run.asks(k)}: {w}", tones.get(w, "bad")) for k, w in found.items()]
     p = row.get(f"{run.labels[0]}_p_fwer", np.nan)
     untested = ("used: not tested", "bad")
@@ -258,7 +250,7 @@ def _warnings(run: Run) -> list[str]:
         for row in confounded(run.results)
     ]
     for label in run.labels:
-        if run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float)).isna().all():
+        if run.heads.get(f"{label}_p_fwer", NONE).isna().all():
             warnings.append(f"{symbol(label)}: no null of permuted labels.")
     first = run.results.get("results", {}).get(run.labels[0], {})
     if (count := first.get("test_clusters", FEW)) < FEW:
@@ -269,14 +261,13 @@ def _warnings(run: Run) -> list[str]:
 
 
 def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
-    commands = {} if kinds else {"test which heads are used": f"sally-anne patch {folder}"}
-    if run.config.get("samples") is None and run.config.get("task", "gridtom") == "gridtom":
-        options = f"--run {folder} --order {run.config.get('order', 1)}"
-        for name in ("setting", "prompt", "adapter"):
-            if (value := run.config.get(name)) not in (None, "multimodal", "auto"):
-                options += f" --{name} {shlex.quote(str(value))}"
-        sweep = f"sally-anne sweep --model {shlex.quote(str(run.config.get('model')))} {options}"
-        commands["choose how many heads to steer, and how strongly"] = sweep
+    commands, config = {}, run.config
+    if not kinds and not config.get("patching"):  # what was tried in vain is not offered again
+        commands["test which heads are used"] = f"sally-anne patch {folder}"
+    if config.get("samples") is None and config.get("task", FIRST_TASK) == FIRST_TASK:
+        names = ("order", "setting", "data", "split_seed", "data_seed")
+        line = page.again("sally-anne sweep", config, names, run=run.folder)
+        commands["choose how many heads to steer, and how strongly"] = line
     if not (run.folder / "audit.parquet").exists():
         commands["see what else could explain the accuracy"] = f"sally-anne audit {folder}"
     return commands | {"draw the figures as PNG and PDF": f"sally-anne figures {folder}"}

@@ -8,6 +8,7 @@ machine; where none has them, they are written as escapes.
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -26,6 +27,7 @@ from matplotlib.font_manager import findfont, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from sally_anne.core.console import visible
 from sally_anne.core.files import write_atomic
@@ -141,7 +143,19 @@ class Picture(Figure):
         with look():
             self.draw_without_rendering()
             self.set_layout_engine("none")  # what is saved again keeps the places of now
+            self._fit()
             super().savefig(*args, **options)
+
+    def _fit(self) -> None:
+        """Make titles smaller that are wider than their panel's part of the figure."""
+        whole = self.bbox.width
+        for panel in self.axes:
+            spec = panel.get_subplotspec()
+            if spec is not None and (wide := panel.title.get_window_extent().width):
+                room = 0.98 * whole * spec.get_position(self).width
+                panel.title.set_fontsize(panel.title.get_fontsize() * min(1.0, room / wide))
+        if (top := self._suptitle) and (wide := top.get_window_extent().width):
+            top.set_fontsize(top.get_fontsize() * min(1.0, 0.98 * whole / wide))
 
     def _repr_png_(self) -> bytes:
         return render(self)
@@ -156,7 +170,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:
     """Write ``subject`` and, below it, ``parts`` joined by dots; lines break between parts."""
-    joined = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts)
+    joined = " · ".join(p if len(p) > 50 else p.replace(" ", "\u00a0") for p in parts)
     text = "\n".join(filter(None, (subject, joined)))
     figure.suptitle(text, fontsize=9.0, color="0.25", wrap=True)
 
@@ -170,7 +184,8 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
     """One legend below all panels, without a frame, in fewer columns where these are too wide."""
     words = [str(handle.get_label()) for handle in handles]
     lacking = fonts_for(frozenset("".join(words)))[1]
-    inches = [0.4 + 0.06 * len(readable(word, lacking)) for word in words]
+    # In bytes, as letters of several are wide.
+    inches = [0.4 + 0.06 * len(readable(word, lacking).encode()) for word in words]
     while columns > 1 and figure.get_figwidth() < sum(
         max(column, default=0.0) for column in np.array_split(inches, columns)
     ):
@@ -216,6 +231,33 @@ def ring(axis: Axes, head: Head, size: float = 22) -> None:
     look: dict[str, Any] = {"markeredgecolor": RING, "markeredgewidth": 1.8, "mfc": "none"}
     x, y = [head.head + 0.5], [head.layer + 0.5]
     axis.plot(x, y, "o", markersize=size, clip_on=False, zorder=5, **look)
+
+
+def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np.ndarray) -> None:
+    """Write names beside their points ``at [n, 2]``, each at the free place that is nearest.
+
+    Free is what lies inside the frame and no other name and, if that can be, none of the panel's
+    ``points [N, 2]`` takes. Call it when the figure has been laid out.
+    """
+    pixel, frame = panel.figure.dpi / 72, panel.get_window_extent()
+    dots, taken = panel.transData.transform(points), []
+    angles = np.linspace(0, 2 * np.pi, 16, endpoint=False) + np.pi / 8
+    for spot, name in zip(panel.transData.transform(at), map(str, names), strict=True):
+        size = pixel * np.array([4.9 * len(name), 8.0])  # of letters of 7 points
+        boxes, costs = {}, {}
+        for away, angle in itertools.product((9, 14, 20, 27, 36), angles):
+            offset = 1.5 * away * np.cos(angle), away * np.sin(angle)
+            box = Bbox.from_bounds(*(spot + pixel * np.array(offset) - size / 2), *size)
+            outside = not (frame.contains(*box.min) and frame.contains(*box.max))
+            boxes[offset] = box
+            costs[offset] = outside, box.count_overlaps(taken), box.count_contains(dots)
+        offset = min(costs, key=costs.__getitem__)
+        taken.append(boxes[offset])
+        far = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.5", "shrinkB": 2}
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+        place |= {"fontsize": 7.0, "arrowprops": far if np.hypot(*offset) > 14 else None}
+        text = panel.annotate(name, panel.transData.inverted().transform(spot), offset, **place)
+        text.set_in_layout(False)
 
 
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:

@@ -37,7 +37,9 @@ COLOURS = dict(zip(MEASURES, (*style.COLOURS[:3], "#7F7F7F"), strict=True))
 COLOURS |= {"initial": "#56B4E9", "reality": "#8C510A"}
 COLOURS |= {"random": "#CC79A7", "random_heads": "#D55E00"}
 MARKERS = {"TB": "o", "FB": "^", "Both": "s", "invalid": "x", "initial": "v", "reality": "D"}
-DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5)), "TB": (0, (4, 1.5))}
+# What was asked at a few strengths alone has no line between them.
+DASHES: dict[str, Any] = dict.fromkeys(SIDES, "none")
+DASHES |= {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5)), "TB": (0, (4, 1.5))}
 COLOURS |= {"towards": COLOURS["Both"], "apart": COLOURS["TB"]}
 MARKERS |= {"towards": "s", "apart": "o"}
 TEXTS = {"invalid": "invalid (share of answers)", **SIDES}
@@ -115,19 +117,24 @@ def chosen_point(table: pd.DataFrame, results: Mapping[str, Any]) -> pd.DataFram
     return table[(table[names] == key).all(axis=1)]
 
 
+def cost(gain: Mapping[str, Any]) -> dict[str, float]:
+    """A change of accuracy as what it costs: a loss, so that positive is worse."""
+    return {"value": -gain["value"], "low": -gain["high"], "high": -gain["low"]}
+
+
 def chosen_words(results: Mapping[str, Any]) -> list[str]:
-    """What was chosen, and by how much the side questions change and may fall."""
+    """What was chosen, what that costs of the side questions, and what it may."""
     if not (chosen := results.get("chosen")):
         return []
-    words = f"chosen: K = {chosen['k']}, α = {chosen['alpha']:g}"
+    words = [f"chosen: K = {chosen['k']}, α = {chosen['alpha']:g}"]
     for side, text in SIDES.items():
-        cost, most = results.get(side, {}).get(SPLIT), results["config"].get(f"max_{side}_drop")
-        if cost and most is not None:
-            limit = f"may fall by {UNITS.get(side, (100,))[0] * most:g}"
+        gain, most = results.get(side, {}).get(SPLIT), results["config"].get(f"max_{side}_drop")
+        if gain and most is not None:
+            limit = f"at most {UNITS.get(side, (100,))[0] * most:g}"
             limit = "guessed, no condition" if side in results.get("guessed", {}) else limit
-            change = amount({"value": cost["value"], "signed": True}, side)
-            words += f", {text} {change} ({limit})"
-    return [words]
+            lost = amount({"value": 0.0 - gain["value"]}, side)
+            words.append(f"cost of {text}: {lost} ({limit})")
+    return words
 
 
 def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str, Any]) -> Figure:

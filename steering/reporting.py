@@ -19,7 +19,7 @@ from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
-from sally_anne.figures.sweep import amount
+from sally_anne.figures.sweep import amount, cost
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
@@ -162,7 +162,7 @@ def print_sweep(
         both += [f"{main} falls without {heads}"] if needed else []
         lines += ["; ".join(both)] if both else []
     lines += [
-        f"{TASK_LABELS[task]}, less the baseline's: {amount(gain, task)} on {split} {noun}"
+        f"cost, {TASK_LABELS[task]}: {amount(cost(gain), task)} on {split} {noun}"
         for task in sweep.tasks
         for split, gain in [*saved[task].items()][-1:]
     ]

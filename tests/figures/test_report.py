@@ -6,6 +6,9 @@ import base64
 import html
 import io
 import re
+import shlex
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from sally_anne.cli import COMMANDS
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claimed
+from sally_anne.core.options import read_options
 from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.items import Question
 from sally_anne.data.samples import Sample
 from sally_anne.figures.report import write_index, write_report
+from sally_anne.harness.report import save_items
 from tests.figures.test_heatmap import scanned
 from tests.figures.test_sweep import both, rows_of
 from tests.made_run import CONFIG
@@ -62,7 +69,7 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
         np.testing.assert_allclose([float(value) for value, _ in cells], heads[column], atol=0.0051)
     marks = heads["question_used"].map({"used": "●", "used against": "○", "not used": ""})
     assert [mark for _, mark in cells] == marks.tolist()
-    hovered = re.findall(r'title="(L\dH\d)\nvalidation accuracy Y_p: ([\d.]+)', maps[0])
+    hovered = re.findall(r'title="(L\dH\d)\nY_p, validation: ([\d.]+)', maps[0])
     assert [float(value) for _, value in hovered] == heads[columns[0]].round(3).tolist()
     assert text.index('class="map"') < text.index('class="sentence"')
     # The densities of three heads of each label, and the effects against accuracy.
@@ -106,7 +113,7 @@ def test_the_most_and_least_certain_samples_show_their_frames(run) -> None:
     held = np.flatnonzero(run.items["split"] != "train")
     order = held[np.argsort(-np.abs(logits[held]))]
     ids = run.items["item_id"].to_numpy()
-    assert {*ids[order[:4]], *ids[order[-4:]]} <= set(shown.values())
+    assert {*ids[order[:3]], *ids[order[-3:]]} <= set(shown.values())
     assert not any(name.startswith("train") for name in shown.values())
     assert all(f"the prompt of {name}" in text for name in shown.values())
 
@@ -121,7 +128,7 @@ def test_a_story_is_shown_with_the_command_that_draws_it(make_run) -> None:
 SHARE = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 8}
 
 
-def evaluation(folder: Path) -> Path:
+def evaluation(folder: Path, **options: Any) -> Path:
     rows = [
         {"item_id": f"q{n}", "story": f"s{n}", "answer": "A", "reply": f"reply {n}"}
         | {"robust_correct": n < 4, "robust_invalid": n == 7, "official_correct": False}
@@ -133,10 +140,57 @@ def evaluation(folder: Path) -> Path:
         robust = {"overall": SHARE, "invalid": none, "groups": {"type": {"belief": SHARE}}}
         results = {"robust": robust, "official": {"invalid": none | {"value": 1.0}}}
         counts = {"asked": 8, "cut": 2}
-        config = {"model": "m", "task": "bigtom"}
+        config = {"model": "m", "task": "bigtom"} | options
         saved = {"config": config, "results": results, "counts": counts}
         write_json(folder / RESULTS, saved)
+        write_json(folder / "config.json", saved)
     return folder
+
+
+def test_a_steered_evaluation_shows_its_items_with_the_replies_without_steering(tmp_path) -> None:
+    plain, steered = evaluation(tmp_path / "plain"), evaluation(tmp_path / "steered", steer="v")
+    before = pd.read_parquet(plain / "answers.parquet")
+    before.loc[2, "reply"] = "before"
+    before.to_parquet(plain / "answers.parquet")
+    items = [Question(f"q{n}", "b", "test", f"s{n}", f"what {n}?", text=HOSTILE) for n in range(8)]
+    frames = np.full((2, 12, 6, 3), 7, dtype="uint8")
+    items[1] = replace(items[1], clip=lambda: frames)
+    save_items(steered, items, pd.read_parquet(steered / "answers.parquet"))
+    text = write_report(steered).read_text(encoding="utf-8")
+    shown = re.findall(
+        r'<div class="all ([a-z ]+)">(.*?)</div>(?=<div class="all|</div>)', text, re.S
+    )
+    assert Counter(kinds for kinds, _ in shown) == {
+        "right": 3,
+        "right changed": 1,
+        "wrong": 3,
+        "invalid": 1,
+    }
+    ((_, changed),) = [one for one in shown if "changed" in one[0]]
+    assert all(words in words_of(changed) for words in ("what 2?", "reply 2", "before", HOSTILE))
+    assert HOSTILE not in text and f"sally-anne compare {plain} {steered}" in words_of(text)
+    (source,) = re.findall(r'src="data:image/png;base64,([^"]+)" alt="frames of q1"', text)
+    assert pixels(source).getpixel((1, 1)) == (7, 7, 7)
+
+
+def test_next_commands_are_read_and_repeat_the_options_of_the_run(make_run, tmp_path) -> None:
+    own = {"model": "smollm2", "adapter": "a b", "dtype": "bfloat16", "device_map": "auto"}
+    own |= {"quantization": "4bit", "prompt": "raw", "setting": "text", "order": 2}
+    own |= {"data": str(tmp_path), "split_seed": 3}
+    folders = [make_run(1, 1, config=CONFIG | own).folder, swept(tmp_path / "sweep", **own)]
+    folders.append(evaluation(tmp_path / "steered", task="gridtom", steer="v", **own))
+    read = []
+    for folder in folders:
+        text = write_report(folder).read_text(encoding="utf-8")
+        for lines in re.findall(r"<code>(sally-anne [^<]+)</code>", text):
+            for line in html.unescape(lines).split(" && "):
+                _, command, *words = shlex.split(line)
+                options = read_options(COMMANDS[command].options, command, words)
+                read.append(command)
+                if hasattr(options, "model"):
+                    there = {name: str(getattr(options, name, own[name])) for name in own}
+                    assert there == {name: str(value) for name, value in own.items()}, line
+    assert {"patch", "audit", "figures", "sweep", "evaluate", "report"} <= {*read}
 
 
 def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
@@ -146,11 +200,10 @@ def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
     words = words_of(text)
     assert "Right 50.0 [25.0, 75.0] %, over 8 questions, parsed by robust." in words
     assert "2 of 8 replies were cut" in words and "official" not in words
-    for kind, count in (("wrong", 3), ("invalid", 1), ("right", 4)):
-        assert f"{kind}: {count} replies" in words
+    assert "4 right, 3 wrong, 1 invalid" in words
 
 
-def swept(folder: Path) -> Path:
+def swept(folder: Path, **options: Any) -> Path:
     chosen = {
         "direction": "logistic",
         "rank_by": "probe_accuracy",
@@ -173,7 +226,9 @@ def swept(folder: Path) -> Path:
     with claimed(folder, "a sweep"):
         pd.DataFrame(rows + test).to_parquet(folder / "sweep.parquet")
         pd.DataFrame(replies).to_parquet(folder / "answers.parquet")
-        saved = {"config": {"model": "m", "label": "y_p"}, "chosen": chosen, "test": {}}
+        saved = {"config": {"model": "m", "label": "y_p"} | options, "vector": "v"}
+        write_json(folder / "config.json", saved)
+        saved |= {"chosen": chosen, "test": {}, "initial": {"test": SHARE}}
         rank = {
             "rank": 3,
             "of": 5,
@@ -191,6 +246,9 @@ def test_a_sweep_shows_its_curves_its_choice_and_replies(tmp_path: Path) -> None
     assert text.index("data:image/png") < text.index('class="sentence"')
     words = words_of(text)
     assert "Both goes from 35.0 [20.0, 40.0] to 65.0 [50.0, 70.0] % of 60 test stories" in words
+    assert (
+        "Cost (what is lost): initial belief -50.0 [-75.0, -25.0] points on test stories." in words
+    )
     assert "rank 3 of 5 among its controls: not specific" in words
     assert "blue as ever" in words and "red now" in words
 

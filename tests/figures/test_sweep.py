@@ -140,11 +140,11 @@ def test_what_was_chosen_is_marked_and_what_it_costs_is_said() -> None:
         for axis in figure_of(table, results).axes
     }
     assert stars == {"K = 4": [], "K = 8": [("*", 1, 0.7)]}
-    said = "chosen: K = 8, α = 5, initial belief -1.0 points ({})"
-    assert sweep.chosen_words(results) == [said.format("may fall by 2")]
+    said = "cost of initial belief: 1.0 points ({})"
+    assert sweep.chosen_words(results) == ["chosen: K = 8, α = 5", said.format("at most 2")]
     # What the model can but guess decided nothing.
     guessed = results | {"guessed": {"initial": {"value": 0.25}}}
-    assert sweep.chosen_words(guessed) == [said.format("guessed, no condition")]
+    assert sweep.chosen_words(guessed)[1] == said.format("guessed, no condition")
 
 
 def test_directions_and_rankings_have_panels_of_their_own() -> None:

@@ -28,7 +28,7 @@ from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoin
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
-from sally_anne.harness.report import print_evaluation, save
+from sally_anne.harness.report import print_evaluation, save, save_items
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task, short_name
 from sally_anne.hooks.edit import Edit
@@ -160,6 +160,7 @@ def evaluate(
         "drawn": None if work.subset is None else asdict(work.subset),
         "mismatch": mismatch,
     }
+    save_items(config.folder, work.items, table)
     save(console, config.folder / TABLE, table, saved, loaded, texts)
     print_evaluation(console, config, work, saved, table)
     processes.wait()

@@ -7,7 +7,7 @@ read there or is not given.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -21,11 +21,14 @@ from sally_anne.core.console import print_lines, print_table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
+from sally_anne.figures import page
+from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.draw import measures, part_name
+from sally_anne.figures.report import FRAMED, ITEMS, kinds_of_replies, some_of_each
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
 from sally_anne.harness.parse import OFFICIAL
-from sally_anne.harness.protocols import PROTOCOLS
+from sally_anne.harness.protocols import FRAMES_MARK, MARKS, PROTOCOLS
 from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
@@ -51,6 +54,29 @@ def save(
     write_json(file.with_name(RESULTS), saved)
     if loaded and unknown and (warning := unknown.warning(loaded.name)):
         print_lines(console, [warning])
+
+
+def save_items(folder: Path, items: Sequence[Question], table: pd.DataFrame) -> None:
+    """Write what was asked, for a run's page: ``items.parquet``, of some items with frames."""
+    if (folder / ITEMS).exists():
+        return
+    right = [name for name in table if str(name).endswith("_correct")]
+    parser = first_parser([str(name).removesuffix("_correct") for name in right])
+    framed = set(some_of_each(kinds_of_replies(table, parser), FRAMED))
+    bare = dict.fromkeys((FRAMES_MARK, *MARKS.values()), "")
+    rows = [
+        {
+            "item_id": item.item_id,
+            "question": item.question,
+            "options": ", ".join(
+                o.text if o.label == o.text else f"{o.label}: {o.text}" for o in item.options
+            ),
+            "text": item.first_prompt(bare),
+            "frames": page.strip(item.clip()) if item.clip and place in framed else None,
+        }
+        for place, item in enumerate(items)
+    ]
+    write_atomic(folder / ITEMS, pd.DataFrame(rows).to_parquet(None, index=False))
 
 
 def print_evaluation(
