@@ -76,7 +76,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "steer": Command(
         "make a steering vector from a probing run",
-        *("steering.fit:run", "steering.config:VectorConfig"),
+        *("steering.fit:run", "steering.config:VectorConfig", QUICK),
     ),
     "evaluate": Command(
         "ask a model, steered or not, a benchmark's questions",

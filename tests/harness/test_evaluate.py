@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -149,8 +150,8 @@ def reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
 def run(reported: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
     """The saved answers and results, the cells of the printed table, and all that is printed."""
     table, saved, text = evaluated(reported)
-    rows = [line for line in text.splitlines() if line.startswith("│")]
-    cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    rows = text.split("──\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    cells = [re.split(r"\s{2,}", row.strip()) for row in rows]
     return table, saved, cells, text
 
 
