@@ -148,14 +148,13 @@ class Picture(Figure):
 
     def _fit(self) -> None:
         """Make titles smaller that are wider than their panel's part of the figure."""
-        whole = self.bbox.width
-        for panel in self.axes:
-            spec = panel.get_subplotspec()
-            if spec is not None and (wide := panel.title.get_window_extent().width):
-                room = 0.98 * whole * spec.get_position(self).width
-                panel.title.set_fontsize(panel.title.get_fontsize() * min(1.0, room / wide))
-        if (top := self._suptitle) and (wide := top.get_window_extent().width):
-            top.set_fontsize(top.get_fontsize() * min(1.0, 0.98 * whole / wide))
+        specs = [(panel.title, panel.get_subplotspec()) for panel in self.axes]
+        rooms = [(title, spec.get_position(self).width) for title, spec in specs if spec]
+        top: Text | None = getattr(self, "_suptitle", None)
+        for title, share in [*rooms, *([(top, 1.0)] if top else [])]:
+            if wide := title.get_window_extent().width:
+                room = 0.98 * self.bbox.width * share
+                title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / wide))
 
     def _repr_png_(self) -> bytes:
         return render(self)
@@ -234,13 +233,14 @@ def ring(axis: Axes, head: Head, size: float = 22) -> None:
 
 
 def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np.ndarray) -> None:
-    """Write names beside their points ``at [n, 2]``, each at the free place that is nearest.
+    """Write names next to their points ``at [n, 2]``, each at the free place that is nearest.
 
     Free is what lies inside the frame and no other name and, if that can be, none of the panel's
     ``points [N, 2]`` takes. Call it when the figure has been laid out.
     """
     pixel, frame = panel.figure.dpi / 72, panel.get_window_extent()
-    dots, taken = panel.transData.transform(points), []
+    dots = panel.transData.transform(points)
+    taken: list[Bbox] = []
     angles = np.linspace(0, 2 * np.pi, 16, endpoint=False) + np.pi / 8
     for spot, name in zip(panel.transData.transform(at), map(str, names), strict=True):
         size = pixel * np.array([4.9 * len(name), 8.0])  # of letters of 7 points
@@ -256,7 +256,8 @@ def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np
         far = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.5", "shrinkB": 2}
         place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
         place |= {"fontsize": 7.0, "arrowprops": far if np.hypot(*offset) > 14 else None}
-        text = panel.annotate(name, panel.transData.inverted().transform(spot), offset, **place)
+        x, y = panel.transData.inverted().transform(spot)
+        text = panel.annotate(name, (float(x), float(y)), offset, **place)
         text.set_in_layout(False)
 
 

@@ -315,16 +315,16 @@ def first_look(
 ) -> Callable[[Sequence[int], np.ndarray], None]:
     """Takes batches; prints the best heads once all that trains and validates is read, if late."""
     items, begun = items_table(data.samples), time.monotonic()
-    wanted = set(np.flatnonzero(items["split"] != "test"))
+    kept = set(np.flatnonzero(items["split"] != "test"))
     read: dict[int, np.ndarray] = {}
 
     def add(rows: Sequence[int], made: np.ndarray) -> None:
-        read.update((row, z) for row, z in zip(rows, made, strict=True) if row in wanted)
-        if read and len(read) == len(wanted):
+        read.update((row, z) for row, z in zip(rows, made, strict=True) if row in kept)
+        if read and len(read) == len(kept):
             x = np.stack([read[row] for row in sorted(read)])
             read.clear()
             if time.monotonic() - begun > LONG:
-                part = Activations(x, items.iloc[sorted(wanted)], tuple(data.samples[0].labels))
+                part = Activations(x, items.iloc[sorted(kept)], tuple(data.samples[0].labels))
                 heads = rank_heads(part, fit_probes(part, config))
                 title = "best heads so far, without null and test samples"
                 shown = {"train": "train_accuracy", "validation": "validation_accuracy"}

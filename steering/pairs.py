@@ -127,17 +127,17 @@ class Pairs:
         if self.label not in labels:
             raise SteeringError(f"--label {self.label}: the samples have {', '.join(labels)}")
         values = [s.labels[self.label] for s in data.samples if self.label in s.labels]
-        wanted = class_towards(values, self.label, config.towards)
+        value = class_towards(values, self.label, config.towards)
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):
             sides = []
             for pair in pair_set.choose(split, config.limit or len(pair_set.pairs)):
-                first, second = (s.labels.get(self.label) == wanted for s in pair.samples)
+                first, second = (s.labels.get(self.label) == value for s in pair.samples)
                 if first != second:
                     sides.append(Side(pair, 1 if first else -1, pair_set.reply))
             if not sides:
                 raise SteeringError(
-                    f"no {split} pair has {self.label} {wanted} on one of its sides alone: choose "
+                    f"no {split} pair has {self.label} {value} on one of its sides alone: choose "
                     "another --label or --towards"
                 )
             self._sides[split, None] = sides
@@ -147,7 +147,7 @@ class Pairs:
             lines = filter(None, text_of(NEUTRAL.read_bytes()).split("\n"))
             self._sides[split, "text"] = [Text(f"text {n}", line) for n, line in enumerate(lines)]
         self.shows = any(sample.shows for pair in pair_set.pairs for sample in pair.samples)
-        facts = {"label": self.label, "towards": str(wanted), "pairs": pair_set.fingerprint}
+        facts = {"label": self.label, "towards": str(value), "pairs": pair_set.fingerprint}
         self.about = {**facts, "asks": pair_set.asks}
 
     def source(self) -> ProbeConfig:
@@ -246,6 +246,6 @@ def read_text(loaded: LoadedModel, text: Text, parts: Sequence[Tensor], site: st
         rows = ids.expand(len(part), -1)
         with torch.no_grad(), Edit(loaded.model, part, site, ALL):
             logits = loaded.model(input_ids=rows, attention_mask=torch.ones_like(rows)).logits
-        told = logits[:, :-1].float().log_softmax(-1).gather(-1, rows[:, 1:, None])
-        found.append(told.mean(1).double().cpu())
+        gained = logits[:, :-1].float().log_softmax(-1).gather(-1, rows[:, 1:, None])
+        found.append(gained.mean(1).double().cpu())
     return torch.cat(found)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = "not (integration or plugins or published or e2e or fuzz or gpu or every_type)"
-# What the unit tier takes beside the package and the docs.
+# What the unit tier takes next to the package and the docs.
 TESTS = ("hypothesis", "import-linter", "pytest")
 MODEL = ["--model", "tiny-qwen2-vl"]
 SMALL = ["--stories", "20", "--permutations", "20"]
