@@ -67,4 +67,4 @@ def test_what_is_wrong_with_a_line_is_said_in_one_line(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {path}, line 7: field labels ")
+    assert done.stderr.startswith(f"error: {path}, line 7: its labels ")
