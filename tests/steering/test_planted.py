@@ -122,8 +122,8 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     (line,) = [line for line in lines if line.startswith("Both, less")]
     assert line.split("baseline's: ")[1].startswith(f"{100 * sum(pairs) / STORIES:.1f} ")
     # Reality, too, is told only when the harm is undone.
-    (line,) = [line for line in lines if line.startswith("reality, less")]
-    assert float(line.split("baseline's: ")[1].split()[0]) > 50
+    (line,) = [line for line in lines if line.startswith("cost, reality: ")]
+    assert float(line.removeprefix("cost, reality: ").split()[0]) < -50
 
 
 def test_a_vector_elsewhere_is_not_specific(

@@ -25,6 +25,7 @@ from sally_anne.probing import pipeline
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering import sweep
 from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.points import Measure
 
 CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
 RUNS: dict[str, Any] = {"probe": pipeline.main, "evaluate": evaluate.run, "sweep": sweep.run}
@@ -77,7 +78,7 @@ def main(plan: dict[str, Any]) -> None:
     if own:
         write_no_results()
     # An untrained model gains nothing by steering.
-    sweep.nothing_to_choose = lambda *arguments: ""
+    Measure.nothing_to_choose = lambda *arguments: ""  # type: ignore[method-assign]
     for name, options in plan["configs"]:
         RUNS[name](config_of(name, options))
 
