@@ -128,6 +128,11 @@ class Pairs:
             raise SteeringError(f"--label {self.label}: the samples have {', '.join(labels)}")
         values = [s.labels[self.label] for s in data.samples if self.label in s.labels]
         value = class_towards(values, self.label, config.towards)
+        other = "statements" if config.task == "ioi" else "ioi"
+        asks = "other" in config.tasks
+        more = datasets.questions(other, None, config.split_seed) if asks else None
+        lines = filter(None, text_of(NEUTRAL.read_bytes()).split("\n"))
+        texts = [Text(f"text {n}", line) for n, line in enumerate(lines)]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):
             sides = []
@@ -140,12 +145,10 @@ class Pairs:
                     f"no {split} pair has {self.label} {value} on one of its sides alone: choose "
                     "another --label or --towards"
                 )
-            self._sides[split, None] = sides
-            other = "statements" if config.task == "ioi" else "ioi"
-            more = datasets.questions(other, None, config.split_seed).choose(split, OTHERS)
-            self._sides[split, "other"] = [Side(pair, 1, False) for pair in more]
-            lines = filter(None, text_of(NEUTRAL.read_bytes()).split("\n"))
-            self._sides[split, "text"] = [Text(f"text {n}", line) for n, line in enumerate(lines)]
+            self._sides[split, None], self._sides[split, "text"] = sides, texts
+            if more is not None:
+                others = more.choose(split, OTHERS)
+                self._sides[split, "other"] = [Side(pair, 1, False) for pair in others]
         self.shows = any(sample.shows for pair in pair_set.pairs for sample in pair.samples)
         facts = {"label": self.label, "towards": str(value), "pairs": pair_set.fingerprint}
         self.about = {**facts, "asks": pair_set.asks}
