@@ -19,7 +19,6 @@ from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_json
 from sally_anne.data.gridtom import samples
-from sally_anne.data.gridtom.samples import statement_text
 from sally_anne.data.gridtom.stories import context_text, generated
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import EvaluateConfig
@@ -70,7 +69,7 @@ def items(stories: Iterable[Any], setting: Setting) -> Iterator[Item]:
             text = context_text(record, case, "omniscient", setting)
             for room in (cast.first_room, cast.last_room):
                 said = case.statement(room)
-                stated = statement_text(record, case, "omniscient", setting, said)
+                stated = f"{text} Belief: {said}"
                 verdict = _verdict(room == (case.believed if first else case.thought))
                 name = f"statements {case.first}" if first else "second-order statements"
                 yield Item(name, stated, False, *verdict, case)

@@ -13,6 +13,7 @@ from PIL import Image
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import load
+from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from tests.data.test_damage import damaged
 
@@ -140,6 +141,25 @@ def test_wording_is_kept(release: Path) -> None:
     assert true.statement("purple") == "The white agent is now in the purple room."
     assert (true.question.answer, false.question.answer) == ("purple", "red")
     assert (true.believed, false.believed, false.reality) == ("purple", "red", "purple")
+
+
+def test_the_released_contrast_is_the_text_that_the_released_code_reads(release: Path) -> None:
+    samples = build(load(release), {7: "train"}, 1, "released", "multimodal")
+    text = {(s.tags["condition"], s.labels["y_p"]): s.text for s in samples}
+    true, false = RECORD["first_order_belief"]  # type: ignore[misc]
+    begin = f"Description: {RECORD['env_desc']}"
+    # As save_states.py has it; its statements keep a blank at their end.
+    known, hidden = false["caption"].split(" 3. ")
+    lacking = (
+        f"{begin} {known} So the yellow agent is unable to know the following information: "
+        f"{hidden.replace(' That is where the video ends.', '')}"
+    )
+    assert text == {
+        ("TB", True): f"{begin} {true['caption']}\nBelief: {true['belief_true'].strip()}",
+        ("TB", False): f"{begin} {true['caption']}\nBelief: {true['belief_false']}",
+        ("FB", True): f"{lacking}\nBelief: {false['belief_true']}",
+        ("FB", False): f"{begin} {false['caption']}\n\nBelief: {false['belief_false']}",
+    }
 
 
 def test_initial_answers_are_strings_or_lists(release: Path) -> None:

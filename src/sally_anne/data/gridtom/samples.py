@@ -38,8 +38,9 @@ PUBLISHED, FOR_PROBES = "published", 148
 # matched: both sides share the very same context and differ in the belief statement alone.
 # paper: in first-order false-belief stories the true side has the protagonist's
 # perspective, the false side from above, so that a probe can tell them apart without any belief.
-# released: as the released code does it; besides, that caption says "is unable to know", and before
-# the false side's statement there is a double line break that no other sample has.
+# released: as the released code writes it. Besides, the true side's caption has the whole story,
+# with part 3 behind a sentence that it is not known; before the false side's statement there is a
+# double line break that no other sample has.
 # crossed: as matched, of both plots: what is so is the room that came first as often as the other.
 Contrast = Literal["matched", "paper", "released", "crossed"]
 # In second order the two views are the participant's and the protagonist's.
@@ -53,8 +54,8 @@ MEANING = {
         "y_o": "does the statement fit the protagonist's belief?",
     },
 }
-# Between context and statement.
-_BELIEF = " Belief: "
+# The last sentence of a caption: ours, and that of the official data.
+_ENDINGS = " The video ends here.", " That is where the video ends."
 FEATURES = {
     "perspective": "perspective of frames and caption",
     "room": "room named by the statement (first or last)",
@@ -318,11 +319,11 @@ def _sample(
     # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
     leaks = contrast in ("paper", "released") and case.order == 1 and case.first == "FB"
     perspective: Perspective = "protagonist" if leaks and colour == held else "omniscient"
-    text = statement_text(record, case, perspective, setting, case.statement(colour))
-    if leaks and contrast == "released" and colour == held:
-        text = text.replace("does not know", "is unable to know")
-    elif leaks and contrast == "released":
-        text = "\n\nBelief: ".join(text.rsplit(_BELIEF, 1))
+    text, before = context_text(record, case, perspective, setting), " "
+    if contrast == "released" and case.order == 1:
+        text = _as_released(record, case, perspective, setting)
+        before = "\n\n" if leaks and colour != held else "\n"
+    text = f"{text}{before}Belief: {case.statement(colour).strip()}"
     version, tags = case.condition, {"condition": case.condition, "perspective": perspective}
     tags["room"] = room
     if contrast == "crossed":
@@ -339,12 +340,19 @@ def _sample(
     )
 
 
-def statement_text(
-    record: StoryRecord,
-    case: BeliefCase,
-    perspective: Perspective,
-    setting: Setting,
-    statement: str,
+def _as_released(
+    record: StoryRecord, case: BeliefCase, perspective: Perspective, setting: Setting
 ) -> str:
-    """Context and ``Belief: <statement>`` (paper, section 4.2 and figure 6)."""
-    return f"{context_text(record, case, perspective, setting)}{_BELIEF}{statement.strip()}"
+    """The context by the rule of the released code (save_states.py).
+
+    The protagonist's has the whole story, too, with part 3 behind a sentence that it is not known:
+    theirs for the official captions, ours for our own.
+    """
+    text = f"Description: {context_text(record, case, setting=setting)}"
+    if perspective == "omniscient" or setting == "video":
+        return text
+    ours, official = _ENDINGS
+    what = "is unable to know the following information"
+    lacks = what if text.endswith(official) else "cannot know what happens then"
+    known, _, unknown = text.removesuffix(ours).removesuffix(official).partition(" 3. ")
+    return f"{known} So the {case.cast.protagonist} agent {lacks}: {unknown}"
