@@ -1,4 +1,7 @@
-"""What of the site is made as it is built: help of commands, a notebook, pages from elsewhere."""
+"""What of the site is made as it is built: help of commands, pages from elsewhere.
+
+`python docs/made.py` makes the tutorial's notebook, which stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,6 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for uri, path in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
     files.append(File.generated(config, "commands.md", content=commands()))
-    tutorial = json.dumps(notebook((ROOT / "docs/tutorial.md").read_text(encoding="utf-8")))
-    files.append(File.generated(config, "tutorial.ipynb", content=tutorial))
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -118,3 +119,9 @@ def said_help(name: str) -> str:
         textwrap.fill(line, 88) if len(line) > 88 else line for line in said.getvalue().split("\n")
     )
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    made = notebook((ROOT / "docs/tutorial.md").read_text(encoding="utf-8"))
+    text = json.dumps(made, indent=1, ensure_ascii=False)
+    (ROOT / "docs/tutorial.ipynb").write_text(f"{text}\n", encoding="utf-8")

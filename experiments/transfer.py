@@ -236,7 +236,7 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     effects = {str(kind): "causal heads are of whole runs, not of one tag" for kind in KINDS}
     first = [name] if len(config.runs) > 1 else []
     return [
-        Part(", ".join([*first, str(value)]), x.at(rows), label, blank, identity, effects)
+        Part(", ".join([*first, str(value)]), x[rows], label, blank, identity, effects)
         for value in sorted(items[by].dropna().unique(), key=str)
         if len(rows := np.flatnonzero(items[by] == value))
     ]
@@ -345,7 +345,7 @@ def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
     require(source.top, "no probe of the source has weights")
     (layer, head), why = source.top[0], source.unlike(target)
     require(not why or source.shape == target.shape, why)
-    test = target.x.test.at(source.unseen(target.x.test.items))
+    test = target.x.test[source.unseen(target.x.test.items)]
     require(len(test), ALL_SEEN)
     predicted = (target if why else source).probes.predict(test.x)[:, layer, head]
     right = (predicted == test.values(target.label)).astype(float)

@@ -11,6 +11,7 @@ import io
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from sally_anne.core.console import visible
+from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run import Head, symbol
 
@@ -73,11 +75,21 @@ def named(label: str) -> str:
     return symbol(label) + (f" ({PERSPECTIVES[label]})" if label in PERSPECTIVES else "")
 
 
+_place: ContextVar[Axes | None] = ContextVar("place", default=None)
+
+
 @contextmanager
-def look() -> Iterator[None]:
-    """Settings for drawing and saving; the user's own hold again on leaving."""
-    with matplotlib.rc_context(SETTINGS):
-        yield
+def look(place: Axes | None = None) -> Iterator[None]:
+    """Settings for drawing and saving; the user's own hold again on leaving.
+
+    With a ``place``, an axis of another figure, what is drawn takes that.
+    """
+    before = _place.set(place)
+    try:
+        with matplotlib.rc_context(SETTINGS):
+            yield
+    finally:
+        _place.reset(before)
 
 
 @lru_cache
@@ -161,7 +173,17 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, in which matplotlib makes room for labels and legends."""
+    """An empty figure in inches, in which matplotlib makes room for labels and legends.
+
+    Where :func:`look` has a place, it is that part of the figure there; FigureError if it is none.
+    """
+    if (axis := _place.get()) is not None:
+        part = axis.get_subplotspec() if isinstance(axis, Axes) else None
+        if part is None:
+            raise FigureError(f"ax must be an axis of plt.subplots, not {axis!r:.60}")
+        inside: Any = axis.figure.add_subfigure(part)
+        axis.remove()
+        return inside
     figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -185,7 +207,7 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
     lacking = fonts_for(frozenset("".join(words)))[1]
     # In bytes, as letters of several are wide.
     inches = [0.4 + 0.06 * len(readable(word, lacking).encode()) for word in words]
-    while columns > 1 and figure.get_figwidth() < sum(
+    while columns > 1 and figure.bbox.width / figure.dpi < sum(
         max(column, default=0.0) for column in np.array_split(inches, columns)
     ):
         columns -= 1

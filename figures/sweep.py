@@ -165,7 +165,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
     texts = [f"{alpha:g}" if i % step == 0 else "" for i, alpha in enumerate(alphas)]
     axes[0].set_xticks(range(len(alphas)), labels=texts)
     figure.supylabel(words, fontsize=9.0)
-    style.legend(figure, list(handles.values()), 4 if figure.get_figwidth() > 7 else 3)
+    style.legend(figure, list(handles.values()), 4 if figure.bbox.width / figure.dpi > 7 else 3)
     pairs = sorted({int(n) for n in table.loc[table["measure"] == main, "n"]})
     count = " to ".join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))
     same = f"direction {panels[0].panel}, heads by {panels[0].rank_by}"

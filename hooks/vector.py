@@ -17,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from sally_anne.core.console import Shown
 from sally_anne.core.errors import SallyAnneError, SteeringError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import make_own
@@ -110,8 +111,8 @@ def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
 _FILE = TensorFile("steering vector", FILE, FORMAT, "vector", MADE_BY, SteeringError)
 
 
-@dataclass(frozen=True, eq=False)
-class SteeringVector(Shared):
+@dataclass(frozen=True, eq=False, repr=False)
+class SteeringVector(Shown, Shared):
     """What is added to the outputs of K heads: ``alpha * sigma * theta``.
 
         with vector.apply(model):
@@ -132,16 +133,16 @@ class SteeringVector(Shared):
     SIGN: ClassVar[str] = FILE
 
     heads: tuple[Head, ...]
-    theta: Tensor = field(repr=False)
-    sigma: Tensor = field(repr=False)
+    theta: Tensor
+    sigma: Tensor
     n_layers: int
     n_heads: int
     alpha: float = 1.0
     direction: str = "logistic"
     site: str = HEAD_OUT
     positions: str = LAST_PROMPT_GENERATED
-    fitted: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    gate: Gate | None = field(default=None, repr=False)
+    fitted: Mapping[str, Any] = field(default_factory=dict)
+    gate: Gate | None = None
 
     def __post_init__(self) -> None:
         """Raise SteeringError or PositionError, and name the part that does not fit."""
@@ -168,6 +169,15 @@ class SteeringVector(Shared):
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
         _finite(self.alpha)
+
+    def _shown(self) -> dict[str, object]:
+        facts = {name: getattr(self, name) for name in ("alpha", "direction", "site", "positions")}
+        shape = f"of {self.n_layers} layers x {self.n_heads} heads x {self.width}"
+        facts = {"heads": f"{', '.join(map(str, self.heads))} {shape}", **facts}
+        fitted = {name: self.fitted[name] for name in ("label", "model") if name in self.fitted}
+        return (
+            facts | fitted | ({"gate": Head(self.gate.layer, self.gate.head)} if self.gate else {})
+        )
 
     @property
     def k(self) -> int:

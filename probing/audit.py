@@ -15,7 +15,7 @@ import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Console, print_lines, print_table, stage
+from sally_anne.core.console import Console, in_python, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -101,7 +101,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
 
 def audit(folder: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook: ``sa.audit("runs/...")``; options as of the command."""
-    return run(AuditConfig(run=Path(folder), **options), Console(quiet=True))
+    return run(AuditConfig(run=Path(folder), **options), in_python())
 
 
 def choose_groups(

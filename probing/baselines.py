@@ -33,6 +33,7 @@ from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH
 from sally_anne.probing.extraction import (
     Prepared,
@@ -43,7 +44,7 @@ from sally_anne.probing.extraction import (
     prepare,
 )
 from sally_anne.probing.interchange import logit_directions
-from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.probes import HeadProbes
 
 # Of a long text's words, so many of the most frequent enter interactions.
 WORDS = 60
@@ -355,14 +356,14 @@ def controls_of(
     heads = by_heads(run.probes)
     films = film_changes(samples, seed) if all(sample.shows for sample in samples) else {}
 
-    def untrained() -> np.ndarray:
-        other = random_init_baseline(loaded, seed)
-        return extract(other, samples, site=run.x.site, batch_size=run.batch_size).x
+    def read(model: LoadedModel, inputs: Sequence[Sample]) -> np.ndarray:
+        how: dict[str, Any] = {"site": run.x.site, "batch_size": run.batch_size}
+        return extract(model, inputs, on_progress=lambda done, total: None, **how).x
 
     def seen(name: str) -> np.ndarray:
         if name not in films:
             raise ProbingError("there is not such a film of each sample")
-        return extract(loaded, films[name], site=run.x.site, batch_size=run.batch_size).x
+        return read(loaded, films[name])
 
     yield from text_controls(run, seed)
     yield from embedding_controls(loaded, run)
@@ -370,7 +371,11 @@ def controls_of(
     steps: list[tuple[str, str, Callable[[], Control | np.ndarray]]] = [
         ("answer", "verdict token", lambda: answer_control(loaded, run, chosen)),
         ("answer", "direct logit", lambda: direct_control(loaded, run)),
-        ("untrained", "random-init baseline", untrained),
+        (
+            "untrained",
+            "random-init baseline",
+            lambda: read(random_init_baseline(loaded, seed), samples),
+        ),
         *(("view", name, lambda name=name: seen(name)) for name in FILMS),  # type: ignore[misc]
     ]
     for kind, name, work in steps:

@@ -18,7 +18,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import closing
+from contextlib import closing, nullcontext
 from itertools import groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +27,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from sally_anne.core.console import counting, in_python
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.options import checked
+from sally_anne.core.options import Seed, checked
 from sally_anne.core.processes import (
     ALONE,
     AUTO,
@@ -51,8 +52,8 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.models.videos import check_room
+from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH
-from sally_anne.probing.probes import Activations, items_table
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
@@ -177,7 +178,8 @@ def extract(
     site: str = HEAD_OUT,
     batch_size: BatchSize = DEFAULT_BATCH,
     backend: str = NATIVE,
-    seed: int = 0,
+    seed: Seed = 0,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Activations:
     """Run every sample through the model once and take its activations.
 
@@ -187,6 +189,8 @@ def extract(
         site: where activations are read, see :mod:`hooks.geometry`.
         backend: which library reads; one of `hooks.backends.BACKENDS`.
         seed: of splits that are drawn.
+        on_progress: called with how many of how many batches are read; by default a bar in a
+            terminal or notebook.
 
     Raises:
         RecordError: too few groups for three splits.
@@ -207,10 +211,12 @@ def extract(
     unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))
     for note in filter(None, (untrained(samples), copies(samples), unknown.warning(loaded.name))):
         warnings.warn(note.removeprefix("warning: "), stacklevel=3)
-    with TemporaryDirectory() as passing:
+    bar = nullcontext(on_progress) if on_progress else counting(in_python(), "activations")
+    with TemporaryDirectory() as passing, bar as show:
         about = {} if folder is None else {"samples": fingerprint(samples)}
         where = Path(passing, "store") if folder is None else Path(folder)
-        store = fill_store(loaded, samples, where, site, batch_size, about, backend=backend)
+        own = loaded, samples, where, site, batch_size, about, ALONE, backend
+        store = fill_store(*own, on_progress=show)
         x = store.read().float().numpy()
     facts = loaded.identity.facts()
     model = {"model": facts.pop("source"), **facts}

@@ -16,12 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from rich.progress import TaskID
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
-from sally_anne.core.console import Bars, Console, number, percent, print_lines, print_table, stage
+from sally_anne.core.console import (
+    Console,
+    counting,
+    in_python,
+    number,
+    percent,
+    print_lines,
+    print_table,
+    stage,
+)
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -46,10 +54,10 @@ from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
 from sally_anne.data.samples import Sample, SampleSet, with_splits
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
-from sally_anne.probing.probes import Activations
 from sally_anne.probing.reporting import null_columns, selectivity_columns
 from sally_anne.probing.sources import reopen
 
@@ -389,10 +397,17 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
         return
     with stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
-        how = config.permutations, config.seed, config.normalise
-        heads = null_columns(x, saved.heads, config.c, config.max_iter, *how)
-        heads = selectivity_columns(x, heads, data.types, config.c, *how[1:])
+        heads = with_null(x, saved.heads, config, data.types)
     _keep(saved, heads, {NULLS: null, "config": saved.config | null})
+
+
+def with_null(
+    x: Activations, heads: pd.DataFrame, config: ProbeConfig, types: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The table of heads with what permuted labels, and control tasks of these types, say."""
+    how = config.permutations, config.seed, config.normalise
+    heads = null_columns(x, heads, config.c, config.max_iter, *how)
+    return selectivity_columns(x, heads, types or {}, config.c, *how[1:])
 
 
 def add_patching(
@@ -423,12 +438,7 @@ def add_patching(
     p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
     readable = None if p.isna().any() else (p <= LEVEL).tolist()
     for kind, pairs in left.items():
-        with Bars(console) as bar:
-            task = bar.add_task(f"exchanging heads ({kind})", total=None)
-
-            def show(done: int, total: int, bar: Bars = bar, task: TaskID = task) -> None:
-                bar.update(task, completed=done, total=total)
-
+        with counting(console, f"exchanging heads ({kind})") as show:
             folder = config.folder / FOLDER
             result = scan(loaded, pairs, ranked, config, folder, show, config.site)
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
@@ -459,7 +469,7 @@ def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
 
 def patch(folder: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command."""
-    return run(PatchingConfig(run=Path(folder), **options), Console(quiet=True))
+    return run(PatchingConfig(run=Path(folder), **options), in_python())
 
 
 def patching(
@@ -487,4 +497,5 @@ def patching(
         raise ProbingError(NO_PAIRS)
     table = pd.DataFrame() if heads is None else heads
     ranked = {label: table.sort_values(f"{label}_rank") for label in labels_of(table)}
-    return scan(loaded, pair_set, ranked, how)
+    with counting(in_python(), "exchanging heads") as show:
+        return scan(loaded, pair_set, ranked, how, on_progress=show)

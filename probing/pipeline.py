@@ -16,7 +16,7 @@ from rich.markup import escape
 from safetensors.numpy import save
 from sklearn.base import clone
 
-from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.console import Console, counting, stage
 from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError, StoreError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, save_config
@@ -44,6 +44,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import crop_notes
+from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import (
     check_samples,
@@ -53,7 +54,7 @@ from sally_anne.probing.extraction import (
     stored_size,
 )
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
-from sally_anne.probing.probes import Activations, HeadProbes, items_table
+from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import (
     add_intervals,
     confound_report,
@@ -113,12 +114,10 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     shows = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)
     unknown = _check_inputs(loaded, data, config.setting, console)
-    with Bars(console) as bar:
-        task = bar.add_task("activations", total=None)
+    with counting(console, "activations") as show:
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
-        own = processes, config.backend, lambda d, n: bar.update(task, completed=d, total=n)
-        look = first_look(config, data, console)
-        store = fill_store(loaded, data.samples, folder / ACTIVATIONS, *how, *own, look)
+        own = folder / ACTIVATIONS, *how, processes, config.backend, show
+        store = fill_store(loaded, data.samples, *own, first_look(config, data, console))
     if not processes.first:
         processes.wait()
         return Run.open(folder).heads

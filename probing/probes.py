@@ -1,4 +1,4 @@
-"""Activations of all heads, one logistic probe a head, and steering vectors made of them.
+"""One logistic probe a head, and steering vectors made of them.
 
 Equation 3 of the GridToM paper (section 4.3), for all heads at once.
 """
@@ -6,9 +6,8 @@ Equation 3 of the GridToM paper (section 4.3), for all heads at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,14 +20,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
+from sally_anne.core.console import Shown
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.core.hub import Shared, card, without_paths
 from sally_anne.core.options import checked
-from sally_anne.core.run import Head, heads_of
-from sally_anne.data.samples import Sample
-from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.core.run import BEST, Head, heads_of
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector, TensorFile
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from sally_anne.probing.solver import fit_heads, scale_of
 
@@ -55,75 +54,7 @@ class NoDirectionError(ProbingError):
     """Fewer heads than asked for have a probe with weights: nothing linear was found."""
 
 
-@dataclass(frozen=True, eq=False)
-class Activations:
-    """Activations ``x [N, L, H, D]`` of N samples at every head.
-
-    ``items`` has a row a sample: ``item_id``, ``group``, ``split``, tags and ``labels``; ``site``
-    and ``model`` say where they were read, as vectors keep it.
-    """
-
-    x: np.ndarray = field(repr=False)
-    items: pd.DataFrame = field(repr=False)
-    labels: tuple[str, ...]
-    site: str = HEAD_OUT
-    model: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check that rows and columns belong together; a ProbingError says what does not."""
-        if self.x.ndim != 4 or len(self.x) != len(self.items):
-            raise ProbingError(
-                f"need x [N, L, H, D] and N items, got {self.x.shape} and {len(self.items)}"
-            )
-        if missing := [name for name in self.labels if name not in self.items]:
-            raise ProbingError(f"the items have no column {missing[0]!r}")
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    @property
-    def train(self) -> Activations:
-        """Of the training samples."""
-        return self.part("train")
-
-    @property
-    def validation(self) -> Activations:
-        """Of the validation samples."""
-        return self.part("validation")
-
-    @property
-    def test(self) -> Activations:
-        """Of the test samples."""
-        return self.part("test")
-
-    def part(self, split: str) -> Activations:
-        """Of the samples of one split, perhaps none."""
-        return self.at((self.items["split"] == split).to_numpy())
-
-    def at(self, rows: np.ndarray) -> Activations:
-        """Of some samples, by a mask or by their places."""
-        return replace(self, x=self.x[rows], items=self.items.iloc[rows].reset_index(drop=True))
-
-    def values(self, label: str) -> np.ndarray:
-        """A label of every sample ``[N]``; a ProbingError names those that there are."""
-        if label not in self.labels:
-            known = ", ".join(self.labels) or "none"
-            raise ProbingError(f"the samples have no label {label!r}; theirs are {known}")
-        return np.array(self.items[label].tolist())
-
-
-def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
-    """Names, groups, splits, tags and labels of the samples, one row each."""
-    table: dict[str, list[Any]] = {
-        name: [getattr(s, name) for s in samples] for name in ("item_id", "group", "split")
-    }
-    for part in ("tags", "labels"):
-        names = dict.fromkeys(name for sample in samples for name in getattr(sample, part))
-        table |= {name: [getattr(s, part).get(name) for s in samples] for name in names}
-    return pd.DataFrame(table)
-
-
-class HeadProbes(Shared, BaseEstimator):
+class HeadProbes(Shown, Shared, BaseEstimator):
     """A logistic regression for each head, with scikit-learn's interface.
 
     Binary labels give one direction a head; more than two classes give multinomial probes with
@@ -162,6 +93,8 @@ class HeadProbes(Shared, BaseEstimator):
     ranked_: list[Head]
 
     SIGN = FILE
+    # scikit-learn's own, which would come before the table.
+    _repr_mimebundle_ = None
 
     def __init__(
         self,
@@ -174,6 +107,17 @@ class HeadProbes(Shared, BaseEstimator):
         self.max_iter = max_iter
         self.solver = solver
         self.normalise = normalise
+
+    def _shown(self) -> dict[str, object]:
+        facts: dict[str, object] = dict(self.get_params())
+        if hasattr(self, "coef_"):
+            layers, heads, *_, width = self.coef_.shape
+            facts = {"label": getattr(self, "label_", "unknown"), **facts}
+            facts |= {"classes": ", ".join(map(str, self.classes_[:6]))}
+            facts |= {"heads": f"{layers} layers x {heads} heads x {width}"}
+            ranked = getattr(self, "ranked_", ())[:BEST]
+            facts |= {"best heads": ", ".join(map(str, ranked)) or "not ranked"}
+        return facts
 
     def fit(
         self, x: Activations | np.ndarray, y: np.ndarray | None = None, label: str | None = None
@@ -251,35 +195,34 @@ class HeadProbes(Shared, BaseEstimator):
         Gives one row a head: ``layer``, ``head`` and columns that begin with the label's name; a
         ProbingError if the probes were not fitted on activations, or no sample validates.
         """
-        train = self.fitted_on()
-        y = train.values(self.label_)
-        trained = y
-        own: dict[str, Any] = {"train_accuracy": self.score(train.x, y)}
-        guessed = {"train_chance": chance(trained, y)}
+        train, label = self.fitted_on(), self.label_
         if not isinstance(x, Activations):
             raise ProbingError("give activations, such as x.validation, not their array")
         if not len(x.validation):
             raise ProbingError("no validation samples: give more samples, or other splits")
-        if unseen := set(x.values(self.label_)) - set(self.classes_):
+        if unseen := set(x.values(label)) - set(self.classes_):
             raise ProbingError(
-                f"no training sample has the label {self.label_} = {', '.join(map(str, unseen))}; "
+                f"no training sample has the label {label} = {', '.join(map(str, unseen))}; "
                 "leave these samples out, or train on some of them"
             )
-        for split in MEASURED:
-            part = x.part(split)
-            y, there = part.values(self.label_), len(part) > 0
-            own[f"{split}_accuracy"] = self.score(part.x, y) if there else np.nan
-            own[f"{split}_log_loss"] = self.log_loss(part.x, y) if there else np.nan
-            own[f"{split}_auc"] = self.auc(part.x, y) if there and self.binary else np.nan
-            guessed[f"{split}_chance"] = chance(trained, y)
-        own |= {"sigma": self.sigma_ if self.binary else np.nan, **guessed}
+        own: dict[str, Any] = {"train_accuracy": self.score(train)}
+        parts = {split: x.part(split) for split in MEASURED}
+        measures = {"accuracy": self.score, "log_loss": self.log_loss}
+        measures |= {"auc": self.auc} if self.binary else {}
+        for split, part in parts.items():
+            own |= {f"{split}_{name}": np.nan for name in ("accuracy", "log_loss", "auc")}
+            for name, measure in measures.items() if len(part) else ():
+                own[f"{split}_{name}"] = measure(part.x, part.values(label))
+        own["sigma"] = self.sigma_ if self.binary else np.nan
+        for split, part in {"train": train, **parts}.items():
+            own[f"{split}_chance"] = chance(train.values(label), part.values(label))
         layer, head = np.indices(self.intercept_.shape[:2]).reshape(2, -1)
         table = pd.DataFrame({"layer": layer, "head": head})
         for name, value in own.items():
-            table[f"{self.label_}_{name}"] = np.ravel(value) if np.ndim(value) else value
-        by = [f"{self.label_}_validation_accuracy", f"{self.label_}_validation_log_loss"]
+            table[f"{label}_{name}"] = np.ravel(value) if np.ndim(value) else value
+        by = [f"{label}_validation_accuracy", f"{label}_validation_log_loss"]
         best = table.sort_values(by, ascending=[False, True], kind="stable").index
-        table[f"{self.label_}_rank"] = np.argsort(best) + 1
+        table[f"{label}_rank"] = np.argsort(best) + 1
         self.ranked_ = heads_of(table.loc[best])
         return table
 
@@ -342,7 +285,7 @@ class HeadProbes(Shared, BaseEstimator):
             model=self.model_.get("model", "unknown"),
             site=self.site_,
             classes=", ".join(map(str, facts["classes_"])),
-            best=", ".join(map(str, facts.get("ranked_", ())[:10])) or "not ranked",
+            best=self._shown()["best heads"],
         )
         return _FILE.write(folder, facts, tensors, card(body, self.model_, "probes"))
 

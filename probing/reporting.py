@@ -119,7 +119,7 @@ def stability(
         three clusters.
     """
     rows = x.items["split"].isin(["train", "validation"]).to_numpy()
-    pool = x.at(rows)
+    pool = x[rows]
     names, member = np.unique(clusters[rows], return_inverse=True)
     validates = (pool.items["split"] == "validation").to_numpy()
     held = len(np.unique(member[validates]))
@@ -263,7 +263,7 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            accuracy = refit(train, held.at(known), labels[:, code], c, normalise=normalise)
+            accuracy = refit(train, held[known], labels[:, code], c, normalise=normalise)
             controls[classes] = at_heads(accuracy.mean(axis=0), heads)
         own = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
         heads = heads.assign(**{f"{label}_selectivity": own})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,8 @@ from torch import Tensor
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.run import LEVEL, Head
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
-
-if TYPE_CHECKING:
-    from sally_anne.probing.probes import Activations
 
 # scikit-learn's tolerance: the largest derivative of the mean loss at which it stops.
 SKLEARN_TOLERANCE = 1e-4

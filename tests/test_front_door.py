@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -37,6 +38,11 @@ def activations() -> sa.Activations:
     x = rng.normal(size=(60, 1, 2, 4)).astype("float32")
     x[np.arange(60), 0, 1, kinds] += 6.0
     return sa.Activations(x, items, ("kind", "warm"))
+
+
+@pytest.fixture(scope="module")
+def model() -> sa.LoadedModel:
+    return sa.load_model("tiny-qwen2-vl")
 
 
 @pytest.mark.integration
@@ -137,15 +143,10 @@ def test_a_figure_looks_the_same_however_it_is_saved(
     assert (tmp_path / "plain.png").read_bytes() == ours.read_bytes()
 
 
-def test_unranked_heads_are_refused(activations: sa.Activations) -> None:
+def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) -> None:
     probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
     with pytest.raises(sa.SallyAnneError, match="rank the heads"):
         sa.plot.kde(activations.validation, probes)
-    sa.plot.kde(activations.validation, probes, layer=0, head=0)
-
-
-def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) -> None:
-    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
     heads = probes.rank(activations.validation)
     with pytest.raises(sa.SallyAnneError, match="table of heads"):
         sa.plot.heatmap(activations)
@@ -174,8 +175,7 @@ def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) ->
         sa.HeadProbes().predict(test)
 
 
-def test_what_is_no_model_sample_or_prompt_is_named() -> None:
-    model = sa.load_model("tiny-qwen2-vl")
+def test_what_is_no_model_sample_or_prompt_is_named(model) -> None:
     few = sa.samples(["a", "b", "c"], {"fits": [1, 0, 1]})
     wide = np.zeros((2, 4, 1000, 3), np.uint8)
     of = {"labels": {"fits": [1, 0, 1]}, "splits": ["train", "validation", "test"]}
@@ -200,3 +200,61 @@ def test_what_is_no_model_sample_or_prompt_is_named() -> None:
         with pytest.raises(sa.SallyAnneError, match=named):
             call()
     assert len(sa.extract(model, (sample for sample in few))) == 3
+
+
+def test_what_a_notebook_holds_says_in_one_line_what_it_is(activations, model) -> None:
+    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
+    probes.rank(activations)
+    for held, facts in (
+        (activations, "60 x 1 layers x 2 heads x 4; train 36, validation 12, test 12; cat 20"),
+        (probes, "label warm; 1 layers x 2 heads x 4; best heads L0H1"),
+        (probes.to_vector(k=1, alpha=2.0), "L0H1 of 1 layers x 2 heads x 4; alpha 2.0; label warm"),
+        (model, "8 layers x 8 heads x 16; dtype float32; device cpu"),
+        (sa.gridtom(stories=20, setting="text")[:4], "4 of 1 groups; y_p False 2, True 2"),
+    ):
+        line, table = repr(held), held._repr_html_()
+        assert "\n" not in line and len(line) < 500
+        assert all(f in line and f.split()[-1] in table for f in facts.split("; ")), line
+    assert set(dir(sa)) == set(sa.__all__)
+
+
+def test_activations_are_cut_saved_and_read_again(activations, tmp_path: Path) -> None:
+    x, warm = activations, activations.values("warm")
+    assert (len(x), x.shape) == (60, (60, 1, 2, 4))
+    for rows in (slice(3, 9), warm, pd.Series(warm), [5, 2], np.array([7]), [], -1):
+        part, places = x[rows], np.atleast_1d(np.arange(60)[rows])
+        assert (part.x == x.x[places]).all() and (part.values("warm") == warm[places]).all()
+    again = sa.Activations.load(x.save(tmp_path / "x"))
+    assert (again.x == x.x).all() and again.x.dtype == x.x.dtype
+    pd.testing.assert_frame_equal(again.items, x.items)
+    assert (again.labels, again.site, again.model) == (x.labels, x.site, x.model)
+
+
+@pytest.mark.integration
+def test_one_call_gives_what_its_steps_give(model, tmp_path: Path) -> None:
+    samples = sa.gridtom(stories=20, setting="text")
+    found, x = sa.probe(model, samples, permutations=20), sa.extract(model, samples)
+    assert (found.x.x == x.x).all() and {"y_p_p_fwer", "y_o_threshold"} <= set(found.heads)
+    for label in found.probes:
+        heads = sa.HeadProbes().fit(x.train, label=label).rank(x)
+        pd.testing.assert_frame_equal(found.heads[list(heads)], heads)
+    probes = found.probes["y_p"]
+    axes = Figure((12, 4), layout="constrained").subplots(1, 3)
+    sa.plot.heatmap(found.heads, label="y_p", ax=axes[0])
+    sa.plot.kde(x, probes, ax=axes[1])
+    figure = sa.plot.clusters(x, found.probes, ax=axes[2]).figure
+    assert len(figure.subfigs) == 3
+    figure.savefig(tmp_path / "three.png")
+    how = {"setting": "text", "limit": 2}
+    kept = sa.evaluate(model, vector=probes.to_vector(k=2), folder=tmp_path / "run", **how)
+    assert kept.answers.equals(pd.read_parquet(tmp_path / "run" / "answers.parquet"))
+    assert sa.evaluate(model, **how).results["config"]["limit"] == 2
+    for call, named in (
+        (lambda: sa.evaluate(model, nonsense=1), "nonsense.*it takes"),
+        (lambda: sa.evaluate("tiny-qwen2-vl"), "load_model"),
+        (lambda: sa.probe(model, samples, c=-1.0), "--c must be positive"),
+        (lambda: sa.plot.heatmap(heads, ax=3), "ax must be"),
+        (lambda: sa.plot.patching(heads), "sa.patching"),
+    ):
+        with pytest.raises(sa.SallyAnneError, match=named):
+            call()

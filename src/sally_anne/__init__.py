@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "Activations": "probing.probes",
+    "Activations": "probing.activations",
     "ActivationStore": "core.store",
     "Capture": "hooks.capture",
     "Edit": "hooks.edit",
@@ -22,15 +22,18 @@ _HOMES = {
     "__version__": "api",
     "audit": "probing.audit",
     "datasets": "api",
+    "evaluate": "api",
     "extract": "probing.extraction",
     "gridtom": "api",
     "load_model": "models.loading",
     "localisation": "experiments.localisation.bench",
     "patch": "probing.patching",
     "patching": "probing.patching",
-    "plot": "api",
+    "plot": "plots",
+    "probe": "api",
     "read_samples": "data.samples",
     "samples": "api",
+    "sweep": "api",
 }
 __all__ = [*_HOMES]
 
@@ -43,4 +46,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

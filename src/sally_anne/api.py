@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
-import numpy as np
 import pandas as pd
 
 from sally_anne.core import run as saved_run
-from sally_anne.core.errors import ProbingError, RecordError
+from sally_anne.core.console import Shown, in_python, percent, stage
+from sally_anne.core.errors import HarnessError, RecordError, SallyAnneError
 from sally_anne.core.hub import at_hand, push
-from sally_anne.core.options import Seed, checked
-from sally_anne.core.run import HEADS, SHARED, Head, copy_run
+from sally_anne.core.options import Seed, check_options, checked, with_options
+from sally_anne.core.run import HEADS, SHARED, copy_run
 from sally_anne.data import datasets as datasets
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
-from sally_anne.data.samples import Frames, Label, Sample, Split, paired, with_splits
+from sally_anne.data.samples import Frames, Label, Sample, Samples, Split, paired, with_splits
+from sally_anne.figures.draw import ANSWERS, SWEEP, measures, results_in, table_in
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate as evaluation
 from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.options import ModelOptions
+from sally_anne.models.processor import Unknown
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.extraction import extract
+from sally_anne.probing.patching import with_null
+from sally_anne.probing.pipeline import fit_probes, rank_heads
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.sweep import run as sweep_in
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from sally_anne.probing.probes import Activations, HeadProbes
-
+# What is known of a model that is open, of a vector in memory and of the folder.
+_OPENED = *ModelOptions.__dataclass_fields__, "steer", "out", "dry_run"
+# What is asked of a model and samples in memory, of the options of a probing run.
+_READ = "site", "backend", "batch_size", "c", "max_iter", "solver", "normalise", "permutations"
+_others = ProbeConfig.__dataclass_fields__.keys() - {*_READ, "split_seed", "seed"}
 __version__ = version("sally-anne")
 
 
@@ -39,7 +57,7 @@ def gridtom(
     setting: Setting = "multimodal",
     data: str | Path | None = None,
     seed: Seed = 0,
-) -> list[Sample]:
+) -> Samples:
     """Labelled statements about what agents believe, each in its split (GridToM, appendix B).
 
     Args:
@@ -60,7 +78,7 @@ def gridtom(
         BenchmarkError: too many stories, too few for three splits, or a damaged folder.
     """
     records = open_stories(None if data is None else Path(data), plots=plots_of(contrast))
-    return list(sample_set(records, order, contrast, setting, stories, seed).samples)
+    return Samples(sample_set(records, order, contrast, setting, stories, seed).samples)
 
 
 def samples(
@@ -71,7 +89,7 @@ def samples(
     splits: Sequence[Split] | None = None,
     pairs: Sequence[str | None] | None = None,
     answers: Sequence[str | None] | None = None,
-) -> list[Sample]:
+) -> Samples:
     """Labelled inputs of your own; files of them are read by ``read_samples``.
 
     Columns are lists, arrays or pandas columns; the N-th values of all belong together, whatever
@@ -106,7 +124,7 @@ def samples(
         columns[name] = list(column)
         if (count := len(columns["texts"])) != len(columns[name]):
             raise RecordError(f"{name} has {len(columns[name])} values for {count} texts")
-    made = []
+    made = Samples()
     for i in range(len(columns["texts"])):
         row = {name: values[i] for name, values in columns.items()}
         known = {name: row[f"labels[{name!r}]"] for name in labels}
@@ -120,89 +138,159 @@ def samples(
     return made
 
 
-class plot:  # noqa: N801
-    """Figures from what a notebook holds, which look the same wherever they are saved or shown."""
+@checked
+@with_options(ProbeConfig, *_others)
+def probe(
+    loaded: LoadedModel, samples: Sequence[Sample], folder: Path | str | None = None, **options: Any
+) -> Probed:
+    """Read samples, fit a probe on each head for each label, rank heads, and permute labels.
 
-    @staticmethod
-    def heatmap(
-        heads: pd.DataFrame,
-        label: str | Sequence[str] | None = None,
-        split: str = "validation",
-        title: Sequence[str] = (),
-        chance: float | None = None,
-    ) -> Figure:
-        """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
+    What ``sally-anne probe`` does, in memory; ``sa.patching`` then says which heads are used.
 
-        Args:
-            heads: the table of ``HeadProbes.rank``, or of a run (``Run.heads``).
-            label: one label or several, a panel each; by default all by which heads are ranked.
-            split: validation, test or train.
-            title: what stands above, joined by dots.
-            chance: accuracy at which colours part; by default each label's own, or a half.
+    Args:
+        loaded: of ``sa.load_model``.
+        samples: as of ``sa.extract``, which draws splits where there are none.
+        folder: keeps the activations in a store, which is resumed and read again.
 
-        Raises:
-            RunFolderError: the table has no accuracy of this label and split.
-        """
-        from sally_anne.figures import style
-        from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
-
-        table = isinstance(heads, pd.DataFrame)
-        ranked = saved_run.labels_of(heads) if table else ()
-        labels = (label,) if isinstance(label, str) else tuple(label or ranked)
-        if not (table and labels and {"layer", "head"} <= set(heads)):
-            raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
-        if not (chance is None or (isinstance(chance, float | int) and 0 <= chance <= 1)):
-            raise ProbingError(f"chance must be from 0 to 1, got {chance!r}")
-        with style.look():
-            return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
-
-    @staticmethod
-    def kde(
-        activations: Activations,
-        probes: HeadProbes,
-        layer: int | None = None,
-        head: int | None = None,
-        title: Sequence[str] = (),
-    ) -> Figure:
-        """Density of one head's activations along its probe and off it (GridToM paper, figure 5 B).
-
-        Args:
-            activations: what is shown, e.g. ``x.validation``.
-            probes: fitted on training activations, from which the plane is taken.
-            layer: of the head; with ``head``. By default the best head of probes that are ranked.
-            head: number in its layer.
-            title: what stands above, joined by dots.
-
-        Raises:
-            ProbingError: the probes were not fitted on activations, or no head is named or ranked.
-        """
-        from sally_anne.figures import style
-        from sally_anne.figures.kde import density_plane, kde_figure
-
-        if layer is None or head is None:
-            if not hasattr(probes, "ranked_"):
-                raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")
-            layer, head = probes.ranked_[0]
-        train, label = probes.fitted_on(), probes.label_
-        if not (isinstance(activations, type(train)) and len(activations)):
-            raise ProbingError("give activations of some samples, such as x.validation")
-        activations.values(label)
-        layers, count = probes.coef_.shape[:2]
-        if layer not in range(layers) or head not in range(count):
-            raise ProbingError(
-                f"there is no {Head(layer, head)} in {layers} layers of {count} heads"
-            )
-        truth = train.values(label) == probes.classes_[-1]
-        x, shown = (a.x[:, layer, head].astype(np.float64) for a in (train, activations))
-        coef = probes.coef_[layer, head] if probes.binary else None
-        intercept = float(probes.intercept_[layer, head]) if probes.binary else 0.0
-        plane, boundary = density_plane(x, truth, coef, intercept)
-        table = plane.table(shown, activations.items, label)
-        with style.look():
-            return kde_figure(table, label, str(Head(layer, head)), title, boundary)
+    Raises:
+        OptionError, ProbingError: an option that is wrong; one class in training, or no sample to
+            validate; the others are those of ``sa.extract``.
+    """
+    check_options(how := ProbeConfig(**options))
+    reading = how.site, how.batch_size, how.backend, how.split_seed
+    x = extract(loaded, samples, folder, *reading)
+    with stage(console := in_python(), "fitting probes"):
+        probes = fit_probes(x, how)
+        heads = rank_heads(x, probes)
+    if how.permutations:
+        with stage(console, f"{how.permutations} permutations of the labels"):
+            heads = with_null(x, heads, how)
+    return Probed(x, {label: probes[label] for label in x.labels}, heads)
 
 
-class Run(saved_run.Run):
+@dataclass(frozen=True, eq=False, repr=False)
+class Probed(Shown):
+    """What ``sa.probe`` gives.
+
+    Attributes:
+        x: activations of all samples.
+        probes: of each label; they are ranked, so that they make vectors.
+        heads: a row a head, with the columns of ``heads.parquet``.
+    """
+
+    x: Activations
+    probes: dict[str, HeadProbes]
+    heads: pd.DataFrame
+
+    def _shown(self) -> dict[str, object]:
+        return self.x._shown() | saved_run.best_named(self.heads)
+
+
+@checked
+@with_options(EvalConfig, *_OPENED, "alpha", "endpoint", "endpoint_model", "endpoint_key")
+def evaluate(
+    loaded: LoadedModel,
+    task: str | Path = "gridtom",
+    vector: SteeringVector | None = None,
+    folder: Path | str | None = None,
+    **options: Any,
+) -> Answered:
+    """Ask a model the questions of a task, steered or not: what ``sally-anne evaluate`` does.
+
+    Args:
+        loaded: of ``sa.load_model``.
+        task: a benchmark's name, a file of your own questions (JSON lines), or the like.
+        vector: steers at its own ``alpha``; stories that it has seen are left out.
+        folder: run folder, resumed if the same was asked; by default one that is deleted.
+
+    Raises:
+        OptionError, HarnessError: an option that is wrong or of another task.
+        BenchmarkError, ModelError: the task's files, or what the model or vector cannot do.
+    """
+    with _working_in(folder) as where:
+        config = _config(EvalConfig, loaded, where, {"task": str(task), **options})
+        answers = evaluation(config, vector, in_python(), loaded)
+        results = results_in(where)
+    if note := Unknown(**results["unknown_words"]).warning(loaded.name):
+        warnings.warn(note.removeprefix("warning: "), stacklevel=3)
+    return Answered(measures(results), answers, results, vector)
+
+
+@checked
+@with_options(SweepConfig, *_OPENED)
+def sweep(loaded: LoadedModel, folder: Path | str | None = None, **options: Any) -> Answered:
+    """Steer with every K and alpha, choose one, and test it: what ``sally-anne sweep`` does.
+
+    Args:
+        loaded: of ``sa.load_model``.
+        folder: run folder, resumed if the same was asked; by default one that is deleted.
+
+    Raises:
+        OptionError, SteeringError: an option that is wrong, or nothing to choose.
+        ProbingError, ModelError: as of the probing run, which is made if it is not there.
+    """
+    with _working_in(folder) as where:
+        config = _config(SweepConfig, loaded, where, options)
+        vector = SteeringVector.load(sweep_in(config, in_python(), loaded).vector)
+        tables = table_in(where, SWEEP), pd.read_parquet(where / ANSWERS)
+        return Answered(*tables, results_in(where), vector)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answered(Shown):
+    """What ``sa.evaluate`` and ``sa.sweep`` give; ``sa.plot.sweep`` draws a sweep.
+
+    Attributes:
+        scores: a row a part and measure, and of a sweep a setting: ``value``, ``low``, ``high``.
+        answers: a row an answer, with the columns of ``answers.parquet``.
+        results: all of ``results.json``.
+        vector: what steered, if anything; of a sweep the chosen one.
+    """
+
+    scores: pd.DataFrame
+    answers: pd.DataFrame
+    results: dict[str, Any]
+    vector: SteeringVector | None
+
+    def _shown(self) -> dict[str, object]:
+        facts: dict[str, object] = {"answers": len(self.answers)}
+        if "part" in self.scores and len(self.scores):
+            whole = (self.scores["part"] == "") & self.scores["parser"].eq(self.scores["parser"][0])
+            facts |= {row["measure"]: percent(row) for row in self.scores[whole].to_dict("records")}
+        return facts | ({"vector": self.vector} if self.vector else {})
+
+
+@contextmanager
+def _working_in(folder: Path | str | None) -> Iterator[Path]:
+    """The folder, or one that is deleted afterwards."""
+    with TemporaryDirectory() if folder is None else nullcontext(folder) as where:
+        yield Path(where)
+
+
+def _config(kind: type[Any], loaded: LoadedModel, out: Path, options: dict[str, Any]) -> Any:
+    """A command's options, with those by which the model was opened; lists and texts as it has."""
+    if not isinstance(loaded, LoadedModel):
+        raise HarnessError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
+    known = ModelOptions.__dataclass_fields__.keys() & loaded.changes.keys()
+    opened: dict[str, Any] = {
+        "dtype": loaded.dtype,
+        "device_map": loaded.device_map,
+        "prompt": loaded.prompt,
+    }
+    opened |= {name: loaded.changes[name] for name in known}
+    if "max_pixels" in opened:
+        opened["max_pixels"] = int(loaded.changes["max_pixels"])
+    hints = get_type_hints(kind)
+    for name, value in options.items():
+        parts = hints[name], *get_args(hints[name])
+        if isinstance(value, str) and Path in parts:
+            options[name] = Path(value)
+        elif value is not None and any(get_origin(part) is tuple for part in parts):
+            options[name] = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return kind(model=loaded.name, revision=loaded.hub_revision, out=out, **opened, **options)
+
+
+class Run(Shown, saved_run.Run):
     """A finished probing run: ``Run.open(folder)``, then its config, heads, samples and more."""
 
     @classmethod
@@ -214,6 +302,15 @@ class Run(saved_run.Run):
             RunFolderError: it is damaged.
         """
         return super().open(at_hand(folder, SHARED))
+
+    def _shown(self) -> dict[str, object]:
+        facts: dict[str, object] = {"folder": self.folder}
+        with suppress(SallyAnneError):  # of a damaged run what can be read
+            facts |= {"of": ", ".join(self.title)}
+            parts = self.results.get("results", {}).get("stories", {})
+            facts |= {"groups": ", ".join(f"{split} {count}" for split, count in parts.items())}
+            facts |= saved_run.best_named(self.heads)
+        return facts
 
     def push_to_hub(
         self, repository: str, private: bool | None = None, activations: bool = False

@@ -1,6 +1,6 @@
 """README and docs: every command is one that there is, and every Python block runs as it says.
 
-``sh`` blocks are read by the commands' own parsers; those of the tutorial also run, in order.
+``sh`` blocks are read by the commands' own parsers; those of the tutorial run as its notebook.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import pkgutil
 import re
@@ -18,7 +19,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import sally_anne as sa
 from sally_anne.cli import COMMANDS, options
@@ -35,7 +38,6 @@ OURS = re.compile(
 )
 INLINE = re.compile(r"`sally-anne\s+([^`]+)`")
 NUMBER = re.compile(r"-?\d*\.?\d+")
-PYTHON = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
 # Modules that are a command.
 MODULES = {
     f"{place}{room}.run": name
@@ -45,6 +47,7 @@ MODULES = {
 # Commands of ours whose options are another harness's.
 THEIRS = ("lm-eval", "lmms-eval")
 FOLLOWED = DOCS / "tutorial.md"
+PYTHON = [p for p in PAGES if p != FOLLOWED and "```python\n" in p.read_text(encoding="utf-8")]
 # Its section that fetches weights is followed by tests/published.
 FETCHES = re.compile("^## A published model\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 # What it does needs a hub; tests/sharing does it with one on this machine.
@@ -106,14 +109,21 @@ def test_the_reference_has_every_name() -> None:
     assert found == {name: getattr(sa, name) for name in sa.__all__ if name != "__version__"}
 
 
-def test_the_notebook_holds_what_the_tutorial_runs() -> None:
-    """The tutorial's test runs these very blocks."""
+def notebook(page: str) -> dict[str, Any]:
+    """The notebook that the site's script makes of a page."""
     spec = importlib.util.spec_from_file_location("made", DOCS / "made.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    return made.notebook(page)
+
+
+def test_the_notebook_holds_what_the_tutorial_runs() -> None:
+    """`python docs/made.py` writes it anew."""
     page = FOLLOWED.read_text(encoding="utf-8")
-    cells = made.notebook(page)["cells"]
+    kept = json.loads(FOLLOWED.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    assert kept == notebook(page)
+    cells = kept["cells"]
     mark = {"sh": "%%bash\n", "python": ""}
     runs = [f"{mark[kind]}{code}" for _, kind, code in BLOCK.findall(page) if kind in mark]
     assert [f"{cell['source']}\n" for cell in cells if cell["cell_type"] == "code"] == runs
@@ -130,19 +140,40 @@ def test_python_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "docs").symlink_to(DOCS)
     names: dict[str, Any] = {"__name__": "page"}
     said = ""
-    for _, kind, code in BLOCK.findall(FETCHES.sub("", page.read_text(encoding="utf-8"))):
+    for _, kind, code in BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "python" and page == AWAY:
             compile(code, str(page), "exec")
         elif kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(code, str(page), "exec"), names)
             said = out.getvalue()
-        elif kind == "sh" and page == FOLLOWED:
-            said = shell(code)
         elif kind == "text":
             assert_shown(code, said)
     if page.name == "README.md":
         assert {"heatmap.png", "my-vector"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.e2e
+def test_the_notebook_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = FETCHES.sub("", FOLLOWED.read_text(encoding="utf-8"))
+    ours = tmp_path / "sally-anne"
+    ours.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sally_anne "$@"\n')
+    ours.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "100")
+    made, place = nbformat.from_dict(notebook(page)), {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(made, timeout=600, resources=place).execute()
+    outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    streams = [[o["text"] for o in every if o.get("name") == "stdout"] for every in outputs]
+    # A kernel asks for colours.
+    printed, said = (re.sub(r"\x1b\[[\d;]*m", "", "".join(one)) for one in streams), ""
+    for _, kind, code in BLOCK.findall(page):
+        if kind == "text":
+            assert_shown(code, said)
+        elif kind in ("python", "sh"):
+            said = next(printed)
 
 
 def shell(code: str) -> str:

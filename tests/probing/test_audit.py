@@ -23,6 +23,7 @@ from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split, sample_set
 from sally_anne.models.loading import load_model
 from sally_anne.probing import baselines
+from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit import ALL, choose_groups, conclusion, measure, run
 from sally_anne.probing.baselines import (
     FILMS,
@@ -34,7 +35,7 @@ from sally_anne.probing.baselines import (
     text_controls,
 )
 from sally_anne.probing.config import AuditConfig
-from sally_anne.probing.probes import Activations, HeadProbes, items_table
+from sally_anne.probing.probes import HeadProbes
 
 ALIKE = "training samples do not differ in it"
 GROUPS: dict[Split, int] = {"train": 20, "validation": 6, "test": 10}

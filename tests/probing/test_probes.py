@@ -235,7 +235,7 @@ def test_only_training_samples_are_fitted_and_unseen_classes_are_named() -> None
     with pytest.warns(UserWarning, match="24 training samples of 48"):
         whole = HeadProbes(c=C).fit(given, label="kind")
     np.testing.assert_array_equal(whole.coef_, HeadProbes(c=C).fit(given.train, label="kind").coef_)
-    twice = HeadProbes(c=C).fit(given.train.at(given.train.values("kind") < 2), label="kind")
+    twice = HeadProbes(c=C).fit(given.train[given.train.values("kind") < 2], label="kind")
     with pytest.raises(ProbingError, match="kind = 2"):
         twice.rank(given)
     with pytest.raises(ProbingError, match="x.validation"):

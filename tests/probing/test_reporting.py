@@ -18,6 +18,7 @@ from sally_anne.core.run import CONFIG, HEADS, PROBES
 from sally_anne.data.gridtom.samples import FEATURES, MEANING, build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (
     _finished,
@@ -25,7 +26,7 @@ from sally_anne.probing.pipeline import (
     rank_heads,
     require_same_probes,
 )
-from sally_anne.probing.probes import Activations, HeadProbes, items_table
+from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import confound_report, print_summary, summarise
 
 C = 0.05

@@ -9,8 +9,11 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape as html
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 from rich import console, progress
@@ -47,6 +50,9 @@ def number(value: float | None, digits: int = 2) -> str:
 class Console(console.Console):
     """rich's console; what it is given as strings, in tables too, is shown as :func:`visible`."""
 
+    # Where bars and spinners are shown instead.
+    work: Console | None = None
+
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         if not self.is_terminal and "width" not in named:
@@ -57,14 +63,33 @@ class Console(console.Console):
         return super().render_str(visible(text), *arguments, **named)
 
 
+def in_python() -> Console:
+    """For calls in Python: prints nothing, and shows work in a terminal or notebook alone."""
+    quiet, seen = Console(quiet=True), Console(stderr=True)
+    if seen.is_jupyter or _moves(seen):
+        quiet.work = seen
+    return quiet
+
+
+def _moves(where: console.Console) -> bool:
+    """Whether what is shown there can change: a terminal, or a notebook with widgets.
+
+    What a notebook's shell cell prints, it collects, but asks for a terminal's colours.
+    """
+    if where.is_jupyter:
+        return find_spec("ipywidgets") is not None
+    return where.is_terminal and where.file.isatty()
+
+
 class Bars(progress.Progress):
     """Bars of tasks; where the console is no terminal, a line now and then and at the end."""
 
     def __init__(self, where: console.Console) -> None:
+        where = getattr(where, "work", None) or where
         times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
         shown = progress.BarColumn(), progress.MofNCompleteColumn(), *times
         named = progress.TextColumn("{task.description}")
-        super().__init__(named, *shown, console=where, disable=not where.is_terminal)
+        super().__init__(named, *shown, console=where, disable=not _moves(where))
         # When each task's next line is due; never after its last.
         self._due: dict[progress.TaskID, float] = {}
 
@@ -139,14 +164,49 @@ def print_lines(where: console.Console, lines: Iterable[str]) -> None:
 
 
 @contextmanager
+def counting(where: console.Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for the block, which says how much of how much is done."""
+    with Bars(where) as bars:
+        row = bars.add_task(escape(visible(what)), total=None)
+        yield lambda done, total: bars.update(row, completed=done, total=total)
+
+
+@contextmanager
 def stage(where: console.Console, what: str) -> Iterator[None]:
     """Say what goes on in the block, which counts nothing: by a spinner, or a line."""
-    if where.is_terminal:
+    where = getattr(where, "work", None) or where
+    if _moves(where):
         with where.status(escape(visible(what))):
             yield
     else:
         where.print(f"{escape(what)} ...", soft_wrap=True)
         yield
+
+
+class Shown:
+    """What says in one line, or in a notebook's table, what it holds."""
+
+    def _shown(self) -> dict[str, object]:
+        """Facts by their names."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name} {fact}" for name, fact in self._shown().items())
+        return f"{type(self).__name__}: {visible(facts)}"
+
+    def _repr_html_(self) -> str:
+        facts = ((html(name), html(visible(fact))) for name, fact in self._shown().items())
+        rows = "".join(f"<tr><th>{name}</th><td>{fact}</td></tr>" for name, fact in facts)
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def tally(values: Iterable[object], first: Iterable[object] = (), most: int = 6) -> str:
+    """How often each value is there, the commonest first, or those that are named ``first``."""
+    counts = Counter(map(str, values))
+    names = [name for name in map(str, first) if name in counts]
+    names = list(dict.fromkeys(names + [name for name, _ in counts.most_common()]))
+    more = f" and {len(names) - most} more" * (len(names) > most)
+    return ", ".join(f"{name} {counts[name]}" for name in names[:most]) + more
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import json
 import math
 import numbers
 import os
+import re
 import shlex
 from collections import abc
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,8 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     type(None): (type(None), "none"),
 }
 _COUNT = Range("at least 1", lambda number: number >= 1)
+# An option in a docstring, and what is said of it.
+_ATTRIBUTE = re.compile(r"^    (\w+): ((?:.|\n {8})+)", re.MULTILINE)
 _FINITE = Range("finite", math.isfinite)
 
 
@@ -92,6 +95,25 @@ def checked(function: Callable[P, Result]) -> Callable[P, Result]:
         return function(*args, **kwargs)
 
     return called
+
+
+def with_options(config: type[Any], *but: str) -> Callable[[Any], Any]:
+    """A function whose keywords are a command's options ``but`` some, in signature and help."""
+
+    def named(function: Any) -> Any:
+        own = inspect.signature(function).parameters
+        added = [one for one in fields(config) if one.name not in (*but, *own)]
+        kept = [part for part in own.values() if part.kind is not part.VAR_KEYWORD]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        more = [inspect.Parameter(one.name, kind, default=one.default) for one in added]
+        function.__signature__ = inspect.Signature([*kept, *more])
+        docs = "\n".join(inspect.getdoc(one) or "" for one in reversed(config.__mro__))
+        said = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(docs)}
+        lines = (f"    {one.name}: {said.get(one.name, 'as of the command')}" for one in added)
+        function.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
+        return function
+
+    return named
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

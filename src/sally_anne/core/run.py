@@ -47,6 +47,8 @@ MANIFEST = f"{ACTIVATIONS}/index.json"
 SHARED = (CARD, CONFIG, RESULTS, PATCHING, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
 # Heads of each label that its card lists.
 BEST = 10
+# Heads of each label that are named in short.
+SHOWN = 4
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 # The task of runs that do not say theirs, and the only one of which all these words tell something.
 FIRST_TASK = "gridtom"
@@ -268,6 +270,19 @@ def best(heads: pd.DataFrame, label: str) -> Head:
     if ranked.empty:
         raise FigureError(f"the table of heads ranks none by {label}")
     return heads_of(ranked)[0]
+
+
+def best_named(heads: pd.DataFrame) -> dict[str, object]:
+    """How many heads a table has, and the best by each label with their validation accuracies."""
+    layers, count = heads[["layer", "head"]].max() + 1
+    facts: dict[str, object] = {"heads": f"{layers} layers x {count} heads"}
+    for label in labels_of(heads):
+        top, null = _ranked(heads, label).head(SHOWN), heads.get(f"{label}_threshold")
+        scores = zip(heads_of(top), top[f"{label}_validation_accuracy"], strict=True)
+        words = [f"{head} {score:.2f}" for head, score in scores]
+        words += [] if null is None else [f"null {max(null):.2f}"]
+        facts[f"best by {label}"] = ", ".join(words)
+    return facts
 
 
 def _ranked(heads: pd.DataFrame, label: str) -> pd.DataFrame:

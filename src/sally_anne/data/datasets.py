@@ -16,7 +16,16 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import Seed, checked
 from sally_anne.data.pairs import PairSet, own_pairs
-from sally_anne.data.samples import SPLITS, TRAIN, VALIDATION, Sample, SampleSet, Split, sample_set
+from sally_anne.data.samples import (
+    SPLITS,
+    TRAIN,
+    VALIDATION,
+    Sample,
+    Samples,
+    SampleSet,
+    Split,
+    sample_set,
+)
 
 # Of each list two thirds are for training; the rest is held out.
 Lists = Literal["all", "train", "held-out"]
@@ -133,7 +142,7 @@ def names_by_split(rng: random.Random, lists: Lists) -> dict[Split, list[str]]:
 
 
 @checked
-def ioi(pairs: int = 120, seed: Seed = 0) -> list[Sample]:
+def ioi(pairs: int = 120, seed: Seed = 0) -> Samples:
     """Who is given something: pairs of raw text in which the names' roles are exchanged.
 
     "When Mary and John went to the shop, John gave a book to" goes on with Mary; in its pair Mary
@@ -150,7 +159,7 @@ def ioi(pairs: int = 120, seed: Seed = 0) -> list[Sample]:
     """
     rng = random.Random(f"ioi/{seed}")
     names = names_by_split(rng, "all")
-    made: list[Sample] = []
+    made = Samples()
     seen: set[str] = set()
     for i, split in enumerate(splits_of(-(-pairs // 2))):
         template = i % len(GIVING)
@@ -213,7 +222,7 @@ def _facts(kind: Kind, rng: random.Random) -> Iterator[tuple[Fact, Fact]]:
 @checked
 def statements(
     pairs: int = 50, kinds: tuple[Kind, ...] = KINDS, seed: Seed = 0, asked: bool = False
-) -> list[Sample]:
+) -> Samples:
     """True and false statements of several kinds, in pairs that differ in one word.
 
     Two facts make a group: "Paris is in France" and "Tokyo is in Japan" are true, and with the
@@ -232,7 +241,7 @@ def statements(
     Raises:
         OptionError: more pairs than there are facts.
     """
-    made: list[Sample] = []
+    made = Samples()
     for kind in kinds:
         facts = list(_facts(kind, random.Random(f"statements/{kind}/{seed}")))
         if pairs > 2 * len(facts):
@@ -307,7 +316,7 @@ def stories(count: int, seed: int = 0, lists: Lists = "all") -> list[Story]:
 @checked
 def beliefs(
     pairs: int = 120, seed: Seed = 0, lists: Lists = "all", question: Question = "belief"
-) -> list[Sample]:
+) -> Samples:
     """True and false beliefs in plain sentences: Sally puts the ball in the box and leaves ...
 
     In false belief she misses that it is moved. In true belief she leaves after that, or stays, or
@@ -329,7 +338,7 @@ def beliefs(
         ``y_p``, does it fit her belief, and ``y_o``, does it fit reality. The tags are
         ``condition`` (TB, FB) and ``plot``; of statements also ``place`` (initial, final).
     """
-    made: list[Sample] = []
+    made = Samples()
     for story in stories(-(-pairs // 2), seed, lists):
         for start, condition in product(story.places, ("TB", "FB")):
             end = story.places[story.places[0] == start]

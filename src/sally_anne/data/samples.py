@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
+from sally_anne.core.console import Shown, tally
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
 from sally_anne.core.files import file_sha256
 from sally_anne.core.media import FRAME_PIXELS, FRAMES, frames_of, pixels_of, read_picture
@@ -201,6 +202,22 @@ class Sample:
         return len(self.images), *first.shape[1:3]
 
 
+class Samples(Shown, list[Sample]):
+    """A list of samples that says how many there are, of which splits and labels."""
+
+    def _shown(self) -> dict[str, object]:
+        names = dict.fromkeys(name for sample in self for name in sample.labels)
+        facts: dict[str, object] = {"size": f"{len(self)} of {len({s.group for s in self})} groups"}
+        facts["with pictures or film"] = sum(s.shows for s in self)
+        facts["splits"] = tally((s.split or "not drawn" for s in self), SPLITS)
+        return facts | {n: tally(s.labels[n] for s in self if n in s.labels) for n in names}
+
+    def __getitem__(self, at: Any) -> Any:
+        """As a list's; a slice has the same kind."""
+        found = super().__getitem__(at)
+        return Samples(found) if isinstance(at, slice) else found
+
+
 @dataclass(frozen=True)
 class SampleSet:
     """Samples of one source, each in a split, and what a run says of them.
@@ -263,11 +280,11 @@ def sample_set(
     )
 
 
-def read_samples(path: Path | str) -> list[Sample]:
+def read_samples(path: Path | str) -> Samples:
     """Samples of a JSON-lines file, with the fields of :class:`Sample` and the same labels each."""
     path = Path(path)
     lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, "split")
-    samples = [_sample(name, record, path.parent) for name, record in lines.items()]
+    samples = Samples(_sample(name, record, path.parent) for name, record in lines.items())
     places = {name: record.where for name, record in lines.items()}
     paired(samples, places)
     _require_alike(samples, places)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
-from rich.markup import escape
 
-from sally_anne.core.console import Bars, Console, print_lines
+from sally_anne.core.console import Console, counting, print_lines
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
@@ -117,10 +116,10 @@ def evaluate(
     }
     kept = Journal(config.folder / ANSWERS, about, processes)
     replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
-    with kept as journal, replies, Bars(console) as bar:
+    what = f"{model_name(config)}, {work.title}"
+    with kept as journal, replies, counting(console, what) as show:
         if processes.first:
             save_config(config.folder, asdict(config), loaded)
-        progress = bar.add_task(escape(f"{model_name(config)}, {work.title}"), total=None)
         table = ask(
             model,
             work.items,
@@ -128,7 +127,7 @@ def evaluate(
             config.batch_size,
             config.reply_tokens,
             config.options,
-            lambda done, total: bar.update(progress, completed=done, total=total),
+            show,
             config.retold_tokens,
         )
     if not processes.first:

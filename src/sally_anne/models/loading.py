@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 import transformers
 
-from sally_anne.core.errors import ModelError, first_line
+from sally_anne.core.console import Shown
+from sally_anne.core.errors import ModelError, SallyAnneError, first_line
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
 from sally_anne.core.processes import (
@@ -24,6 +26,7 @@ from sally_anne.core.processes import (
     place_of,
     within_memory,
 )
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import (
     FINGERPRINT,
     ModelIdentity,
@@ -62,8 +65,8 @@ from sally_anne.models.processor import RAW, frame_of, hash_of, layout_of, marks
 from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
 
 
-@dataclass
-class LoadedModel:
+@dataclass(repr=False)
+class LoadedModel(Shown):
     """A model ready to run; its weights are read when they are first needed.
 
     Attributes:
@@ -91,18 +94,27 @@ class LoadedModel:
     revision: str
     family: Family
     dtype: str
-    config: Any = field(repr=False)
-    processor: Any = field(repr=False)
-    location: str = field(repr=False)
-    hub_revision: str | None = field(repr=False, default=None)
-    device_map: str | None = field(repr=False, default=None)
-    adapter: Path | None = field(repr=False, default=None)
-    prompt: str = field(repr=False, default="chat")
-    date: datetime.date = field(repr=False, default_factory=datetime.date.today)
+    config: Any
+    processor: Any
+    location: str
+    hub_revision: str | None = None
+    device_map: str | None = None
+    adapter: Path | None = None
+    prompt: str = "chat"
+    date: datetime.date = field(default_factory=datetime.date.today)
     changes: dict[str, str] = field(default_factory=dict)
-    video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
-    limits: dict[str, str] = field(repr=False, default_factory=dict)
-    _hash: str = field(repr=False, default="", init=False)
+    video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)
+    _hash: str = field(default="", init=False)
+
+    def _shown(self) -> dict[str, object]:
+        facts: dict[str, object] = {"name": self.name, "class": self.family.class_name}
+        with suppress(SallyAnneError):  # of a config that makes no model the rest is known
+            found = find_geometry(self.skeleton)
+            size = f"{found.n_layers} layers x {found.n_heads} heads x {found.head_dim}"
+            facts["heads"] = size
+        facts |= {"dtype": self.dtype, "device": self.place, "prompt": self.prompt}
+        return facts | self.changes
 
     @cached_property
     def skeleton(self) -> Any:
