@@ -300,8 +300,8 @@ def _drawn(folder: Path, figures: Sequence[str]) -> bool:
 def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     """Probes of all labels, fitted on the training samples; of beliefs, of both at once too."""
     train = x.train
-    if not len(train):
-        raise ProbingError("no train samples: give more samples, or other splits")
+    if not len(train) or not x.labels:
+        raise ProbingError("no train samples, or no labels: give more samples, or other splits")
     blank = HeadProbes(config.c, config.max_iter, config.solver, config.normalise)
     probes = {label: clone(blank).fit(train, label=label) for label in x.labels}
     if has_both(x.labels, x.items):

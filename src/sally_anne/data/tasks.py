@@ -12,7 +12,7 @@ from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import StorySet, open_stories
 from sally_anne.data.pairs import PairSet, own_pairs, statement_pairs
-from sally_anne.data.samples import SampleSet, read_samples, sample_set
+from sally_anne.data.samples import Sample, SampleSet, read_samples, sample_set
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _mmtom_qa(options: Any) -> SampleSet:
 
 
 def _own(options: Any) -> SampleSet:
-    samples = read_samples(options.samples)
+    samples: list[Sample] = read_samples(options.samples)
     if options.setting == "text":
         samples = [replace(sample, images=(), video=None) for sample in samples]
     facts = {"setting": options.setting}
