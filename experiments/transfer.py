@@ -32,11 +32,11 @@ from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
 from sally_anne.figures.comparison import PANELS, transfer_figure
 from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.probing.activations import Activations, Reopened, reopen
 from sally_anne.probing.interchange import read_pair
 from sally_anne.probing.patching import FOLDER, kept_effects
-from sally_anne.probing.probes import Activations, HeadProbes
+from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.solver import REFIT, fit_heads, shuffled
-from sally_anne.probing.sources import Reopened, reopen
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000

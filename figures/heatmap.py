@@ -186,7 +186,7 @@ def patching_figure(
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
     style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)
     style.heading(figure, title)
-    figure.draw_without_rendering()  # what is named has its place by now
+    figure.canvas.figure.draw_without_rendering()  # what is named has its place by now
     for (_, right), kind in zip(panels, kinds, strict=True):
         rows = table[table["kind"] == kind]
         told = rows[rows["conclusion"].map(COLOURS) != style.MISSING]

@@ -24,6 +24,7 @@ from sally_anne.core.run import Head, symbol
 from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.baselines import (
     LEFT_OUT,
     NO_MEMORY,
@@ -35,8 +36,7 @@ from sally_anne.probing.baselines import (
     controls_of,
 )
 from sally_anne.probing.config import AuditConfig
-from sally_anne.probing.probes import Activations, HeadProbes, chance
-from sally_anne.probing.sources import reopen
+from sally_anne.probing.probes import HeadProbes, chance
 
 TABLE, SAVED = "audit.parquet", "audit.json"
 ALL = "all"

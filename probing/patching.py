@@ -54,12 +54,11 @@ from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
 from sally_anne.data.samples import Sample, SampleSet, with_splits
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import Activations
+from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.reporting import null_columns, selectivity_columns
-from sally_anne.probing.sources import reopen
 
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.

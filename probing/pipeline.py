@@ -44,7 +44,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import crop_notes
-from sally_anne.probing.activations import Activations, items_table
+from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import (
     check_samples,
@@ -62,7 +62,6 @@ from sally_anne.probing.reporting import (
     print_summary,
     summarise,
 )
-from sally_anne.probing.sources import samples_of
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"

@@ -22,8 +22,9 @@ from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.core.run import LEVEL, Head, Run, confounded, heads_of, labels_of, symbol
 from sally_anne.data.samples import SampleSet
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
-from sally_anne.probing.probes import Activations, HeadProbes, chance
+from sally_anne.probing.probes import HeadProbes, chance
 from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
 # So many rows of heads are printed, with these columns, and so many features that give labels away.

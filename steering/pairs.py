@@ -34,10 +34,10 @@ from sally_anne.hooks.positions import ALL
 from sally_anne.models.estimate import Figure, exact
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import raw_ids
+from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import COLUMNS, read_pair
 from sally_anne.probing.patching import NO_PAIRS
-from sally_anne.probing.sources import reopen
 from sally_anne.steering.config import NEUTRAL, SweepConfig
 from sally_anne.steering.fit import class_towards
 from sally_anne.steering.points import Measure, Vectors

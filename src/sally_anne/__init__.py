@@ -29,7 +29,7 @@ _HOMES = {
     "localisation": "experiments.localisation.bench",
     "patch": "probing.patching",
     "patching": "probing.patching",
-    "plot": "plots",
+    "plot": "",
     "probe": "api",
     "read_samples": "data.samples",
     "samples": "api",
@@ -41,7 +41,8 @@ __all__ = [*_HOMES]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sally_anne' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"sally_anne.{_HOMES[name]}"), name)
+    home = importlib.import_module(f"sally_anne.{_HOMES[name] or name}")
+    value = globals()[name] = getattr(home, name) if _HOMES[name] else home
     return value
 
 

@@ -1,0 +1,187 @@
+"""``sa.plot``: the figures of the commands, from what a notebook holds.
+
+They look the same wherever they are saved or shown. With ``ax``, an axis of ``plt.subplots(...,
+layout="constrained")``, each is drawn in its place; ``title`` stands above, its parts joined by
+dots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sally_anne.api import Answered
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.run import Head, best, labels_of
+from sally_anne.figures import style
+from sally_anne.figures.draw import SWEEP, results_in, table_in, title_of
+from sally_anne.figures.heatmap import (
+    accuracy_table,
+    heatmap_figure,
+    kinds_of,
+    patching_figure,
+    patching_table,
+)
+from sally_anne.figures.kde import cluster_table, clusters_figure, density_plane, kde_figure
+from sally_anne.figures.sweep import curves, sweep_figure
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.patching import MEASURES, PatchingResult
+from sally_anne.probing.probes import HeadProbes
+
+
+def heatmap(
+    heads: pd.DataFrame,
+    label: str | Sequence[str] | None = None,
+    split: str = "validation",
+    title: Sequence[str] = (),
+    chance: float | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
+
+    Args:
+        heads: the table of ``sa.probe`` or ``HeadProbes.rank``, or of a run (``Run.heads``).
+        label: one label or several, a panel each; by default all by which heads are ranked.
+        split: validation, test or train.
+        chance: accuracy at which colours part; by default each label's own, or a half.
+
+    Raises:
+        ProbingError, RunFolderError: no such table; it has no accuracy of this label and split.
+    """
+    table = isinstance(heads, pd.DataFrame)
+    ranked = labels_of(heads) if table else ()
+    labels = (label,) if isinstance(label, str) else tuple(label or ranked)
+    if not (table and labels and {"layer", "head"} <= set(heads)):
+        raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
+    if not (chance is None or (isinstance(chance, float | int) and 0 <= chance <= 1)):
+        raise ProbingError(f"chance must be from 0 to 1, got {chance!r}")
+    with style.look(ax):
+        return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
+
+
+def kde(
+    activations: Activations,
+    probes: HeadProbes,
+    layer: int | None = None,
+    head: int | None = None,
+    title: Sequence[str] = (),
+    ax: Axes | None = None,
+) -> Figure:
+    """Density of one head's activations along its probe and off it (GridToM paper, figure 5 B).
+
+    Args:
+        activations: what is shown, e.g. ``x.validation``.
+        probes: fitted on training activations, from which the plane is taken.
+        layer, head: by default the best head of probes that are ranked.
+
+    Raises:
+        ProbingError: the probes were not fitted on activations, or no head is named or ranked.
+    """
+    at, train, shown = _at_head(probes, activations, layer, head)
+    label, coef, intercept = probes.label_, None, 0.0
+    if probes.binary:
+        coef, intercept = probes.coef_[at], float(probes.intercept_[at])
+    truth = probes.fitted_on().values(label) == probes.classes_[-1]
+    plane, boundary = density_plane(train, truth, coef, intercept)
+    with style.look(ax):
+        table = plane.table(shown, activations.items, label)
+        return kde_figure(table, label, str(at), title, boundary)
+
+
+def clusters(
+    activations: Activations,
+    probes: Mapping[str, HeadProbes],
+    layer: int | None = None,
+    head: int | None = None,
+    title: Sequence[str] = (),
+    ax: Axes | None = None,
+) -> Figure:
+    """One head's activations in the plane of the probes of two labels (figure 5 C and D).
+
+    Args:
+        activations, layer, head: as of :func:`kde`; by default the first label's best head.
+        probes: of two labels that are true or false, by name, as ``sa.probe(...).probes``.
+
+    Raises:
+        ProbingError: as of :func:`kde`, or the probes are not of two such labels.
+    """
+    pair = list(probes.values())[:2] if isinstance(probes, Mapping) else []
+    if len(pair) < 2 or not all(isinstance(p, HeadProbes) and p.binary for p in pair):
+        raise ProbingError("give probes of two labels that are true or false, by their names")
+    at, train, shown = _at_head(pair[0], activations, layer, head)
+    weights = {p.label_: (p.coef_[at], float(p.intercept_[at])) for p in pair}
+    table = cluster_table(at, weights, train, shown, activations.items)
+    split = "/".join(activations.items["split"].unique())
+    with style.look(ax):
+        return clusters_figure({str(at): table}, list(weights), split, title)
+
+
+def patching(
+    heads: pd.DataFrame,
+    found: PatchingResult | None = None,
+    label: str | None = None,
+    title: Sequence[str] = (),
+    ax: Axes | None = None,
+) -> Figure:
+    """What each head carries of the answer, as a map and against its probe's accuracy.
+
+    Args:
+        heads: a run's table (``Run.heads``); or that of ``sa.probe``, with ``found``.
+        found: what ``sa.patching`` gave on the same samples.
+        label: whose probes are shown; by default the first.
+
+    Raises:
+        ProbingError: no such table, or nothing was patched.
+    """
+    labels = labels_of(heads) if isinstance(heads, pd.DataFrame) else ()
+    if found is not None and labels:
+        own = found.heads.rename(columns={name: f"question_{name}" for name in MEASURES})
+        heads = heads.merge(own, on=["layer", "head"])
+    if (label := label or next(iter(labels), "")) not in labels or not kinds_of(heads):
+        raise ProbingError(
+            "give the table of heads of a run that was patched, or that of sa.probe and what "
+            f"sa.patching gave, and one of its labels ({', '.join(labels) or 'it has none'})"
+        )
+    null = {f"{label}_p_fwer": np.nan, f"{label}_threshold": np.nan}  # if nothing was permuted
+    heads = heads.assign(**{name: heads.get(name, value) for name, value in null.items()})
+    with style.look(ax):
+        table, top = patching_table(heads, label), best(heads, label)
+        asks = lambda kind: found.facts["asks"] if found else kind  # noqa: E731
+        return patching_figure(table, label, top, title, asks)
+
+
+def sweep(found: Answered | Path | str, ax: Axes | None = None) -> Figure:
+    """Accuracy against alpha, a panel for each K (GridToM paper, figures 15 to 18).
+
+    Takes what ``sa.sweep`` gave, or the folder of a sweep; a RunFolderError if it has none.
+    """
+    if isinstance(found, Answered):
+        table, results = found.scores, found.results
+    else:
+        table, results = table_in(Path(found), SWEEP), results_in(Path(found))
+    with style.look(ax):
+        return sweep_figure(curves(table), title_of(results), results)
+
+
+def _at_head(
+    probes: HeadProbes, activations: Activations, layer: int | None, head: int | None
+) -> tuple[Head, np.ndarray, np.ndarray]:
+    """The head that is named, or the best, and what it gives of training samples and of others."""
+    train = probes.fitted_on()
+    if layer is None or head is None:
+        if not hasattr(probes, "ranked_"):
+            raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")
+        layer, head = probes.ranked_[0]
+    if not (isinstance(activations, Activations) and len(activations)):
+        raise ProbingError("give activations of some samples, such as x.validation")
+    activations.values(probes.label_)
+    layers, count = probes.coef_.shape[:2]
+    if layer not in range(layers) or head not in range(count):
+        raise ProbingError(f"there is no {Head(layer, head)} in {layers} layers of {count} heads")
+    here, shown = (one.x[:, layer, head].astype(np.float64) for one in (train, activations))
+    return Head(layer, head), here, shown
