@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -116,21 +116,18 @@ def samples(
     others = {"groups": groups, "videos": videos, "splits": splits, "pairs": pairs}
     others |= {"answers": answers}
     columns: dict[str, list[Any]] = {}
-    for name, column in (given | others).items():
-        if name in others and column is None:
-            continue
+    for name, column in (given | {n: own for n, own in others.items() if own is not None}).items():
         if isinstance(column, str) or not isinstance(column, Iterable):
             raise RecordError(f"{name} is {column!r:.60}: give a list with a value for each sample")
         columns[name] = list(column)
         if (count := len(columns["texts"])) != len(columns[name]):
             raise RecordError(f"{name} has {len(columns[name])} values for {count} texts")
     made = Samples()
-    for i in range(len(columns["texts"])):
-        row = {name: values[i] for name, values in columns.items()}
+    for i, values in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(columns, values, strict=True))
         known = {name: row[f"labels[{name!r}]"] for name in labels}
-        pair, answer = (str(row.get(name) or "") for name in ("pairs", "answers"))
-        shown: Any = {"video": row.get("videos"), "split": row.get("splits")}
-        shown |= {"group": row.get("groups"), "pair": pair, "answer": answer}
+        shown = {name: row.get(f"{name}s") for name in ("video", "split", "group")}
+        shown |= {name: str(row.get(f"{name}s") or "") for name in ("pair", "answer")}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))
     paired(made)
     if made and all(sample.split for sample in made):
@@ -207,7 +204,8 @@ def evaluate(
         OptionError, HarnessError: an option that is wrong or of another task.
         BenchmarkError, ModelError: the task's files, or what the model or vector cannot do.
     """
-    with _working_in(folder) as where:
+    with TemporaryDirectory() as passing:
+        where = Path(folder or passing)
         config = _config(EvalConfig, loaded, where, {"task": str(task), **options})
         answers = evaluation(config, vector, in_python(), loaded)
         results = results_in(where)
@@ -229,7 +227,8 @@ def sweep(loaded: LoadedModel, folder: Path | str | None = None, **options: Any)
         OptionError, SteeringError: an option that is wrong, or nothing to choose.
         ProbingError, ModelError: as of the probing run, which is made if it is not there.
     """
-    with _working_in(folder) as where:
+    with TemporaryDirectory() as passing:
+        where = Path(folder or passing)
         config = _config(SweepConfig, loaded, where, options)
         vector = SteeringVector.load(sweep_in(config, in_python(), loaded).vector)
         tables = table_in(where, SWEEP), pd.read_parquet(where / ANSWERS)
@@ -260,34 +259,22 @@ class Answered(Shown):
         return facts | ({"vector": self.vector} if self.vector else {})
 
 
-@contextmanager
-def _working_in(folder: Path | str | None) -> Iterator[Path]:
-    """The folder, or one that is deleted afterwards."""
-    with TemporaryDirectory() if folder is None else nullcontext(folder) as where:
-        yield Path(where)
-
-
 def _config(kind: type[Any], loaded: LoadedModel, out: Path, options: dict[str, Any]) -> Any:
     """A command's options, with those by which the model was opened; lists and texts as it has."""
     if not isinstance(loaded, LoadedModel):
         raise HarnessError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
-    known = ModelOptions.__dataclass_fields__.keys() & loaded.changes.keys()
-    opened: dict[str, Any] = {
-        "dtype": loaded.dtype,
-        "device_map": loaded.device_map,
-        "prompt": loaded.prompt,
-    }
-    opened |= {name: loaded.changes[name] for name in known}
-    if "max_pixels" in opened:
-        opened["max_pixels"] = int(loaded.changes["max_pixels"])
+    opened: dict[str, Any] = {"revision": loaded.hub_revision, "device_map": loaded.device_map}
+    opened |= {"model": loaded.name, "dtype": loaded.dtype, "prompt": loaded.prompt, "out": out}
+    for name in ModelOptions.__dataclass_fields__.keys() & loaded.changes.keys():
+        opened[name] = (int if name == "max_pixels" else str)(loaded.changes[name])
     hints = get_type_hints(kind)
     for name, value in options.items():
-        parts = hints[name], *get_args(hints[name])
-        if isinstance(value, str) and Path in parts:
+        kinds = {get_origin(part) or part for part in (hints[name], *get_args(hints[name]))}
+        if isinstance(value, str) and Path in kinds:
             options[name] = Path(value)
-        elif value is not None and any(get_origin(part) is tuple for part in parts):
+        elif value is not None and tuple in kinds:
             options[name] = tuple(value) if isinstance(value, list | tuple) else (value,)
-    return kind(model=loaded.name, revision=loaded.hub_revision, out=out, **opened, **options)
+    return kind(**opened | options)
 
 
 class Run(Shown, saved_run.Run):

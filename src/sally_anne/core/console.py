@@ -66,8 +66,7 @@ class Console(console.Console):
 def in_python() -> Console:
     """For calls in Python: prints nothing, and shows work in a terminal or notebook alone."""
     quiet, seen = Console(quiet=True), Console(stderr=True)
-    if seen.is_jupyter or _moves(seen):
-        quiet.work = seen
+    quiet.work = seen if seen.is_jupyter or _moves(seen) else None
     return quiet
 
 
