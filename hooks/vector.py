@@ -171,13 +171,11 @@ class SteeringVector(Shown, Shared):
         _finite(self.alpha)
 
     def _shown(self) -> dict[str, object]:
-        facts = {name: getattr(self, name) for name in ("alpha", "direction", "site", "positions")}
         shape = f"of {self.n_layers} layers x {self.n_heads} heads x {self.width}"
-        facts = {"heads": f"{', '.join(map(str, self.heads))} {shape}", **facts}
-        fitted = {name: self.fitted[name] for name in ("label", "model") if name in self.fitted}
-        return (
-            facts | fitted | ({"gate": Head(self.gate.layer, self.gate.head)} if self.gate else {})
-        )
+        facts: dict[str, object] = {"heads": f"{', '.join(map(str, self.heads))} {shape}"}
+        facts |= {name: getattr(self, name) for name in ("alpha", "direction", "site", "positions")}
+        facts |= {name: self.fitted[name] for name in ("label", "model") if name in self.fitted}
+        return facts | ({"gate": Head(self.gate.layer, self.gate.head)} if self.gate else {})
 
     @property
     def k(self) -> int:

@@ -19,7 +19,7 @@ from sally_anne.core.hub import card
 from sally_anne.core.options import read_options
 from sally_anne.core.run import Run
 from sally_anne.data.pairs import PairSet
-from sally_anne.data.samples import SPLITS, Sample, SampleSet
+from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.identity import ModelIdentity, require_same
@@ -69,7 +69,7 @@ class Activations(Shown):
     def _shown(self) -> dict[str, object]:
         n, layers, heads, width = self.shape
         size = f"{n} x {layers} layers x {heads} heads x {width}, {self.x.dtype}"
-        facts = {"samples": size, "splits": tally(self.items.get("split", ()), SPLITS)}
+        facts = {"samples": size, "splits": tally(self.items.get("split", ()))}
         facts |= {name: tally(self.items[name]) for name in self.labels}
         return facts | {"site": self.site, "model": self.model.get("model", "unknown")}
 
@@ -153,6 +153,12 @@ class Reopened:
         """What each group is resampled with for intervals."""
         groups = (sample.group for sample in self.data.samples)
         return {group: self.data.clusters.get(group, group) for group in groups}
+
+    @property
+    def x(self) -> Activations:
+        """What was read, ``[N, L, H, D]``."""
+        run = self.run
+        return Activations(run.activations(), run.samples, run.labels, self.probing.site)
 
     @cached_property
     def pair_sets(self) -> dict[str, PairSet]:

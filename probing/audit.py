@@ -15,7 +15,7 @@ import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Console, in_python, print_lines, print_table, stage
+from sally_anne.core.console import Console, in_python, percent, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -24,7 +24,7 @@ from sally_anne.core.run import Head, symbol
 from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import Activations, reopen
+from sally_anne.probing.activations import reopen
 from sally_anne.probing.baselines import (
     LEFT_OUT,
     NO_MEMORY,
@@ -69,18 +69,16 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         raise ProbingError(f"--stories {config.stories}: the least is {sum(PARTS.values())}")
     with claimed(config.run, "a probing run"):
         opened = reopen(config.run, config.device, config.device_map)
-        saved, probing, data = opened.run, opened.probing, opened.data
-        x = Activations(saved.activations(), saved.samples, saved.labels, probing.site)
+        probing, data, clusters = opened.probing, opened.data, opened.clusters
         probes = HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise)
-        probed = ProbeRun(data, x, probes, probing.batch_size)
-        clusters, questions = opened.clusters, opened.pair_sets.get("question")
-        chosen, counts = choose_groups(x.items, clusters, config.stories)
+        probed = ProbeRun(data, opened.x, probes, probing.batch_size)
+        chosen, counts = choose_groups(probed.x.items, clusters, config.stories)
         loaded = opened.model()
         controls = list(controls_of(loaded, probed, chosen, config.seed, console))
         with stage(console, "next to the best head"):
             table, facts = measure(probed, controls, clusters)
-        if questions is not None:
-            first = saved.labels[0]
+        if questions := opened.pair_sets.get("question"):
+            first = probed.x.labels[0]
             rows = _content(loaded, probed, questions, counts, first, facts[first]["head"])
             table = pd.concat([table, rows], ignore_index=True)
         said = {label: conclusion(table, label, of) for label, of in facts.items()}
@@ -91,11 +89,8 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         _print(console, table[table["label"] == label], words)
     parts = ", ".join(f"{counts[split]} {split}" for split in SPLITS)
     lines = [f"the model read {sum(counts.values())} {data.noun} anew: {parts}"]
-    lines += [
-        f"table: {config.run / TABLE}",
-        f"next: sally-anne report {shlex.quote(str(config.run))}",
-    ]
-    print_lines(console, lines)
+    lines += [f"table: {config.run / TABLE}"]
+    print_lines(console, [*lines, f"next: sally-anne report {shlex.quote(str(config.run))}"])
     return table
 
 
@@ -195,8 +190,8 @@ def _interval(right: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
     names, group = np.unique(clusters, return_inverse=True)
     mean = estimate_mean(right, group, draw_groups(len(names)))
     low, high = (mean.low, mean.high) if len(names) > 1 else (np.nan, np.nan)
-    found = {"accuracy": mean.value, "low": low, "high": high}
-    return found | {"samples": mean.n, "clusters": len(names)}
+    ends = {"accuracy": mean.value, "low": low, "high": high}
+    return ends | {"samples": mean.n, "clusters": len(names)}
 
 
 def _end(measured: Mapping[str, Any], which: str) -> float:
@@ -231,9 +226,8 @@ def _content(
 def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
-    begin = (
-        f"{symbol(label)}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
-    )
+    head = f"the best head ({facts['head']})"
+    begin = f"{symbol(label)}: {head} tells {_ends(facts)} of the test samples"
     if np.isnan(facts["low"]):
         begin += ", which are of one cluster, so that values alone are compared"
     if not _end(facts, "low") > facts["chance"]:
@@ -242,18 +236,13 @@ def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str
     reached = own[own["reaches"]]
     form, design = (reached[reached["kind"] == kind] for kind in ("format", "design"))
     other = reached.drop([*form.index, *design.index])
-    parts = [
-        f"{begin}.",
-        f"Confounded by format: {_listed(form)}."
-        if len(form)
-        else "Not confounded by format rows.",
-        f"The design decides it: {_listed(design)}." if len(design) else "",
-        f"Could explain the result as well: {_listed(other)}."
-        if len(other)
-        else "No other row reaches it.",
-        *_not_compared(own),
+    said = [
+        ("Confounded by format", form, "Not confounded by format rows."),
+        ("The design decides it", design, ""),
+        ("Could explain the result as well", other, "No other row reaches it."),
     ]
-    return " ".join(filter(None, parts))
+    parts = [f"{words}: {_listed(rows)}." if len(rows) else none for words, rows, none in said]
+    return " ".join(filter(None, [f"{begin}.", *parts, *_not_compared(own)]))
 
 
 def _not_compared(rows: pd.DataFrame) -> list[str]:
@@ -272,9 +261,8 @@ def _where(condition: str) -> str:
 def _ends(row: Mapping[str, Any]) -> str:
     if np.isnan(row["accuracy"]):
         return "none"
-    if np.isnan(row["low"]):
-        return f"{row['accuracy']:.3f} (no interval)"
-    return f"{row['accuracy']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+    said = percent({**row, "value": row["accuracy"]}, scale=1, digits=3)
+    return said + " (no interval)" * bool(np.isnan(row["low"]))
 
 
 def _listed(rows: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.console import Console, counting, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
@@ -170,14 +170,10 @@ def run(
     ) -> pd.DataFrame:
         items, name = asked.items(split, task, most), f"{task}-{split}" if task else split
         journals = Journal(config.folder / f"{name}.jsonl", about, processes)
-        with journals as journal, Bars(console) as bar:
-            row = bar.add_task(f"{name}: {len(points)} settings x {len(items)} items", total=None)
+        what = f"{name}: {len(points)} settings x {len(items)} items"
+        with journals as journal, counting(console, what) as show:
             own = {point: vectors[point] for point in points}
-
-            def progress(done: int, total: int) -> None:
-                bar.update(row, completed=done, total=total)
-
-            return asked.answer(loaded, items, task, own, journal, progress)
+            return asked.answer(loaded, items, task, own, journal, show)
 
     validation = answer("validation", grid)
     steered = [point for point in grid if point.direction == config.direction]

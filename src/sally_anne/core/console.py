@@ -199,13 +199,11 @@ class Shown:
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def tally(values: Iterable[object], first: Iterable[object] = (), most: int = 6) -> str:
-    """How often each value is there, the commonest first, or those that are named ``first``."""
-    counts = Counter(map(str, values))
-    names = [name for name in map(str, first) if name in counts]
-    names = list(dict.fromkeys(names + [name for name, _ in counts.most_common()]))
-    more = f" and {len(names) - most} more" * (len(names) > most)
-    return ", ".join(f"{name} {counts[name]}" for name in names[:most]) + more
+def tally(values: Iterable[object], most: int = 6) -> str:
+    """How often each value is there, the commonest first."""
+    counts = Counter(map(str, values)).most_common()
+    more = f" and {len(counts) - most} more" * (len(counts) > most)
+    return ", ".join(f"{name} {count}" for name, count in counts[:most]) + more
 
 
 @contextmanager

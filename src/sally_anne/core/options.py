@@ -101,12 +101,11 @@ def with_options(config: type[Any], *but: str) -> Callable[[Any], Any]:
     """A function whose keywords are a command's options ``but`` some, in signature and help."""
 
     def named(function: Any) -> Any:
-        own = inspect.signature(function).parameters
+        own = dict(inspect.signature(function).parameters)
         added = [one for one in fields(config) if one.name not in (*but, *own)]
-        kept = [part for part in own.values() if part.kind is not part.VAR_KEYWORD]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        more = [inspect.Parameter(one.name, kind, default=one.default) for one in added]
-        function.__signature__ = inspect.Signature([*kept, *more])
+        _, kind = own.pop("options"), inspect.Parameter.KEYWORD_ONLY
+        more = (inspect.Parameter(one.name, kind, default=one.default) for one in added)
+        function.__signature__ = inspect.Signature([*own.values(), *more])
         docs = "\n".join(inspect.getdoc(one) or "" for one in reversed(config.__mro__))
         said = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(docs)}
         lines = (f"    {one.name}: {said.get(one.name, 'as of the command')}" for one in added)

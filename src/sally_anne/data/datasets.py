@@ -16,16 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import Seed, checked
 from sally_anne.data.pairs import PairSet, own_pairs
-from sally_anne.data.samples import (
-    SPLITS,
-    TRAIN,
-    VALIDATION,
-    Sample,
-    Samples,
-    SampleSet,
-    Split,
-    sample_set,
-)
+from sally_anne.data.samples import SPLITS, Sample, Samples, SampleSet, Split, sample_set, splits_of
 
 # Of each list two thirds are for training; the rest is held out.
 Lists = Literal["all", "train", "held-out"]
@@ -122,16 +113,6 @@ def part(words: Sequence[T], lists: Lists) -> list[T]:
     """All words of a list, or those for training, or those that are held out."""
     cut = len(words) * 2 // 3
     return list(words if lists == "all" else words[:cut] if lists == "train" else words[cut:])
-
-
-def splits_of(groups: int) -> list[Split]:
-    """The split of each of so many groups, the same for all sets: six, two and two in ten."""
-    if groups < len(SPLITS):
-        raise OptionError(f"so few pairs make {groups} groups; three splits need at least 6 pairs")
-    validation = max(1, groups * VALIDATION // 10)
-    train = min(max(1, groups * TRAIN // 10), groups - validation - 1)
-    counts = train, validation, groups - train - validation
-    return [split for split, count in zip(SPLITS, counts, strict=True) for _ in range(count)]
 
 
 def names_by_split(rng: random.Random, lists: Lists) -> dict[Split, list[str]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from sally_anne.core.console import Shown, tally
-from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
+from sally_anne.core.errors import BenchmarkError, MediaError, OptionError, RecordError
 from sally_anne.core.files import file_sha256
 from sally_anne.core.media import FRAME_PIXELS, FRAMES, frames_of, pixels_of, read_picture
 from sally_anne.data.items import Media, Sampling
@@ -209,7 +209,7 @@ class Samples(Shown, list[Sample]):
         names = dict.fromkeys(name for sample in self for name in sample.labels)
         facts: dict[str, object] = {"size": f"{len(self)} of {len({s.group for s in self})} groups"}
         facts["with pictures or film"] = sum(s.shows for s in self)
-        facts["splits"] = tally((s.split or "not drawn" for s in self), SPLITS)
+        facts["splits"] = tally(s.split or "not drawn" for s in self)
         return facts | {n: tally(s.labels[n] for s in self if n in s.labels) for n in names}
 
     def __getitem__(self, at: Any) -> Any:
@@ -351,6 +351,16 @@ def _require_alike(samples: Sequence[Sample], places: Mapping[str, str] | None =
             )
 
 
+def splits_of(groups: int) -> list[Split]:
+    """The split of each of so many groups, of at least three: six, two and two in ten."""
+    if groups < len(SPLITS):
+        raise OptionError(f"so few pairs make {groups} groups; three splits need at least 6 pairs")
+    validation = max(1, groups * VALIDATION // 10)
+    train = min(max(1, groups * TRAIN // 10), groups - validation - 1)
+    counts = train, validation, groups - train - validation
+    return [split for split, count in zip(SPLITS, counts, strict=True) for _ in range(count)]
+
+
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
     """The samples, each in a split; those without one are drawn by group, six in ten to train.
 
@@ -366,14 +376,10 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
             f"the samples are of {len(loose)} groups, which are never split: train, validation "
             "and test need at least one each. Give more groups, or each sample a split"
         )
-    validation = max(1, len(loose) * VALIDATION // 10)
-    train = min(max(1, len(loose) * TRAIN // 10), len(loose) - validation - 1)
     for draw in (str(seed), *(f"{seed}/again-{i}" for i in range(DRAWS))):
         # A draw in which a class does not train is drawn again.
         loose.sort(key=lambda group: hashlib.sha256(f"{draw}/{group}".encode()).digest())
-        drawn: dict[str, Split] = {
-            group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
-        }
+        drawn = dict(zip(loose, splits_of(len(loose)), strict=True))
         found = [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
         if not untrained(found):
             break

@@ -110,9 +110,8 @@ class LoadedModel(Shown):
     def _shown(self) -> dict[str, object]:
         facts: dict[str, object] = {"name": self.name, "class": self.family.class_name}
         with suppress(SallyAnneError):  # of a config that makes no model the rest is known
-            found = find_geometry(self.skeleton)
-            size = f"{found.n_layers} layers x {found.n_heads} heads x {found.head_dim}"
-            facts["heads"] = size
+            at = find_geometry(self.skeleton)
+            facts["heads"] = f"{at.n_layers} layers x {at.n_heads} heads x {at.head_dim}"
         facts |= {"dtype": self.dtype, "device": self.place, "prompt": self.prompt}
         return facts | self.changes
 
