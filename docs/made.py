@@ -42,7 +42,7 @@ STYLE = """
 """
 # What runs of a page, and its links to others, which a notebook has not beside it.
 RUNS = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+LINK = re.compile(r"!?\[([^\]]+)\]\([^)]+\)")
 # Roles of another markup, in docstrings.
 ROLE = re.compile(r":(?:class|data|func|meth|mod):(?=<code>)")
 
@@ -78,23 +78,20 @@ def notebook(page: str) -> dict[str, Any]:
     cells: list[dict[str, Any]] = []
     end = 0
     for block in RUNS.finditer(page):
-        cells.append(_told(page[end : block.start()]))
+        cells += _told(page[end : block.start()])
         source = ("%%bash\n" if block[1] == "sh" else "") + block[2].rstrip("\n")
         code = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
         cells.append(code | {"source": source})
         end = block.end()
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    cells.append(_told(page[end:]))
-    return {
-        "nbformat": 4,
-        "nbformat_minor": 4,
-        "metadata": {"kernelspec": kernel},
-        "cells": cells,
-    }
+    cells += _told(page[end:])
+    about: dict[str, Any] = {"nbformat": 4, "nbformat_minor": 4}
+    return about | {"metadata": {"kernelspec": kernel}, "cells": cells}
 
 
-def _told(text: str) -> dict[str, Any]:
-    return {"cell_type": "markdown", "metadata": {}, "source": LINK.sub(r"\1", text).strip()}
+def _told(text: str) -> list[dict[str, Any]]:
+    source = LINK.sub(r"\1", text).strip()
+    return [{"cell_type": "markdown", "metadata": {}, "source": source}] if source else []
 
 
 def commands() -> str:

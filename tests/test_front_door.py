@@ -15,8 +15,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import sally_anne as sa
+from sally_anne.core.run import USED
 from sally_anne.figures import style
 from sally_anne.hooks.vector import SteeringVector
+from sally_anne.probing.patching import MEASURES, PatchingResult
 
 SEED = 0
 
@@ -143,34 +145,35 @@ def test_a_figure_looks_the_same_however_it_is_saved(
     assert (tmp_path / "plain.png").read_bytes() == ours.read_bytes()
 
 
+def refused(*cases) -> None:
+    for call, named in cases:
+        with pytest.raises(sa.SallyAnneError, match=named):
+            call()
+
+
 def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) -> None:
-    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
-    with pytest.raises(sa.SallyAnneError, match="rank the heads"):
-        sa.plot.kde(activations.validation, probes)
+    probes, test = sa.HeadProbes(c=1.0).fit(activations.train, label="warm"), activations.test
+    refused((lambda: sa.plot.kde(activations.validation, probes), "rank the heads"))
     heads = probes.rank(activations.validation)
-    with pytest.raises(sa.SallyAnneError, match="table of heads"):
-        sa.plot.heatmap(activations)
-    with pytest.raises(sa.SallyAnneError, match="it has .*warm_validation_accuracy"):
-        sa.plot.heatmap(heads, label="cold")
-    with pytest.raises(sa.SallyAnneError, match="L99H0"):
-        sa.plot.kde(activations.validation, probes, layer=99, head=0)
-    others = dataclasses.replace(activations.test, labels=("kind",))
-    for wrong in (activations.x, activations.part("dev"), others):
-        with pytest.raises(sa.SallyAnneError, match="give activations|no label 'warm'"):
-            sa.plot.kde(wrong, probes)
-    for options in ({"layer": "0", "head": 0}, {"layer": -1, "head": 0}):
-        with pytest.raises(sa.SallyAnneError, match="there is no L"):
-            sa.plot.kde(activations, probes, **options)
-    for table, options in ((heads[["layer", "head"]], {}), (heads, {"chance": 2})):
-        with pytest.raises(sa.SallyAnneError, match="table of heads|from 0 to 1"):
-            sa.plot.heatmap(table, **options)
-    test = activations.test
-    predicted = probes.predict(test)
-    assert (predicted == probes.predict(test.x)).all()
+    others, wrong = dataclasses.replace(test, labels=("kind",)), "give activations|no label 'warm'"
+    refused(
+        (lambda: sa.plot.heatmap(activations), "table of heads"),
+        (lambda: sa.plot.heatmap(heads, label="cold"), "it has .*warm_validation_accuracy"),
+        (lambda: sa.plot.heatmap(heads[["layer", "head"]]), "table of heads"),
+        (lambda: sa.plot.heatmap(heads, chance=2), "from 0 to 1"),
+        (lambda: sa.plot.heatmap(heads, ax=3), "ax must be"),
+        (lambda: sa.plot.patching(heads), "sa.patching"),
+        (lambda: sa.plot.kde(activations.validation, probes, layer=99, head=0), "L99H0"),
+        (lambda: sa.plot.kde(activations.x, probes), wrong),
+        (lambda: sa.plot.kde(activations.part("dev"), probes), wrong),
+        (lambda: sa.plot.kde(others, probes), wrong),
+        (lambda: sa.plot.kde(activations, probes, layer="0", head=0), "there is no L"),
+        (lambda: sa.plot.kde(activations, probes, layer=-1, head=0), "there is no L"),
+        (lambda: probes.score(test.x), r"y \["),
+        (lambda: probes.score(test.x, [True]), r"y \["),
+    )
+    assert (probes.predict(test) == probes.predict(test.x)).all()
     assert (probes.score(test) == probes.score(test.x, test.values("warm"))).all()
-    for given in ((test.x,), (test.x, [True])):
-        with pytest.raises(sa.SallyAnneError, match=r"y \["):
-            probes.score(*given)
     with pytest.raises(NotFittedError):
         sa.HeadProbes().predict(test)
 
@@ -179,16 +182,14 @@ def test_what_is_no_model_sample_or_prompt_is_named(model) -> None:
     few = sa.samples(["a", "b", "c"], {"fits": [1, 0, 1]})
     wide = np.zeros((2, 4, 1000, 3), np.uint8)
     of = {"labels": {"fits": [1, 0, 1]}, "splits": ["train", "validation", "test"]}
-    for call, named in (
+    shown = sa.samples(list("abc"), **of, videos=[None, None, wide])
+    refused(
         (lambda: sa.extract("tiny-qwen2-vl", few), "load_model"),
         (lambda: sa.extract(model, "abc"), "give samples"),
         (lambda: sa.extract(model, few[0]), "give samples"),
         (lambda: sa.extract(model, few, batch_size=0), "batch_size"),
         (lambda: sa.extract(model, sa.samples(["a", "red " * 9000, "b"], **of)), "sample-00001"),
-        (
-            lambda: sa.extract(model, sa.samples(list("abc"), **of, videos=[None, None, wide])),
-            "sample-00002: frames of 1000 x 4",
-        ),
+        (lambda: sa.extract(model, shown), "sample-00002: frames of 1000 x 4"),
         (lambda: model.generate("a", video=wide), "frames of 1000 x 4"),
         (lambda: model.generate(["a", "b"]), "a text"),
         (lambda: model.generate(None), "a text"),
@@ -196,9 +197,11 @@ def test_what_is_no_model_sample_or_prompt_is_named(model) -> None:
         (lambda: model.generate("a", temperature=0.7), "temperature.*it takes text"),
         (lambda: sa.load_model("tiny-qwen2-vl", torch_dtype="auto"), "torch_dtype.*dtype"),
         (lambda: sa.load_model(Path("/none/here")), "/none/here"),
-    ):
-        with pytest.raises(sa.SallyAnneError, match=named):
-            call()
+        (lambda: sa.evaluate(model, nonsense=1), "nonsense.*it takes"),
+        (lambda: sa.evaluate("tiny-qwen2-vl"), "load_model"),
+        (lambda: sa.sweep(model, alpha=0.0, setting="text"), "--alpha is empty or 0"),
+        (lambda: sa.probe(model, few, c=-1.0), "--c must be positive"),
+    )
     assert len(sa.extract(model, (sample for sample in few))) == 3
 
 
@@ -239,22 +242,16 @@ def test_one_call_gives_what_its_steps_give(model, tmp_path: Path) -> None:
         heads = sa.HeadProbes().fit(x.train, label=label).rank(x)
         pd.testing.assert_frame_equal(found.heads[list(heads)], heads)
     probes = found.probes["y_p"]
-    axes = Figure((12, 4), layout="constrained").subplots(1, 3)
+    figure = Figure((12, 12), layout="constrained")
+    axes = figure.subplots(2, 2).ravel()
     sa.plot.heatmap(found.heads, label="y_p", ax=axes[0])
     sa.plot.kde(x, probes, ax=axes[1])
-    figure = sa.plot.clusters(x, found.probes, ax=axes[2]).figure
-    assert len(figure.subfigs) == 3
-    figure.savefig(tmp_path / "three.png")
+    sa.plot.clusters(x, found.probes, ax=axes[2])
+    patched = found.heads[["layer", "head"]].assign(**dict.fromkeys(MEASURES, 0.0), used=USED)
+    sa.plot.patching(found.heads, PatchingResult(patched, patched, {"asks": "answer"}), ax=axes[3])
+    figure.savefig(tmp_path / "four.png")
+    assert len(figure.subfigs) == 4
     how = {"setting": "text", "limit": 2}
     kept = sa.evaluate(model, vector=probes.to_vector(k=2), folder=tmp_path / "run", **how)
     assert kept.answers.equals(pd.read_parquet(tmp_path / "run" / "answers.parquet"))
     assert sa.evaluate(model, **how).results["config"]["limit"] == 2
-    for call, named in (
-        (lambda: sa.evaluate(model, nonsense=1), "nonsense.*it takes"),
-        (lambda: sa.evaluate("tiny-qwen2-vl"), "load_model"),
-        (lambda: sa.probe(model, samples, c=-1.0), "--c must be positive"),
-        (lambda: sa.plot.heatmap(heads, ax=3), "ax must be"),
-        (lambda: sa.plot.patching(heads), "sa.patching"),
-    ):
-        with pytest.raises(sa.SallyAnneError, match=named):
-            call()

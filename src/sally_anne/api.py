@@ -126,7 +126,7 @@ def samples(
     for i, values in enumerate(zip(*columns.values(), strict=True)):
         row = dict(zip(columns, values, strict=True))
         known = {name: row[f"labels[{name!r}]"] for name in labels}
-        shown = {name: row.get(f"{name}s") for name in ("video", "split", "group")}
+        shown: dict[str, Any] = {name: row.get(f"{name}s") for name in ("video", "split", "group")}
         shown |= {name: str(row.get(f"{name}s") or "") for name in ("pair", "answer")}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))
     paired(made)
@@ -225,7 +225,7 @@ def sweep(loaded: LoadedModel, folder: Path | str | None = None, **options: Any)
 
     Raises:
         OptionError, SteeringError: an option that is wrong, or nothing to choose.
-        ProbingError, ModelError: as of the probing run, which is made if it is not there.
+        ProbingError, ModelError: as of the probing run, which is made in ``runs`` if not given.
     """
     with TemporaryDirectory() as passing:
         where = Path(folder or passing)
@@ -253,9 +253,10 @@ class Answered(Shown):
 
     def _shown(self) -> dict[str, object]:
         facts: dict[str, object] = {"answers": len(self.answers)}
-        if "part" in self.scores and len(self.scores):
-            whole = (self.scores["part"] == "") & self.scores["parser"].eq(self.scores["parser"][0])
-            facts |= {row["measure"]: percent(row) for row in self.scores[whole].to_dict("records")}
+        if "part" in self.scores:
+            whole = self.scores[self.scores["part"] == ""].drop_duplicates("measure")
+            facts |= {row["measure"]: percent(row) for row in whole.to_dict("records")}
+        facts |= {name: self.results[name] for name in ("found",) if name in self.results}
         return facts | ({"vector": self.vector} if self.vector else {})
 
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
 import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -111,19 +111,14 @@ def test_the_reference_has_every_name() -> None:
 
 def notebook(page: str) -> dict[str, Any]:
     """The notebook that the site's script makes of a page."""
-    spec = importlib.util.spec_from_file_location("made", DOCS / "made.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made.notebook(page)
+    return runpy.run_path(str(DOCS / "made.py"))["notebook"](page)
 
 
 def test_the_notebook_holds_what_the_tutorial_runs() -> None:
     """`python docs/made.py` writes it anew."""
     page = FOLLOWED.read_text(encoding="utf-8")
-    kept = json.loads(FOLLOWED.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    assert kept == notebook(page)
-    cells = kept["cells"]
+    kept, cells = json.loads(FOLLOWED.with_suffix(".ipynb").read_text()), notebook(page)["cells"]
+    assert kept["cells"] == cells
     mark = {"sh": "%%bash\n", "python": ""}
     runs = [f"{mark[kind]}{code}" for _, kind, code in BLOCK.findall(page) if kind in mark]
     assert [f"{cell['source']}\n" for cell in cells if cell["cell_type"] == "code"] == runs
@@ -154,9 +149,7 @@ def test_python_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.e2e
-def test_the_notebook_runs_from_top_to_bottom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch) -> None:
     page = FETCHES.sub("", FOLLOWED.read_text(encoding="utf-8"))
     ours = tmp_path / "sally-anne"
     ours.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sally_anne "$@"\n')
@@ -165,15 +158,13 @@ def test_the_notebook_runs_from_top_to_bottom(
     monkeypatch.setenv("COLUMNS", "100")
     made, place = nbformat.from_dict(notebook(page)), {"metadata": {"path": str(tmp_path)}}
     NotebookClient(made, timeout=600, resources=place).execute()
-    outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    streams = [[o["text"] for o in every if o.get("name") == "stdout"] for every in outputs]
-    # A kernel asks for colours.
-    printed, said = (re.sub(r"\x1b\[[\d;]*m", "", "".join(one)) for one in streams), ""
+    cells, said = iter(cell for cell in made["cells"] if cell["cell_type"] == "code"), ""
     for _, kind, code in BLOCK.findall(page):
         if kind == "text":
             assert_shown(code, said)
         elif kind in ("python", "sh"):
-            said = next(printed)
+            told = (o["text"] for o in next(cells)["outputs"] if o.get("name") == "stdout")
+            said = re.sub(r"\x1b\[[\d;]*m", "", "".join(told))  # a kernel asks for colours
 
 
 def shell(code: str) -> str:
