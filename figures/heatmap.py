@@ -72,15 +72,13 @@ def accuracy_table(
             raise RunFolderError(
                 f"the table of heads has no values of {column}; it has {', '.join(there) or 'none'}"
             )
-        top = best(heads, label)
-        part = heads[["layer", "head"]].astype("int64").reset_index(drop=True)
+        part = heads[["layer", "head"]].astype("int64")
         part.insert(0, "label", label)
-        part["accuracy"] = heads[column].to_numpy(dtype="float64")
-        part["best"] = (part["layer"] == top.layer) & (part["head"] == top.head)
-        null = heads.get(f"{label}_threshold", pd.Series(np.nan, heads.index))
-        part["threshold"] = null.to_numpy(dtype="float64")
+        part["accuracy"] = heads[column].astype("float64")
+        part["best"] = (part[["layer", "head"]] == best(heads, label)).all(axis=1)
+        part["threshold"] = heads.get(f"{label}_threshold", np.nan)
         validation = heads.get(f"{label}_validation_accuracy", heads[column])
-        part["above"] = validation.to_numpy(dtype="float64") > part["threshold"]
+        part["above"] = validation.astype("float64") > part["threshold"]
         guessed = heads.get(f"{label}_{split}_chance", pd.Series([CHANCE]))
         part["chance"] = float(guessed.iloc[0]) if chance is None else chance
         parts.append(part.sort_values(["layer", "head"]))

@@ -239,9 +239,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
     points, chosen = table_in(folder, SWEEP), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
-    main, noun = sweep.main_of(points), "stories"
-    if main != "Both":
-        noun = "pairs"
+    noun = "stories" if (main := sweep.main_of(points)) == "Both" else "pairs"
     test, rank = _tested(chosen, points), results.get("control_rank")
     warnings = [
         f"The model can but guess the {sweep.SIDES[side]} ({page.percent(right)} %, chance "
@@ -295,19 +293,13 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         line = page.again("sally-anne side-effects", results["config"], vector=folder / vector)
         commands["see what else the vector changes"] = line
     if test:
-        shares = (
-            pd.DataFrame(test)
-            .apply(
-                lambda row: [sweep.amount(one, row.name).replace("points", "%") for one in row],
-                axis=1,
-                result_type="broadcast",
-            )
-            .T
-        )
-        caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
-        sections[f"Test {noun}"] = [
-            page.table(shares.rename_axis("setting").reset_index(), caption)
+        rows = [
+            {"setting": setting}
+            | {name: sweep.amount(one, name).replace("points", "%") for name, one in own.items()}
+            for setting, own in test.items()
         ]
+        caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
+        sections[f"Test {noun}"] = [page.table(pd.DataFrame(rows), caption)]
     if chosen and main == "Both" and (folder / ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]

@@ -279,12 +279,7 @@ class SteeringVector(Shown, Shared):
         return _FILE.write(folder, self._facts(), self._tensors(), _card(self))
 
     @classmethod
-    def load(
-        cls,
-        path: Path | str,
-        model: Any = None,
-        allow_mismatch: bool = False,
-    ) -> Self:
+    def load(cls, path: Path | str, model: Any = None, allow_mismatch: bool = False) -> Self:
         """Read a vector.
 
         Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -368,15 +369,12 @@ def controls_of(
     yield from text_controls(run, seed)
     yield from embedding_controls(loaded, run)
     yield Control("view", OWN, run.x.x[chosen], heads, chosen)
+    blank = partial(random_init_baseline, loaded, seed)
     steps: list[tuple[str, str, Callable[[], Control | np.ndarray]]] = [
-        ("answer", "verdict token", lambda: answer_control(loaded, run, chosen)),
-        ("answer", "direct logit", lambda: direct_control(loaded, run)),
-        (
-            "untrained",
-            "random-init baseline",
-            lambda: read(random_init_baseline(loaded, seed), samples),
-        ),
-        *(("view", name, lambda name=name: seen(name)) for name in FILMS),  # type: ignore[misc]
+        ("answer", "verdict token", partial(answer_control, loaded, run, chosen)),
+        ("answer", "direct logit", partial(direct_control, loaded, run)),
+        ("untrained", "random-init baseline", lambda: read(blank(), samples)),
+        *(("view", name, partial(seen, name)) for name in FILMS),
     ]
     for kind, name, work in steps:
         try:

@@ -410,10 +410,7 @@ def with_null(
 
 
 def add_patching(
-    config: ProbeConfig,
-    loaded: LoadedModel,
-    pair_sets: Mapping[str, PairSet],
-    console: Console,
+    config: ProbeConfig, loaded: LoadedModel, pair_sets: Mapping[str, PairSet], console: Console
 ) -> dict[str, Any]:
     """Add the scan to a finished run with its null, unless it is there; errors as of :func:`scan`.
 

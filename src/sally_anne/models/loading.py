@@ -148,9 +148,7 @@ class LoadedModel(Shown):
             how["attn_implementation"] = chosen
         if bits := self.changes.get("quantization"):
             how["quantization_config"] = transformers.BitsAndBytesConfig(
-                **{f"load_in_{bits}": True},
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=dtype,
+                **{f"load_in_{bits}": True}, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
             )
         if packed := "gguf_file" in how:
             how["config"] = self.config
