@@ -11,11 +11,7 @@ from scipy.stats import pearsonr
 
 from sally_anne.core.errors import FigureError
 from sally_anne.figures import style
-from sally_anne.figures.comparison import (
-    category_correlations,
-    correlations_figure,
-    group_accuracy,
-)
+from sally_anne.figures.comparison import category_correlations, correlations_figure, group_accuracy
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
 
