@@ -236,7 +236,7 @@ def test_one_call_gives_what_its_steps_give(model, tmp_path: Path) -> None:
     sa.plot.heatmap(found.heads, label="y_p", ax=axes[0])
     sa.plot.kde(x, probes, ax=axes[1])
     sa.plot.clusters(x, found.probes, ax=axes[2])
-    patched = found.heads[["layer", "head"]].assign(**dict.fromkeys(MEASURES, 0.0), used=USED)
+    patched = found.heads[["layer", "head"]].assign(**dict.fromkeys(MEASURES, 0.0) | {"used": USED})
     sa.plot.patching(found.heads, PatchingResult(patched, patched, {"asks": "answer"}), ax=axes[3])
     figure.savefig(tmp_path / "four.png")
     assert len(figure.subfigs) == 4

@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from safetensors.numpy import load_file
 
+from sally_anne.core.console import number
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.files import read_object, reading, write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS
@@ -47,8 +48,6 @@ MANIFEST = f"{ACTIVATIONS}/index.json"
 SHARED = (CARD, CONFIG, RESULTS, PATCHING, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
 # Heads of each label that its card lists.
 BEST = 10
-# Heads of each label that are named in short.
-SHOWN = 4
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 # The task of runs that do not say theirs, and the only one of which all these words tell something.
 FIRST_TASK = "gridtom"
@@ -273,15 +272,12 @@ def best(heads: pd.DataFrame, label: str) -> Head:
 
 
 def best_named(heads: pd.DataFrame) -> dict[str, object]:
-    """How many heads a table has, and the best by each label with their validation accuracies."""
-    layers, count = heads[["layer", "head"]].max() + 1
-    facts: dict[str, object] = {"heads": f"{layers} layers x {count} heads"}
+    """How many heads a table has, and the best by each label with its accuracy and the null."""
+    facts: dict[str, object] = {"heads": len(heads)}
     for label in labels_of(heads):
-        top, null = _ranked(heads, label).head(SHOWN), heads.get(f"{label}_threshold")
-        scores = zip(heads_of(top), top[f"{label}_validation_accuracy"], strict=True)
-        words = [f"{head} {score:.2f}" for head, score in scores]
-        words += [] if null is None else [f"null {max(null):.2f}"]
-        facts[f"best by {label}"] = ", ".join(words)
+        row = row_of(heads, head := best(heads, label))
+        null = number(row.get(f"{label}_threshold"))
+        facts[f"best by {label}"] = f"{head} {row[f'{label}_validation_accuracy']:.2f}, null {null}"
     return facts
 
 
