@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
@@ -179,7 +178,15 @@ def patching_figure(
         style.ring(left, probed)
         left.set_title(f"effect on the {asks(kind)}\nring: best probe, {probed}")
         figure.colorbar(mesh, ax=left, fraction=0.05, label="normalised effect")
-        _draw_scatter(right, rows, label)
+        colours = rows["conclusion"].map(COLOURS)
+        right.vlines(rows["accuracy"], rows["low"], rows["high"], colors=colours, linewidth=0.8)
+        right.scatter(rows["accuracy"], rows["effect"], c=colours, s=18, linewidths=0, zorder=3)
+        right.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
+        for end in rows[["used_above", "against_below"]].iloc[0]:
+            right.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
+        right.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
+        right.set_ylabel("normalised effect: used")
+        right.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
     style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)
@@ -192,15 +199,3 @@ def patching_figure(
         points = rows[["accuracy", "effect"]].to_numpy()
         style.name_points(right, top[["accuracy", "effect"]].to_numpy(), heads_of(top), points)
     return figure
-
-
-def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
-    colours = rows["conclusion"].map(COLOURS)
-    panel.vlines(rows["accuracy"], rows["low"], rows["high"], colors=colours, linewidth=0.8)
-    panel.scatter(rows["accuracy"], rows["effect"], c=colours, s=18, linewidths=0, zorder=3)
-    panel.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
-    for end in rows[["used_above", "against_below"]].iloc[0]:
-        panel.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
-    panel.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
-    panel.set_ylabel("normalised effect: used")
-    panel.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")

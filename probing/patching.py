@@ -58,7 +58,7 @@ from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
-from sally_anne.probing.reporting import null_columns, selectivity_columns
+from sally_anne.probing.reporting import null_columns
 
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.
@@ -396,17 +396,8 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
         return
     with stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
-        heads = with_null(x, saved.heads, config, data.types)
+        heads = null_columns(x, saved.heads, config, data.types)
     _keep(saved, heads, {NULLS: null, "config": saved.config | null})
-
-
-def with_null(
-    x: Activations, heads: pd.DataFrame, config: ProbeConfig, types: Mapping[str, str] | None = None
-) -> pd.DataFrame:
-    """The table of heads with what permuted labels, and control tasks of these types, say."""
-    how = config.permutations, config.seed, config.normalise
-    heads = null_columns(x, heads, config.c, config.max_iter, *how)
-    return selectivity_columns(x, heads, types or {}, config.c, *how[1:])
 
 
 def add_patching(

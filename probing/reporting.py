@@ -23,7 +23,7 @@ from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.core.run import LEVEL, Head, Run, confounded, heads_of, labels_of, symbol
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig, ProbeConfig
 from sally_anne.probing.probes import HeadProbes, chance
 from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
@@ -200,30 +200,25 @@ def _guess(table: pd.DataFrame, label: str) -> float:
 
 
 def null_columns(
-    x: Activations,
-    heads: pd.DataFrame,
-    c: float,
-    max_iter: int,
-    permutations: int = 1000,
-    seed: int = 0,
-    normalise: bool = True,
+    x: Activations, heads: pd.DataFrame, how: ProbeConfig, types: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """The table of heads, with what permuted labels say of each label's validation accuracy.
 
     ``{label}_p`` is of the head alone, ``{label}_q`` by Benjamini and Hochberg over heads,
     ``{label}_p_fwer`` against the best of all heads, and above ``{label}_threshold`` that is at
-    most ``LEVEL``. All are NaN where permuting changes nothing.
+    most ``LEVEL``. All are NaN where permuting changes nothing. With ``types`` also
+    :func:`selectivity_columns`.
     """
     for label in x.labels:
         found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
         with suppress(ProbingError):
-            how = label, permutations, c, seed, max_iter, normalise
-            test = permutation_test(x.train, x.validation, *how)
+            own = label, how.permutations, how.c, how.seed, how.max_iter, how.normalise
+            test = permutation_test(x.train, x.validation, *own)
             p = at_heads(test.p_values, heads)
             found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
             found["p_fwer"] = at_heads(test.p_fwer, heads)
         heads = heads.assign(**{f"{label}_{name}": value for name, value in found.items()})
-    return heads
+    return selectivity_columns(x, heads, types or {}, how.c, how.seed, how.normalise)
 
 
 def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:

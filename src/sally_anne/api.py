@@ -34,9 +34,9 @@ from sally_anne.models.processor import Unknown
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import extract
-from sally_anne.probing.patching import with_null
 from sally_anne.probing.pipeline import fit_probes, rank_heads
 from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.reporting import null_columns
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
 from sally_anne.steering.sweep import run as sweep_in
@@ -161,7 +161,7 @@ def probe(
         heads = rank_heads(x, probes)
     if how.permutations:
         with stage(console, f"{how.permutations} permutations of the labels"):
-            heads = with_null(x, heads, how)
+            heads = null_columns(x, heads, how)
     return Probed(x, {label: probes[label] for label in x.labels}, heads)
 
 

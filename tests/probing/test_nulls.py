@@ -236,7 +236,7 @@ def said(made) -> tuple[dict, str]:
     heads = rank_heads(made, probes)
     results = summarise(heads, made, probes)
     add_intervals(results, made, probes, heads, data)
-    heads = null_columns(made, heads, 0.05, 400, 99)
+    heads = null_columns(made, heads, ProbeConfig(c=0.05, permutations=99))
     console = Console(file=io.StringIO(), width=300)
     print_summary(console, heads, {"results": results}, {"y_p": "fits?"})
     assert isinstance(console.file, io.StringIO)
