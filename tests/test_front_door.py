@@ -65,15 +65,6 @@ def test_every_name_is_there() -> None:
         _ = sa.nothing  # type: ignore[attr-defined]
 
 
-def test_samples_are_made_of_lists() -> None:
-    made = sa.samples(["a", "b"], {"kind": ["x", "y"]}, groups=["g", "g"], splits=["test"] * 2)
-    assert [(s.text, s.labels, s.group, s.split) for s in made] == [
-        ("a", {"kind": "x"}, "g", "test"),
-        ("b", {"kind": "y"}, "g", "test"),
-    ]
-    assert sa.samples(["a"], {"kind": [1]})[0].group == "sample-00000"
-
-
 @pytest.mark.parametrize(
     ("given", "named"),
     [
