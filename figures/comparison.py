@@ -196,13 +196,10 @@ def _flags(table: pd.DataFrame, name: str) -> pd.Series:
     return table.get(name, pd.Series(False, table.index)).fillna(False).astype(bool)
 
 
-def category_correlations(
-    table: pd.DataFrame, parser: str, tag: str = "category", level: float = 0.95
-) -> pd.DataFrame:
+def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the groups that have both.
 
-    Takes what :func:`group_accuracy` does, and the level of the intervals, of which groups are
-    resampled.
+    Takes what :func:`group_accuracy` does; of the intervals, 95 %, groups are resampled.
 
     Returns:
         One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
@@ -222,7 +219,7 @@ def category_correlations(
     for i, j in combinations(range(len(names)), 2):
         low, high = np.nan, np.nan
         if np.isfinite(whole[i, j]):
-            low, high = percentile_interval(np.array([one[i, j] for one in resampled]), level)
+            low, high = percentile_interval(np.array([one[i, j] for one in resampled]))
         n = int(there[:, i] @ there[:, j])
         rows.append((names[i], names[j], float(whole[i, j]), low, high, n))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])

@@ -64,7 +64,7 @@ def title_of(results: dict[str, Any]) -> list[str]:
     # Views and windows that were not chosen are the benchmark's default, which `about` names.
     known = config | {word: about[word] for word in ("view", "window") if word in about}
     if "task" in known:
-        known["task"] = Path(known["task"]).name
+        known["task"] = Path(known.get("samples") or known["task"]).name
     if known.get("task", FIRST_TASK) != FIRST_TASK:
         known |= dict.fromkeys(ITS_WORDS)
     parts = [short_name(known["model"])] if known.get("model") else []

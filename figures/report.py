@@ -122,11 +122,9 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     if plain is not None:
         commands["what steering changes"] = f"sally-anne compare {shlex.quote(str(plain))} {where}"
     elif config.get("steer"):
-        again = f"sally-anne evaluate --config {where} --steer None --alpha None"
-        out = shlex.quote(f"{folder}-unsteered")
-        commands["the same without steering, so that both replies stand here"] = (
-            f"{again} --out {out} && sally-anne report {where}"
-        )
+        again = f"sally-anne evaluate --config {where} --steer None --alpha None --out"
+        line = f"{again} {shlex.quote(f'{folder}-unsteered')} && sally-anne report {where}"
+        commands["the same without steering, so that both replies stand here"] = line
     sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
         rows = table[table["parser"] == parser]
@@ -395,10 +393,8 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
         rows.append({"run": name, "of": title, "conclusion": badges, **texts})
         maps += [] if one.heads is None else [_map(name, one.heads)]
         warnings += [f"{name}: {words}" for words in one.warnings]
-    links_line = f"<p>{' · '.join(links)}</p>"
-    sections = {"All runs": [links_line, page.table(pd.DataFrame(rows), "Runs")]}
-    if maps:
-        sections["Maps"] = maps
+    every = [f"<p>{' · '.join(links)}</p>", page.table(pd.DataFrame(rows), "Runs")]
+    sections = {"All runs": every} | ({"Maps": maps} if maps else {})
     return page.Page(
         title=f"{len(pages)} runs",
         parts=[],
