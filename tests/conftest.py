@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import LlamaForCausalLM
 
+from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import (
     FAMILIES,
     Family,
@@ -19,6 +22,7 @@ from sally_anne.models.tiny import (
     build_tokenizer,
     decoder_config,
 )
+from tests.models.checkpoints import save
 
 # The longest first, so that both workers have something to do until the end.
 TIERS = ("published", "e2e", "plugins", "integration", "fuzz")
@@ -49,6 +53,7 @@ def save_model(family: Family, folder: Path, change: Callable[[Any], object] = i
     return folder
 
 
+@torch.no_grad()
 def enlarge(model: torch.nn.Module) -> None:
     """Weights so large that prompts differ in their answers."""
     for name, parameter in model.named_parameters():
@@ -69,3 +74,20 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     As it is made, its activations hardly differ, and every probe stays at zero.
     """
     return save_model("qwen2-vl", tmp_path_factory.mktemp("tiny-model"), enlarge)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> LoadedModel:
+    """Each family's model with weights that make replies differ from prompt to prompt."""
+    loaded = load_model(str(folders[request.param]))
+    torch.manual_seed(1)
+    enlarge(loaded.model)
+    # Tied to the embeddings, it would say the same word again and again.
+    loaded.model.lm_head.weight = nn.Parameter(torch.randn_like(loaded.model.lm_head.weight))
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
+    """`opened(name)`: a checkpoint of the class, saved and opened once: do not change it."""
+    return cache(lambda name: load_model(str(save(name, tmp_path_factory.mktemp(name)))))

@@ -6,7 +6,6 @@ Two films of one length with other sounds, and one without any, are asked the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,13 @@ from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.capture import Capture
-from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode
 from tests.harness import made_benchmarks as made
-from tests.models.checkpoints import HEADS, HEARS, LAYERS, opener
+from tests.hooks.tiny_inputs import vector_on
+from tests.models.checkpoints import HEARS
 
 RATE, WINDOW = 16_000, 2.5
 BOTH = {"view": "audiovisual", "frames": 4}
@@ -77,11 +76,6 @@ def config(tmp_path: Path) -> EvalConfig:
     )
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    return opener(tmp_path_factory)
-
-
 def evaluated(config: EvalConfig, loaded: LoadedModel, **more: Any) -> dict[str, list[float]]:
     """Log-probabilities of the options, by item."""
     evaluate(replace(config, model=loaded.name), console=Console(quiet=True), loaded=loaded, **more)
@@ -90,9 +84,7 @@ def evaluated(config: EvalConfig, loaded: LoadedModel, **more: Any) -> dict[str,
 
 
 def vector(loaded: LoadedModel, alpha: float) -> SteeringVector:
-    width = find_geometry(loaded.model).head_dim
-    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(3))
-    return SteeringVector(((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS, alpha)
+    return vector_on(loaded.skeleton, ((1, 2),), [1.0], 3, alpha=alpha)
 
 
 def test_items_hear_their_window_of_their_own_film(config: EvalConfig) -> None:

@@ -39,7 +39,7 @@ from sally_anne.harness.planning import (
     score,
     score_replies,
 )
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from tests.harness.chat_server import Server, Step, judgement, words
 from tests.shared_data import MADE, official_data
 
@@ -248,11 +248,6 @@ def data(tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "questions.json").write_text(f"{kinds[1.1]}\n{kinds[2.1]}\n")
     return tmp_path / "data"
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_model(MODEL)
 
 
 @pytest.fixture

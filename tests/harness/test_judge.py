@@ -198,11 +198,6 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_model("tiny-qwen2-vl")
-
-
-@pytest.fixture(scope="module")
 def judge(loaded: LoadedModel) -> Judge:
     # The tiny tokenizer lower-cases, so that TRUE and FALSE are words it knows.
     return Judge(SteeredModel(loaded))

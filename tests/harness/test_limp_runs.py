@@ -10,29 +10,22 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.harness import limp
 from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.model import SteeredModel
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from tests.data.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, judgement, serving, words
 from tests.harness.made_benchmarks import film as made_film
+from tests.hooks.tiny_inputs import vector_on
 
 pytestmark = pytest.mark.integration
 MODEL = "tiny-qwen2-vl"
 KEY = "sk-secret-limp"
 LIKELY = 0.9
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_model(MODEL)
 
 
 @pytest.fixture
@@ -93,16 +86,7 @@ def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> 
 
 
 def test_a_vector_steers_the_judging_alone(config, loaded, tmp_path) -> None:
-    shape = find_geometry(loaded.model)
-    theta = torch.randn(2, shape.head_dim, generator=torch.Generator().manual_seed(0))
-    vector = SteeringVector(
-        heads=((6, 1), (7, 4)),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([1.0, 1.0]),
-        n_layers=shape.n_layers,
-        n_heads=shape.n_heads,
-        alpha=12.0,
-    )
+    vector = vector_on(loaded.model, ((6, 1), (7, 4)), [1.0, 1.0], 0, alpha=12.0)
     vector.save(tmp_path / "vector")
     config = replace(config, limit=1)
     plain = run(config, loaded)

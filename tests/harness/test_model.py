@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import end_tokens
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.models.tiny import FAMILIES
+from tests.hooks.tiny_inputs import added, vector_on
 
 pytestmark = pytest.mark.integration
 TEXTS = (
@@ -29,18 +28,9 @@ OPTIONS = (["blue room", "the green room", "red"], ["in the purple room .", "blu
 TOKENS = 6
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def loaded(request, folders) -> LoadedModel:
-    """Each family's model with weights that make replies differ from prompt to prompt."""
-    loaded = load_model(str(folders[request.param]))
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in loaded.model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
-    # Tied to the embeddings, it would say the same word again and again.
-    loaded.model.lm_head.weight = nn.Parameter(torch.randn_like(loaded.model.lm_head.weight))
-    return loaded
+@pytest.fixture(scope="module")
+def loaded(lively: LoadedModel) -> LoadedModel:
+    return lively
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +42,7 @@ def clips() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def vector(loaded: LoadedModel) -> SteeringVector:
-    found = find_geometry(loaded.model)
-    theta = torch.randn(3, found.head_dim, generator=torch.Generator().manual_seed(2))
-    return SteeringVector(
-        heads=((1, 2), (1, 5), (4, 0)),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.tensor([1.0, 0.5, 2.0]),
-        n_layers=found.n_layers,
-        n_heads=found.n_heads,
-        alpha=8.0,
-    )
+    return vector_on(loaded.model, ((1, 2), (1, 5), (4, 0)), [1.0, 0.5, 2.0], 2, alpha=8.0)
 
 
 def asked(clips: Sequence[np.ndarray] | None) -> list[Prompt]:
@@ -89,29 +70,6 @@ def texts_of(loaded: LoadedModel, tokens: Tensor) -> list[str]:
     return loaded.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)
 
 
-@contextmanager
-def changed_by_hand(loaded: LoadedModel, delta: Tensor, start: int) -> Iterator[None]:
-    """`delta [L, H, D]` added at every column from `start`, by hooks of the test's own."""
-
-    def adding(step: Tensor):
-        def add(module, args):
-            z = args[0].clone()
-            z[:, start:] += step
-            return (z, *args[1:])
-
-        return add
-
-    handles = [
-        o_proj.register_forward_pre_hook(adding(delta[number].flatten()))
-        for number, o_proj in enumerate(o_projs(loaded.model))
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def hook_count(loaded: LoadedModel) -> int:
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in loaded.model.modules())
 
@@ -127,7 +85,7 @@ def log_prob_by_hand(
     ids = inputs["input_ids"][0]
     assert torch.equal(ids[: len(before)], before) and len(ids) > len(before)
     start = 0 if everywhere else len(before) - 1
-    with nullcontext() if delta is None else changed_by_hand(loaded, delta, start):
+    with nullcontext() if delta is None else added(loaded.model, delta, slice(start, None)):
         logits = loaded.model(**inputs, use_cache=False).logits[0]
     total = 0.0
     for column in range(len(before), len(ids)):

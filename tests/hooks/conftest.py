@@ -11,6 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+from tests.hooks.tiny_inputs import TINY
 from tests.models.checkpoints import random_model
 
 LAYERS, HEADS, WIDTH = 3, 4, 8
@@ -39,6 +41,14 @@ def build() -> Callable[..., PreTrainedModel]:
 def model(build: Callable[..., PreTrainedModel]) -> PreTrainedModel:
     """The class on which everything is tested; test_classes has one case of each other class."""
     return build()
+
+
+@pytest.fixture(scope="module", params=TINY)
+def loaded(request: pytest.FixtureRequest) -> LoadedModel:
+    """Each shipped model, with the step-by-step attention that TransformerLens computes, too."""
+    found = load_model(request.param)
+    found.model.set_attn_implementation("eager")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import SITES, find_geometry
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import load_model
 from tests.hooks.tiny_inputs import PROMPTS, TINY, asked, batch_of, delta_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,14 +23,6 @@ OTHERS = [
     pytest.param("nnsight", marks=pytest.mark.integration),
     pytest.param("transformer_lens", marks=pytest.mark.plugins),
 ]
-
-
-@pytest.fixture(scope="module", params=TINY)
-def loaded(request: pytest.FixtureRequest) -> LoadedModel:
-    """Each shipped model, with the step-by-step attention that TransformerLens computes, too."""
-    found = load_model(request.param)
-    found.model.set_attn_implementation("eager")
-    return found
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -6,7 +6,7 @@ import torch
 from sally_anne.core.errors import HookError, NonFiniteError
 from sally_anne.hooks.capture import Capture
 from tests.hooks.test_edit import every_hook
-from tests.hooks.tiny_inputs import PROMPTS, batch_of
+from tests.hooks.tiny_inputs import PROMPTS, batch_of, columns_of
 
 pytestmark = pytest.mark.integration
 
@@ -58,13 +58,8 @@ def test_generate_with_and_without_cache(model, positions):
     for row, prompt in enumerate(PROMPTS):
         text = [*prompt, *tokens[row, 6:-1].tolist()]
         whole = captured(model, single(text), positions="all")
-        start, stop = {
-            "last_prompt": (len(prompt) - 1, len(prompt)),
-            "generated": (len(prompt), len(text)),
-            "last_prompt+generated": (len(prompt) - 1, len(text)),
-            "all": (0, len(text)),
-        }[positions]
-        expected = whole[0, start:stop]
+        columns = columns_of(positions, len(prompt), len(text))
+        expected = whole[0, columns]
         torch.testing.assert_close(taken[0][row, : len(expected)], expected, atol=1e-5, rtol=0)
 
 

@@ -15,7 +15,7 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
 from sally_anne.hooks.positions import POSITIONS
-from tests.hooks.tiny_inputs import PROMPTS, batch_of, delta_for
+from tests.hooks.tiny_inputs import PROMPTS, batch_of, columns_of, delta_for
 
 pytestmark = pytest.mark.integration
 
@@ -206,13 +206,8 @@ def test_generate_with_and_without_cache(model, positions):
 
     for row, prompt in enumerate(PROMPTS):
         text = [*prompt, *cached.sequences[row, 6:-1].tolist()]
-        start, stop = {
-            "last_prompt": (len(prompt) - 1, len(prompt)),
-            "generated": (len(prompt), len(text)),
-            "last_prompt+generated": (len(prompt) - 1, len(text)),
-            "all": (0, len(text)),
-        }[positions]
-        whole = by_hand(model, batch_of([text]), delta, [range(start, stop)])
+        columns = columns_of(positions, len(prompt), len(text))
+        whole = by_hand(model, batch_of([text]), delta, [columns])
         expected = whole[0, len(prompt) - 1 :]
         torch.testing.assert_close(found[row], expected, atol=1e-4, rtol=1e-4)
 

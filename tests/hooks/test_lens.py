@@ -14,21 +14,14 @@ from transformer_lens.model_bridge.sources import build_bridge_from_module
 
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.lens import register
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
-from tests.hooks.tiny_inputs import TINY, asked
+from tests.hooks.tiny_inputs import asked
 
 pytestmark = pytest.mark.plugins
 
 GROUP = "transformer_lens.architectures"
 CLASSES = ("LlavaNextVideoForConditionalGeneration", "Qwen2VLForConditionalGeneration")
-
-
-@pytest.fixture(scope="module", params=TINY)
-def loaded(request: pytest.FixtureRequest) -> LoadedModel:
-    found = load_model(request.param)
-    found.model.set_attn_implementation("eager")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, o_projs, slice_width
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
@@ -45,6 +46,33 @@ def delta_for(model: nn.Module, site: str = HEAD_OUT, rows: int | None = None) -
     for layer, head in ((0, 1), (0, 3), (found.n_layers - 1, 2)):
         delta[..., layer, head, :] = made[..., layer, head, :]
     return delta
+
+
+@contextmanager
+def added(model: nn.Module, delta: Tensor, columns: Any) -> Iterator[None]:
+    """`delta [L, H, D]` added at these columns of each pass, by hooks of the tests' own."""
+
+    def adding(step: Tensor) -> Any:
+        def add(module: nn.Module, args: Any) -> Any:
+            z = args[0].clone()
+            z[:, columns] += step
+            return (z, *args[1:])
+
+        return add
+
+    pairs = zip(o_projs(model), delta, strict=True)
+    handles = [o_proj.register_forward_pre_hook(adding(d.flatten())) for o_proj, d in pairs]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def columns_of(positions: str, prompt: int, whole: int) -> list[int]:
+    """Those that are named of `whole` tokens, the first of which are the prompt."""
+    start = {"generated": prompt, "all": 0}.get(positions, prompt - 1)
+    return list(range(start, prompt if positions == "last_prompt" else whole))
 
 
 def batch_of(prompts: Sequence[Sequence[int]], side: str = "left") -> dict[str, Tensor]:

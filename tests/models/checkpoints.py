@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import transformers
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from sally_anne.models.families import family_of
-from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
@@ -319,15 +316,3 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
     made = getattr(transformers, f"{kind}Processor")
     return made(tokenizer=tokenizer, chat_template=chat, **options)
-
-
-def opener(folders: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    """`opened(name)`: a checkpoint of the family, saved and opened once: do not change it."""
-    kept: dict[str, LoadedModel] = {}
-
-    def get(name: str) -> LoadedModel:
-        if name not in kept:
-            kept[name] = load_model(str(save(name, folders.mktemp(name))))
-        return kept[name]
-
-    return get

@@ -25,7 +25,6 @@ from sally_anne.data.items import Setting
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend, prefill, split_common_prefix, step
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
@@ -36,7 +35,7 @@ from sally_anne.models.videos import cropped_fraction, pad_for_crop
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from tests.hooks.test_every_type import build
-from tests.hooks.tiny_inputs import vector_on
+from tests.hooks.tiny_inputs import added, vector_on
 from tests.models.checkpoints import (
     FILMS,
     HEAD_DIMS,
@@ -47,7 +46,6 @@ from tests.models.checkpoints import (
     WINDOW,
     WORDS,
     lay_out_as_on_the_hub,
-    opener,
     save,
 )
 
@@ -60,12 +58,6 @@ STORIES = (
 )
 ENDINGS = ("in the blue room.", "not in the purple room, and not in the green room.", "here now.")
 SEEN = [(name, video) for name in NAMES for video in (False, *([True] * (name in FILMS)))]
-
-
-@pytest.fixture(scope="session")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    """`opened(name)`: a checkpoint of the family, saved and opened once: do not change it."""
-    return opener(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -269,32 +261,11 @@ def test_steered_option_scores_equal_a_plain_forward(
             for count in range(len(tokens)):
                 more = _longer(inputs, tokens[:count])
                 # What was asked is the prompt; generated tokens are steered like it.
-                real = torch.zeros_like(more["input_ids"], dtype=torch.bool)
-                real[:, 0 if positions == "all" else length - 1 :] = True
-                log_probs = _added(loaded, more, vector, real).log_softmax(-1)
+                columns = slice(0 if positions == "all" else length - 1, None)
+                with torch.no_grad(), added(loaded.model, vector.delta(), columns):
+                    log_probs = loaded.model(**more, use_cache=False).logits.log_softmax(-1)
                 total += float(log_probs[0, -1, tokens[count]])
             assert score == pytest.approx(total, abs=2e-4)
-
-
-@torch.inference_mode()
-def _added(
-    loaded: LoadedModel, inputs: dict[str, Any], vector: SteeringVector, real: torch.Tensor
-) -> torch.Tensor:
-    """Logits with the vector added by one plain hook at the tokens `real [B, T]`."""
-    ((layer, head),) = vector.heads
-    part = slice(head * vector.width, (head + 1) * vector.width)
-
-    def add(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
-        z = args[0].clone()
-        z[..., part] += real[..., None] * vector.alpha * vector.sigma[0] * vector.theta[0]
-        return (z,)
-
-    o_proj = loaded.model.get_submodule(find_geometry(loaded.model).o_proj_names[layer])
-    hook = o_proj.register_forward_pre_hook(add)
-    try:
-        return loaded.model(**inputs, use_cache=False).logits
-    finally:
-        hook.remove()
 
 
 def _longer(inputs: dict[str, Any], tokens: list[int]) -> dict[str, Any]:

@@ -6,30 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.tiny import FAMILIES
+from sally_anne.models.loading import LoadedModel
 from tests.hooks.tiny_inputs import vector_on
 
 TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def lively(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LoadedModel:
-    """Each family's model with weights that make replies differ from prompt to prompt."""
-    loaded = load_model(str(folders[request.param]))
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in loaded.model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
-    loaded.model.lm_head.weight = nn.Parameter(torch.randn_like(loaded.model.lm_head.weight))
-    return loaded
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ Numbers are compared with a plain forward of each whole prompt by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,12 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, pieces_of, reply_prompt
-from tests.models.checkpoints import HEADS, HEARS, LAYERS, opener
+from tests.models.checkpoints import HEADS, HEARS, LAYERS
 
 pytestmark = pytest.mark.integration
 
 RATE = 16_000
 QUESTIONS = ("where is the red agent ?", "where does the white agent believe the red agent is ?")
-
-
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    return opener(tmp_path_factory)
 
 
 def noise(seconds: float, seed: int = 0) -> np.ndarray:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import torch
+
 from sally_anne.data.items import Question
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.points import SweepPoint
 
 STORIES = 10
@@ -49,6 +52,15 @@ REALITY = {
 }
 # In any other point.
 OTHERS = {"initial": 12, "reality": 10}
+
+
+def vector(direction: str, k: int, seed: int, heads: str = "probe_accuracy") -> SteeringVector:
+    """Large enough that an untrained model says something else."""
+    draw = torch.Generator().manual_seed(seed + len(direction))
+    chosen = tuple((h // 8, h % 8) for h in torch.randperm(48, generator=draw)[:k].tolist())
+    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
+    theta, sigma = theta / theta.norm(dim=1, keepdim=True), torch.ones(k, dtype=torch.float64)
+    return SteeringVector(chosen, theta, sigma, n_layers=6, n_heads=8, direction=direction)
 
 
 def without(head: int) -> int:

@@ -26,12 +26,8 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.probes import Activations
-from sally_anne.steering.fit import (
-    VectorConfig,
-    fit_gate,
-    read_questions,
-    run,
-)
+from sally_anne.steering.fit import VectorConfig, fit_gate, read_questions, run
+from tests.hooks.tiny_inputs import vector_on
 
 C = 0.05
 SPLITS = {"train": 60, "validation": 40, "test": 30}
@@ -101,16 +97,10 @@ def pair_set() -> PairSet:
 @pytest.fixture(scope="module")
 def vector(shipped: LoadedModel, pair_set: PairSet) -> SteeringVector:
     """Two random heads, and a gate that opens at false beliefs."""
-    geometry = find_geometry(shipped.model)
-    heads = ((2, 1), (geometry.n_layers - 1, 0))
-    torch.manual_seed(0)
-    theta = torch.nn.functional.normalize(torch.randn(2, geometry.head_dim).double(), dim=-1)
+    heads = ((2, 1), (find_geometry(shipped.model).n_layers - 1, 0))
     x = read_questions(shipped, pair_set, Console(file=io.StringIO()))
-    gate, _, _ = fit_gate(x, "FB", 2, 1.0)
-    shape = geometry.n_layers, geometry.n_heads
-    return SteeringVector(
-        heads, theta, torch.ones(2), *shape, 5.0, positions="last_prompt", gate=gate
-    )
+    how = {"positions": "last_prompt", "gate": fit_gate(x, "FB", 2, 1.0)[0]}
+    return vector_on(shipped.model, heads, [1.0, 1.0], 0, alpha=5.0, **how)
 
 
 @pytest.fixture(scope="module")

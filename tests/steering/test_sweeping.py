@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from sally_anne.core import processes
 from sally_anne.core.errors import OutOfMemoryError
@@ -16,48 +15,15 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question, Setting
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import (
-    ROOM,
-    State,
-    extend,
-)
+from sally_anne.models.decoding import ROOM, State, extend
 from sally_anne.models.estimate import row_bytes_by_device
-from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.tiny import FAMILIES, Family
+from sally_anne.models.loading import LoadedModel
 from sally_anne.steering import questions as module
 from sally_anne.steering.points import grid_of, vectors_of
 from sally_anne.steering.questions import answer_points
+from tests.steering.made_sweep import vector
 
 pytestmark = pytest.mark.integration
-
-
-def vector(direction: str, k: int, seed: int, heads: str = "probe_accuracy") -> SteeringVector:
-    """Large enough that an untrained model says something else."""
-    draw = torch.Generator().manual_seed(seed + len(direction))
-    heads = torch.randperm(48, generator=draw)[:k].tolist()
-    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
-    theta /= theta.norm(dim=1, keepdim=True)
-    return SteeringVector(
-        heads=tuple((h // 8, h % 8) for h in heads),
-        theta=theta,
-        sigma=torch.ones(k, dtype=torch.float64),
-        n_layers=6,
-        n_heads=8,
-        direction=direction,
-    )
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> LoadedModel:
-    """Untrained models with weights large enough that prompts differ in their answers."""
-    loaded = load_model(str(folders[request.param]))
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in loaded.model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.08)
-    return loaded
 
 
 def questions(setting: Setting) -> list[Question]:

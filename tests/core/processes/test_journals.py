@@ -15,29 +15,16 @@ from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question
 from sally_anne.harness.gridtom import Wording, items
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.steering.points import grid_of, vectors_of
 from sally_anne.steering.questions import answer_points
 from tests.core.processes.in_threads import Killed, together
+from tests.steering.made_sweep import vector
 
 pytestmark = pytest.mark.integration
 
 ABOUT = {"model": "tiny"}
 GRID = grid_of((2,), (-20.0, 20.0), ("logistic", "random"))
-
-
-def vector(direction: str, k: int, seed: int, heads: str = "probe_accuracy") -> SteeringVector:
-    draw = torch.Generator().manual_seed(seed + len(direction))
-    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
-    return SteeringVector(
-        heads=tuple((h // 8, h % 8) for h in torch.randperm(48, generator=draw)[:k].tolist()),
-        theta=theta / theta.norm(dim=1, keepdim=True),
-        sigma=torch.ones(k, dtype=torch.float64),
-        n_layers=6,
-        n_heads=8,
-        direction=direction,
-    )
 
 
 @pytest.fixture(scope="module", autouse=True)

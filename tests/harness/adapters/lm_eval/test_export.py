@@ -21,6 +21,7 @@ from sally_anne.hooks.geometry import SITES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import build_tokenizer, decoder_config
 from sally_anne.steering.bake import bake_model
+from tests.conftest import enlarge
 
 pytestmark = pytest.mark.plugins
 PAIRS = (
@@ -41,10 +42,7 @@ def decoder() -> LlamaForCausalLM:
     """A plain text decoder."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(decoder_config()).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
+    enlarge(model)
     return model
 
 
@@ -128,15 +126,8 @@ def test_other_positions_are_refused(decoder, everywhere) -> None:
 def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, capsys) -> None:
     saved = vector.save(tmp_path / "saved")
     file = tmp_path / "vector.pt"
-    options = [
-        "export-lm-eval",
-        "--vector",
-        str(saved),
-        "--out",
-        str(file),
-        "--model",
-        loaded.source,
-    ]
+    options = ["export-lm-eval", "--vector", str(saved), "--out", str(file)]
+    options += ["--model", loaded.source]
     with pytest.raises(SystemExit, match="error: the vector was made for positions"):
         main(options)
     assert not file.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,9 @@ from PIL import Image
 from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
-from sally_anne.hooks.geometry import o_projs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
+from tests.hooks.tiny_inputs import columns_of
 
 pytestmark = pytest.mark.plugins
 CONTEXTS = (
@@ -56,15 +57,6 @@ SHOWN = [
 ]
 
 
-def columns(positions: str, n_context: int, n_all: int) -> list[int]:
-    return {
-        "last_prompt": [n_context - 1],
-        "generated": list(range(n_context, n_all)),
-        "last_prompt+generated": list(range(n_context - 1, n_all)),
-        "all": list(range(n_all)),
-    }[positions]
-
-
 @torch.inference_mode()
 def by_hand(loaded, pair: tuple, vector=None) -> float:
     """The sum of log-probabilities from one pass, changed by hooks of the test's own."""
@@ -83,25 +75,9 @@ def by_hand(loaded, pair: tuple, vector=None) -> float:
         inputs = {"input_ids": torch.tensor([begun + added])}
     ids = inputs["input_ids"][0].tolist()
     assert ids == begun + added
-    handles = []
-    if vector is not None:
-        where = columns(vector.positions, len(begun), len(ids))
-
-        def adding(step):
-            def add(module, args):
-                z = args[0].clone()
-                z[:, where] += step
-                return (z, *args[1:])
-
-            return add
-
-        for o_proj, step in zip(o_projs(loaded.model), vector.delta(), strict=True):
-            handles.append(o_proj.register_forward_pre_hook(adding(step.flatten())))
-    try:
+    where = [] if vector is None else columns_of(vector.positions, len(begun), len(ids))
+    with nullcontext() if vector is None else added(loaded.model, vector.delta(), where):
         logits = loaded.model(**inputs, use_cache=False).logits[0].double()
-    finally:
-        for handle in handles:
-            handle.remove()
     places = range(len(begun), len(ids))
     return sum(float(logits[p - 1].log_softmax(-1)[ids[p]]) for p in places)
 
