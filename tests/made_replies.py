@@ -11,14 +11,39 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.judge import JudgeRequest, JudgeResult
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 
 
 def replied(texts: Iterable[str], ended: bool = True) -> list[Completion]:
     """Replies of these texts, come to their end or cut."""
     return [Completion(0, text, ended=ended) for text in texts]
+
+
+class Scribe:
+    """Finds a reply right that is the reference; cannot make up its mind on "perhaps"."""
+
+    about: dict[str, str] = {"judge": "made up"}  # noqa: RUF012
+    model = None
+
+    def __init__(self, left: int = 99) -> None:
+        self.batches: list[list[str]] = []
+        self.left = left
+
+    def judge(self, questions: Sequence[JudgeRequest]) -> list[JudgeResult]:
+        if not self.left:
+            raise HarnessError("the judge is gone")
+        self.left -= 1
+        self.batches.append([asked.reply for asked in questions])
+        return [
+            JudgeResult(False, None, "well", invalid=True)
+            if asked.reply == "perhaps"
+            else JudgeResult(asked.reply == asked.reference, 0.75, "TRUE")
+            for asked in questions
+        ]
 
 
 def scripted_replies(
@@ -35,9 +60,28 @@ def scripted_replies(
     return seen
 
 
+def printed(work: Callable[..., Any], *given: Any, width: int = 200) -> tuple[Any, str]:
+    """What a command gives of these options, and what it prints."""
+    text = io.StringIO()
+    found = work(*given, console=Console(file=text, width=width))
+    return found, text.getvalue()
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, name: str, calls: int) -> None:
+    """Let the model under evaluation be asked so often in this way, and then be interrupted."""
+    own, left = getattr(SteeredModel, name), [None] * calls
+
+    def asked(self: SteeredModel, *given: Any, **named: Any) -> Any:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return own(self, *given, **named)
+
+    monkeypatch.setattr(SteeredModel, name, asked)
+
+
 def evaluated(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], str]:
     """The answers and results that an evaluation saves, and what it prints."""
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=160))
+    _, text = printed(evaluate, config, width=160)
     table = pd.read_parquet(config.folder / "answers.parquet")
-    return table, json.loads((config.folder / "results.json").read_text()), printed.getvalue()
+    return table, json.loads((config.folder / "results.json").read_text()), text

@@ -10,14 +10,7 @@ from torch import nn
 
 from sally_anne.core import processes as module
 from sally_anne.core.errors import OutOfMemoryError, ProcessError
-from sally_anne.core.processes import (
-    ALONE,
-    Processes,
-    fitting,
-    here,
-    rows_that_fit,
-    within_memory,
-)
+from sally_anne.core.processes import ALONE, Processes, fitting, here, rows_that_fit, within_memory
 
 GB = 10**9
 CPU_FULL = (

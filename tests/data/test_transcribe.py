@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import wave
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GenerationConfig,
@@ -38,6 +37,7 @@ from sally_anne.data.transcripts import (
     word_errors,
     words_of,
 )
+from tests.made_replies import printed
 
 
 def write_wav(path: Path, sound: np.ndarray, rate: int = RATE) -> Path:
@@ -280,9 +280,7 @@ def films(tmp_path: Path) -> Path:
     return folder
 
 
-def transcribe(config: TranscribeConfig) -> tuple[dict, str]:
-    printed = io.StringIO()
-    return run(config, Console(file=printed, width=200)), printed.getvalue()
+transcribe = partial(printed, run)
 
 
 @pytest.mark.integration
@@ -303,8 +301,8 @@ def test_a_folder_of_films(
     with pytest.raises(KeyboardInterrupt):
         transcribe(config)
     stop = -1
-    _, printed = transcribe(config)
-    assert len(heard) == 2 and "left out: " in printed and "mute.mkv: has no sound" in printed
+    _, words = transcribe(config)
+    assert len(heard) == 2 and "left out: " in words and "mute.mkv: has no sound" in words
     one = read_transcript(config.folder / "one.srt")
     assert one and all(said.speaker in ("", "SPEAKER_00", "SPEAKER_01") for said in one)
     # Its own transcripts are a reference without errors, and half of them one with some.
@@ -313,9 +311,9 @@ def test_a_folder_of_films(
         named = [replace(part, speaker="Ann") for part in said]
         (films.parent / "mine").mkdir(exist_ok=True)
         (films.parent / "mine" / f"{name}.srt").write_text(srt(named))
-    found, printed = transcribe(replace(config, reference=films.parent / "mine"))
+    found, words = transcribe(replace(config, reference=films.parent / "mine"))
     assert len(heard) == 2 and found["all"]["word_errors"] == 0 and found["all"]["words"] > 0
-    assert "without a reference: mute" in printed and "0.0" in printed
+    assert "without a reference: mute" in words and "0.0" in words
     saved = json.loads((config.folder / "results.json").read_text())["results"]
     assert saved == found and set(found) == {"one", "two", "all"}
     with pytest.raises(FolderError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -255,10 +254,8 @@ def config(data: Path, tmp_path: Path) -> BipAlmConfig:
     return BipAlmConfig(data, model=MODEL, out=tmp_path / "run", batch_size=4)
 
 
-def run(config: BipAlmConfig, *given: Any) -> tuple[pd.DataFrame, str]:
-    printed = io.StringIO()
-    vector, loaded = [*given, None, None][:2]
-    return work(config, vector, Console(file=printed, width=160), loaded), printed.getvalue()
+def run(config: BipAlmConfig, loaded: LoadedModel | None = None) -> pd.DataFrame:
+    return work(config, console=Console(quiet=True), loaded=loaded)
 
 
 @pytest.mark.integration
@@ -273,7 +270,7 @@ def test_likelihoods_are_those_of_the_whole_action(loaded: LoadedModel) -> None:
 
 @pytest.mark.integration
 def test_a_run_and_what_it_leaves(config, loaded, monkeypatch) -> None:
-    table, _ = run(config, None, loaded)
+    table = run(config, loaded)
     assert (table["problem"] == "").all() and list(table["type"]) == ["1.1", "2.1"]
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["results"]["log"]["overall"]["n"] == 2
@@ -284,10 +281,10 @@ def test_a_run_and_what_it_leaves(config, loaded, monkeypatch) -> None:
 
     # Nothing is asked twice, and another likelihood is another run.
     monkeypatch.setattr(SteeredModel, "option_log_probs", None)
-    again, _ = run(config, None, loaded)
+    again = run(config, loaded)
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(HarnessError):
-        run(replace(config, likelihood="judged"), None, loaded)
+        run(replace(config, likelihood="judged"), loaded)
 
 
 @pytest.fixture
@@ -303,13 +300,13 @@ def distant(config: BipAlmConfig, server: Server) -> BipAlmConfig:
 
 
 def test_a_model_behind_an_address_judges(distant: BipAlmConfig, server: Server) -> None:
-    table, _ = run(distant)
+    table = run(distant)
     assert table["log_correct"].all()
     asked = len(server.seen)
     first = table["log_scores"][0]
     wrong, right = sorted(float(part.split(": ")[1]) for part in first.split(", "))
     assert math.exp(right) > 0.5 > math.exp(wrong)
     server.answer = None
-    again, _ = run(distant)
+    again = run(distant)
     pd.testing.assert_frame_equal(table, again)
     assert len(server.seen) == asked

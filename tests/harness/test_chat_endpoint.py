@@ -31,6 +31,7 @@ from sally_anne.harness.judge import Judge, JudgeRequest
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Step, completion, words
+from tests.made_replies import printed
 
 pytestmark = pytest.mark.integration
 KEY = "gsk_secret0123"
@@ -169,8 +170,7 @@ def test_an_evaluation_outlives_every_failure(
         endpoint_timeout=0.6,
         batch_size=4,
     )
-    printed = io.StringIO()
-    table = evaluate(config, console=Console(file=printed, width=160))
+    table, said = printed(evaluate, config)
     assert table["robust_correct"].all() and len(table) == 12
     assert len(server.seen) >= 12 + 12  # every failure once more
     asked = len(server.seen)
@@ -178,9 +178,9 @@ def test_an_evaluation_outlives_every_failure(
     usage = saved["endpoints"]["model"]
     assert (usage["read"], usage["written"]) == (12_000, 120)
     assert usage["cost"] == pytest.approx(0.01212)
-    assert "gpt-x" in printed.getvalue() and "0.0121 spent" in printed.getvalue()
+    assert "gpt-x" in said and "0.0121 spent" in said
     written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
-    assert KEY.encode() not in written + printed.getvalue().encode()
+    assert KEY.encode() not in written + said.encode()
     assert not table["reply"].str.contains(KEY).any()
     again = evaluate(config, console=Console(quiet=True))
     assert len(server.seen) == asked and again.equals(pd.read_parquet(out / "answers.parquet"))

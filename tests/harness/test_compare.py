@@ -16,13 +16,7 @@ import pytest
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import read_object
-from sally_anne.harness.compare import (
-    Finished,
-    compare,
-    compare_runs,
-    differences,
-    shared_answers,
-)
+from sally_anne.harness.compare import Finished, compare, compare_runs, differences, shared_answers
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import differences as by_published
 from sally_anne.harness.report import published, rows_like

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import own_task
-from sally_anne.harness.copilot import (
-    UNKNOWN,
-    Draft,
-    Outcome,
-    giveaways,
-    read_proposal,
-    run,
-)
+from sally_anne.harness.copilot import UNKNOWN, Draft, giveaways, read_proposal, run
 from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion, words
+from tests.made_replies import printed
 
 RIGHT = "because she has seen the letter in the drawer before"
 SHORT = ["she is angry", "she is bored", "she is tired"]
@@ -64,9 +57,7 @@ def simple(body: dict[str, Any]) -> Step:
     return 200, completion(json.dumps(ALIKE if "tried before" in text else SHORT))
 
 
-def session(config: CopilotConfig) -> tuple[list[Outcome], str]:
-    printed = io.StringIO()
-    return run(config, Console(file=printed, width=200)), printed.getvalue()
+session = partial(printed, run)
 
 
 def at(server: Server, data: Path, **more: Any) -> CopilotConfig:
@@ -76,7 +67,7 @@ def at(server: Server, data: Path, **more: Any) -> CopilotConfig:
 
 def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -> None:
     server.answer = simple
-    outcomes, printed = session(at(server, data))
+    outcomes, told_all = session(at(server, data))
     for outcome in outcomes:
         first, second = outcome.rounds
         assert first.distractors == tuple(SHORT) and second.distractors == tuple(ALIKE)
@@ -88,7 +79,7 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
         assert "picked the right answer 6 times, and 6 times without knowing the question" in told
         assert "the right answer is the longest (10 words, the others have 3, 3, 3)" in told
         assert "nobody was tempted by" in told
-    assert "3 of 3 questions have a set that holds" in printed
+    assert "3 of 3 questions have a set that holds" in told_all
     back = [b for _, _, b in server.seen if "tried before" in words(b)]
     assert len(back) == 3
     assert all("10 words, the others have 3, 3, 3" in words(b) for b in back)
@@ -109,9 +100,9 @@ def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
 
     server.answer = stubborn
     config = at(server, data, rounds=2)
-    outcomes, printed = session(config)
-    assert "2 of 3 questions have a set that holds" in printed
-    assert "Bob: somebody who knew nothing of the film" in printed
+    outcomes, told = session(config)
+    assert "2 of 3 questions have a set that holds" in told
+    assert "Bob: somebody who knew nothing of the film" in told
     lines = [json.loads(line) for line in (config.folder / "sets.jsonl").read_text().splitlines()]
     assert [line["biased"] for line in lines] == [False, True, False]
     assert [line["distractors"] for line in lines] == [ALIKE, SHORT, ALIKE]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from sally_anne.data.items import Option
 from sally_anne.data.moments import LABELS
 from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered, run
 from sally_anne.harness.method_config import DistractorConfig
-from sally_anne.harness.model import SteeredModel
+from tests.made_replies import printed, stopped_after
 
 TEXTS = ("hope", "fear", "joy", "spite")
 OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict=True))
@@ -104,15 +103,12 @@ def config(data: Path, tmp_path: Path) -> DistractorConfig:
     return DistractorConfig(data=data, model="tiny-qwen2-vl", out=tmp_path / "run", batch_size=5)
 
 
-def check(config: DistractorConfig) -> tuple[pd.DataFrame, str]:
-    printed = io.StringIO()
-    table = run(config, console=Console(file=printed, width=160))
-    return table, printed.getvalue()
+check = partial(printed, run)
 
 
 @pytest.mark.integration
 def test_files_and_numbers(config: DistractorConfig) -> None:
-    table, printed = check(config)
+    table, said = check(config)
     assert list(table["item_id"]) == ["x", "yy"] and set(table["orders"]) == {6}
     pd.testing.assert_frame_equal(pd.read_parquet(config.folder / "distractors.parquet"), table)
     saved = json.loads((config.folder / "results.json").read_text())
@@ -120,7 +116,7 @@ def test_files_and_numbers(config: DistractorConfig) -> None:
     assert set(saved["results"]) == {"overall", "Beliefs", "Knowledge"}
     assert saved["results"]["overall"]["no_context"]["value"] == table["correct"].mean()
     assert saved["results"]["overall"]["biased"]["value"] == table["biased"].mean()
-    assert "Knowledge" in printed and "run folder" in printed
+    assert "Knowledge" in said and "run folder" in said
 
 
 @pytest.mark.integration
@@ -145,23 +141,14 @@ def test_answers_are_those_of_highest_probability(config: DistractorConfig) -> N
 def test_goes_on_where_it_was_stopped(
     config: DistractorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    score = SteeredModel.option_log_probs
-    calls: list[int] = []
-
-    def once(self, prompts, options):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(len(prompts))
-        return score(self, prompts, options)
-
-    monkeypatch.setattr(SteeredModel, "option_log_probs", once)
+    stopped_after(monkeypatch, "option_log_probs", 1)
     with pytest.raises(KeyboardInterrupt):
         check(config)
     kept = (config.folder / "answers.jsonl").read_text()
     assert len(kept.splitlines()) == 1 + 5
-    monkeypatch.setattr(SteeredModel, "option_log_probs", score)
+    monkeypatch.undo()
     table, _ = check(config)
     assert (config.folder / "answers.jsonl").read_text().startswith(kept)
-    monkeypatch.setattr(SteeredModel, "option_log_probs", once)
+    stopped_after(monkeypatch, "option_log_probs", 0)
     again, _ = check(config)
     pd.testing.assert_frame_equal(again, table)

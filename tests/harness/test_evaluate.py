@@ -19,12 +19,10 @@ from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask
-from sally_anne.harness.judge import JudgeRequest as Judged
-from sally_anne.harness.judge import JudgeResult
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.models.tiny import Family
 from tests.harness.made_benchmarks import film
-from tests.made_replies import evaluated, replied, scripted_replies
+from tests.made_replies import Scribe, evaluated, replied, scripted_replies, stopped_after
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -94,25 +92,16 @@ def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
 
 
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    replies = SteeredModel.replies
-    calls: list[int] = []
-
-    def once(self: SteeredModel, prompts, max_new_tokens=16):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(len(prompts))
-        return replies(self, prompts, max_new_tokens)
-
-    monkeypatch.setattr(SteeredModel, "replies", once)
+    stopped_after(monkeypatch, "replies", 1)
     with pytest.raises(KeyboardInterrupt):
         run(config)
     kept = (config.folder / "answers.jsonl").read_text()
     assert len(kept.splitlines()) == 1 + 4
-    monkeypatch.setattr(SteeredModel, "replies", replies)
+    monkeypatch.undo()
     run(config)
     whole = (config.folder / "answers.jsonl").read_text()
     assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
-    monkeypatch.setattr(SteeredModel, "replies", once)
+    stopped_after(monkeypatch, "replies", 0)
     run(config)
 
 
@@ -310,24 +299,6 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
     assert shown["invalid"] == ["16", "0.0 [0.0, 0.0]"]
 
 
-class MadeJudge:
-    """Finds a reply right where it says the reference; cannot make up its mind on "perhaps"."""
-
-    about, model = {"judge": "made by hand"}, None
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def judge(self, questions: Sequence[Judged]) -> list[JudgeResult]:
-        self.asked += [asked.question for asked in questions]
-        return [
-            JudgeResult(False, None, "well", invalid=True)
-            if asked.reply == "perhaps"
-            else JudgeResult(asked.reply == asked.reference, 0.75, "TRUE")
-            for asked in questions
-        ]
-
-
 def test_open_replies_from_planted_verdicts_to_the_agreement(
     reported, tmp_path, monkeypatch
 ) -> None:
@@ -342,7 +313,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     for n in range(2):
         film(tmp_path / "data" / "videos" / f"film{n}.mp4")
     write("A rope.", "A wall.", "A dog.", "A door.")
-    judge = MadeJudge()
+    judge = Scribe()
     opened: dict[str, Any] = {}
     monkeypatch.setattr(
         "sally_anne.harness.judge.load_model", lambda **options: opened.update(options)
@@ -358,7 +329,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     )
     reported = replace(reported, attn_implementation="eager")
     table, saved, cells, _ = run(reported)
-    assert judge.asked == [f"What is {n}?" for n in range(4)]
+    assert sum(judge.batches, []) == [*said.values()]
     assert (opened["name"], opened["attn_implementation"]) == ("somebody", "eager")
     assert table["judge_correct"].tolist() == [True, False, False, True]
     assert table["judge_invalid"].tolist() == [False, False, True, False]
@@ -370,9 +341,9 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     # People find the last reply wrong: three of four alike, where chance alone gives a half.
     labels = zip(table["item_id"], ("true", "false", "false", "false"), strict=True)
     pd.DataFrame(labels, columns=["item_id", "label"]).to_csv(tmp_path / "human.csv", index=False)
-    judge.asked.clear()
+    judge.batches.clear()
     _, saved, _, text = run(replace(reported, human=tmp_path / "human.csv"))
-    assert judge.asked == []
+    assert judge.batches == []
     assert (saved["agreement"]["agreement"], saved["agreement"]["kappa"]) == (0.75, 0.5)
     assert "judge and people agree on 75.0 % of 4 replies (kappa 0.50)" in text
 
@@ -380,7 +351,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     scripted_replies(monkeypatch, lambda prompt: pytest.fail("asked again"))
     write("A rope.", "A bird.", "A dog.", "A door.")
     table, saved, cells, _ = run(reported)
-    assert judge.asked == ["What is 1?"]
+    assert judge.batches == [["A bird."]]
     assert table["judge_correct"].tolist() == [True, True, False, True]
     assert saved["results"]["judge"]["overall"]["value"] == 0.75
     assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from rich.console import Console
 
 from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.films import mean, run
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import SteeredModel
 from tests.harness.chat_server import Server, Step, completion, words
+from tests.made_replies import printed
 
 SYNOPSES = {
     "Storm": "Waves break on an empty coast.",
@@ -41,9 +40,7 @@ def by_words(body: dict[str, Any]) -> Step:
     return 200, completion(next(given, "Hm."))
 
 
-def ranking(config: FilmsConfig) -> tuple[pd.DataFrame, str]:
-    printed = io.StringIO()
-    return run(config, Console(file=printed, width=200)), printed.getvalue()
+ranking = partial(printed, run)
 
 
 def test_ranks_ties_and_what_is_missing(server: Server, data: Path) -> None:

@@ -13,16 +13,11 @@ import torch
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.harness.judge import (
-    Judge,
-    JudgeRequest,
-    JudgeResult,
-    judge_answers,
-    parse_verdict,
-)
+from sally_anne.harness.judge import Judge, JudgeRequest, JudgeResult, judge_answers, parse_verdict
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
+from tests.made_replies import Scribe
 
 
 class Scripted(Judge):
@@ -96,29 +91,7 @@ def test_empty_replies_are_wrong_without_asking() -> None:
     assert judge.judge(asked[:1])[0].probability is None and len(judge.seen) == 1
 
 
-ABOUT = {"judge": "made up"}
-
-
-class Scribe:
-    """Says right where reply and reference are the same, and nothing to "mumble"."""
-
-    about = ABOUT
-
-    def __init__(self, calls_before_failure: int = 99) -> None:
-        self.batches: list[list[str]] = []
-        self.left = calls_before_failure
-
-    def judge(self, questions: Sequence[JudgeRequest]) -> list[JudgeResult]:
-        if not self.left:
-            raise HarnessError("the judge is gone")
-        self.left -= 1
-        self.batches.append([asked.reply for asked in questions])
-        return [
-            JudgeResult(False, None, "well...", invalid=True)
-            if asked.reply == "mumble"
-            else JudgeResult(asked.reply == asked.reference, 0.75, "TRUE or not")
-            for asked in questions
-        ]
+ABOUT = Scribe.about
 
 
 def sheet(replies: Sequence[str], references: Sequence[object]) -> pd.DataFrame:
@@ -156,7 +129,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     table = sheet(["a", "b", "a", "b", "a"], ["a"] * 5)
     path = tmp_path / "verdicts.jsonl"
     with Journal(path, ABOUT) as journal, pytest.raises(HarnessError, match="gone"):
-        judge_answers(table, Scribe(calls_before_failure=1), journal, 2)
+        judge_answers(table, Scribe(1), journal, 2)
     scribe = Scribe()
     with Journal(path, ABOUT) as journal:
         judged = judge_answers(table, scribe, journal, 2)

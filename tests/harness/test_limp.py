@@ -26,14 +26,7 @@ from sally_anne.harness.limp_prompts import (
     read_list,
 )
 from sally_anne.harness.planning import posterior_of_judgements, score, summarise
-from tests.harness.scripted import (
-    WHO,
-    ScriptedLikelihood,
-    ScriptedWriter,
-    goal,
-    question,
-    social,
-)
+from tests.harness.scripted import WHO, ScriptedLikelihood, ScriptedWriter, goal, question, social
 from tests.shared_data import SOURCES, official_data
 
 DEE = Person(("walks in", "takes the hat"), ("It lies there.",))

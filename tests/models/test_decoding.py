@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.decoding import (
-    extend,
-    prefill,
-    read_side_by_side,
-    split_common_prefix,
-)
+from sally_anne.models.decoding import extend, prefill, read_side_by_side, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 

@@ -9,11 +9,7 @@ import pytest
 
 from sally_anne.core.errors import ModelError
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.estimate import (
-    TEXT_MORE,
-    Counter,
-    open_published,
-)
+from sally_anne.models.estimate import TEXT_MORE, Counter, open_published
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.prompts import open_prompt, process
 

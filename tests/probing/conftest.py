@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as work
 from sally_anne.probing.probes import Activations
+from tests.made_replies import printed
 from tests.made_run import make_items
 
 STORIES = {"train": 10, "validation": 5, "test": 8}
@@ -52,10 +51,7 @@ def carry(options: dict[str, Any]) -> Callable[..., str]:
     """``carry(out, **changes)``: do a run; gives what it printed."""
 
     def run(out: Path, **changes: Any) -> str:
-        printed = io.StringIO()
-        config = ProbeConfig(**{**options, "out": out, **changes})
-        work(config, Console(file=printed, width=200))
-        return printed.getvalue()
+        return printed(work, ProbeConfig(**{**options, "out": out, **changes}))[1]
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 import sally_anne as sa
-from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.run import Head
 from sally_anne.data.gridtom.samples import sample_set as gridtom
@@ -36,6 +34,7 @@ from sally_anne.probing.baselines import (
 )
 from sally_anne.probing.config import AuditConfig
 from sally_anne.probing.probes import HeadProbes
+from tests.made_replies import printed
 
 ALIKE = "training samples do not differ in it"
 GROUPS: dict[Split, int] = {"train": 20, "validation": 6, "test": 10}
@@ -327,11 +326,10 @@ def test_a_run_is_audited(finished: Path, tmp_path: Path, monkeypatch: pytest.Mo
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    printed = io.StringIO()
-    table = run(AuditConfig(run=folder, stories=12), Console(file=printed, width=250))
+    table, words = printed(run, AuditConfig(run=folder, stories=12), width=250)
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "audit.parquet"), table)
     saved = json.loads((folder / "audit.json").read_text())
-    said = " ".join(printed.getvalue().split())
+    said = " ".join(words.split())
     assert said.endswith(f"sally-anne report {folder}")
     for label in ("y_p", "y_o"):
         own = table[table["label"] == label]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreError
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.tasks import open_task
-from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
 from sally_anne.probing import extraction, interchange
@@ -26,13 +25,12 @@ from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import plan_batches, prepare
 from sally_anne.probing.pipeline import dry_run
 from sally_anne.probing.pipeline import run as work
+from tests.made_replies import printed
 
 pytestmark = pytest.mark.integration
 
 
-def planned(config: ProbeConfig) -> tuple[dict[str, Figure], str]:
-    printed = io.StringIO()
-    return dry_run(config, Console(file=printed, width=200)), printed.getvalue()
+planned = partial(printed, dry_run)
 
 
 def store_of(config: ProbeConfig) -> ActivationStore:
@@ -52,7 +50,7 @@ def test_a_run_reads_and_stores_what_was_said(
 ) -> None:
     scanned = {"permutations": 39, "pairs": 3, "validation_pairs": 2, "random_sets": 9}
     config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options | scanned)
-    figures, printed = planned(config)
+    figures, said_all = planned(config)
     assert not config.folder.exists()
     assert figures["stored"].value == 0
 
@@ -82,7 +80,7 @@ def test_a_run_reads_and_stores_what_was_said(
     monkeypatch.setattr(interchange, "read_side_by_side", columns)
     # In this process, where it is seen.
     monkeypatch.setattr(extraction, "models_at_once", lambda loaded: 1)
-    heads = work(config, Console(file=io.StringIO()))
+    heads = work(config, Console(quiet=True))
     assert figures["batches"].value == len(batches)
     assert figures["tokens read"].value == sum(real)
     # Contexts of questions and of statements are not equally long, nor shared alike.
@@ -99,7 +97,7 @@ def test_a_run_reads_and_stores_what_was_said(
     assert planned(config)[0]["stored"].value == len(batches)
     with pytest.raises(StoreError, match="other samples or batches"):
         planned(replace(config, batch_size=5))
-    assert f"{len(batches)}" in printed and "nothing is computed or written" in printed
+    assert f"{len(batches)}" in said_all and "nothing is computed or written" in said_all
 
 
 class Live(TorchDispatchMode):
@@ -152,7 +150,7 @@ def test_a_published_model_needs_neither_weights_nor_network(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
-    figures, printed = planned(ProbeConfig(model="qwen2-vl", stories=20))
+    figures, said = planned(ProbeConfig(model="qwen2-vl", stories=20))
     assert not list(tmp_path.iterdir())
     assert figures["samples N"].value == 80
     # 600 tokens of frames and a story of some 300 words.
@@ -160,7 +158,7 @@ def test_a_published_model_needs_neither_weights_nor_network(
     assert figures["weights"].value == 2 * 8_291_375_616
     assert figures["activations on disk"].value == 80 * 28 * 28 * 128 * 2
     assert figures["cache of a token"].value == 2 * 28 * 4 * 128 * 2
-    assert "estimated" in printed
+    assert "estimated" in said
 
 
 def test_what_the_run_would_refuse_is_refused(tmp_path: Path) -> None:

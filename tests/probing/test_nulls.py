@@ -31,6 +31,7 @@ from sally_anne.probing.reporting import (
     summarise,
 )
 from sally_anne.probing.solver import PermutationTest, permutation_test, shuffled
+from tests.made_replies import printed
 
 C = 0.05
 
@@ -244,7 +245,7 @@ def said(made) -> tuple[dict, str]:
 
 
 def test_intervals_are_over_clusters(made, said) -> None:
-    results, printed = said
+    results, words = said
     quoted = results["y_o"]
     probe = fit_probes(made, ProbeConfig(c=0.05))["y_o"]
     test = made.test
@@ -257,16 +258,15 @@ def test_intervals_are_over_clusters(made, said) -> None:
     assert [quoted["best_test_low"], quoted["best_test_high"]] == ends
     assert (quoted["test_clusters"], quoted["clusters"]) == (2, "maps")
     accuracy = quoted["best_test_accuracy"]
-    assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] (2 maps" in printed
+    assert f"test accuracy {accuracy:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] (2 maps" in words
 
 
 @pytest.mark.integration
 def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    printed = io.StringIO()
     config = NullsConfig(folder, permutations=39, bootstraps=20, split="test", seed=1)
-    heads = nulls(config, Console(file=printed, width=200))
+    heads, said = printed(nulls, config)
     pd.testing.assert_frame_equal(heads, pd.read_parquet(folder / "nulls-test.parquet"))
     own = pd.read_parquet(folder / "heads.parquet")
     for label in ("y_p", "y_o"):
@@ -278,4 +278,4 @@ def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) ->
         above = heads[f"{label}_accuracy"] > heads[f"{label}_threshold"]
         assert (above == (heads[f"{label}_p_fwer"] <= 0.05)).all()
         assert (heads[f"{label}_low"] <= heads[f"{label}_high"]).all()
-    assert "heads above" in printed.getvalue() and "nulls-test.parquet" in printed.getvalue()
+    assert "heads above" in said and "nulls-test.parquet" in said

@@ -20,12 +20,7 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.pipeline import (
-    _finished,
-    fit_probes,
-    rank_heads,
-    require_same_probes,
-)
+from sally_anne.probing.pipeline import _finished, fit_probes, rank_heads, require_same_probes
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import confound_report, print_summary, summarise
 

@@ -14,13 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.data.gridtom.plot import PLOTS
-from sally_anne.data.gridtom.samples import (
-    assign,
-    build,
-    question_pairs,
-    sample_set,
-    split_of,
-)
+from sally_anne.data.gridtom.samples import assign, build, question_pairs, sample_set, split_of
 from sally_anne.data.gridtom.stories import StorySet, generated
 from sally_anne.data.samples import SPLITS, Sample
 from sally_anne.probing.extraction import items_table

@@ -11,13 +11,7 @@ import pytest
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.gridtom.plot import PLOTS, play
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.gridtom.stories import (
-    COMBINATIONS,
-    RETURNING,
-    StorySet,
-    generate,
-    generated,
-)
+from sally_anne.data.gridtom.stories import COMBINATIONS, RETURNING, StorySet, generate, generated
 
 # Changes with any change of a map, a draw or a text; then raise GENERATOR_VERSION as well.
 GOLDEN = "f8fb78df05438bbbbd6096dcf24dd72780ab58f4beae8b014bad11c0faa519c3"

@@ -10,21 +10,15 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai.log import resolve_sample_attachments  # noqa: E402
+from inspect_ai.log import resolve_sample_attachments
 
-from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.provider import prompt_of  # noqa: E402
-from sally_anne.harness.model import laid_out  # noqa: E402
-from sally_anne.models.loading import load_model  # noqa: E402
-from tests.harness.adapters.benchmarks import (  # noqa: E402
-    CASES,
-    MODEL,
-    Case,
-    expected,
-    speak,
-)
-from tests.harness.adapters.inspect_ai.conftest import run  # noqa: E402
-from tests.shared_data import MADE  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom
+from sally_anne.harness.adapters.inspect_ai.provider import prompt_of
+from sally_anne.harness.model import laid_out
+from sally_anne.models.loading import load_model
+from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, speak
+from tests.harness.adapters.inspect_ai.conftest import run
+from tests.shared_data import MADE
 
 pytestmark = pytest.mark.plugins
 BIGTOM = str(MADE / "bigtom")

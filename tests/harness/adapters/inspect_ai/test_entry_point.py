@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai import score  # noqa: E402
-from inspect_ai.log import read_eval_log  # noqa: E402
+from inspect_ai import score
+from inspect_ai.log import read_eval_log
 
-from sally_anne.harness.adapters.inspect_ai import robust  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import robust
 
 pytestmark = pytest.mark.plugins
 ROOT = Path(__file__).resolve().parents[4]

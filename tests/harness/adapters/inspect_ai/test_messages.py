@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-inspect_ai = pytest.importorskip("inspect_ai")
 pytest.importorskip("inspect_ai")
-from inspect_ai.model import (  # noqa: E402
+from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
     ChatMessageSystem,
@@ -22,13 +21,13 @@ from inspect_ai.model import (  # noqa: E402
     ContentVideo,
 )
 
-from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import provider  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.provider import prompt_of  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.task import picture_uri, video_uri  # noqa: E402
-from sally_anne.models.loading import LoadedModel  # noqa: E402
-from sally_anne.models.processor import BREAK  # noqa: E402
-from sally_anne.models.prompts import reply_prompt  # noqa: E402
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.inspect_ai import provider
+from sally_anne.harness.adapters.inspect_ai.provider import prompt_of
+from sally_anne.harness.adapters.inspect_ai.task import picture_uri, video_uri
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import BREAK
+from sally_anne.models.prompts import reply_prompt
 
 pytestmark = pytest.mark.plugins
 ASKED = "Where is the red agent?"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("inspect_ai")
-from inspect_ai.model import (  # noqa: E402
+from inspect_ai.model import (
     ChatMessageUser,
     ContentText,
     ContentVideo,
@@ -22,17 +22,13 @@ from inspect_ai.model import (  # noqa: E402
     get_model,
 )
 
-import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
-from sally_anne.harness.adapters.common import Decoding  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
-    DEFAULT_MAX_TOKENS,
-    Batches,  # noqa: E402
-    settings,
-)
-from sally_anne.harness.adapters.inspect_ai.task import video_uri  # noqa: E402
-from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
-from sally_anne.hooks.vector import SteeringVector  # noqa: E402
-from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
+import sally_anne.harness.adapters.inspect_ai  # noqa: F401
+from sally_anne.harness.adapters.common import Decoding
+from sally_anne.harness.adapters.inspect_ai.provider import DEFAULT_MAX_TOKENS, Batches, settings
+from sally_anne.harness.adapters.inspect_ai.task import video_uri
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.plugins
 QWEN = "tiny-qwen2-vl"

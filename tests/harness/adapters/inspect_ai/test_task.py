@@ -10,27 +10,24 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai.log import EvalLog  # noqa: E402
-from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
+from inspect_ai.log import EvalLog
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-from sally_anne.data.items import Question  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import (
-    gridtom,  # noqa: E402
-    provider,  # noqa: E402
-)
-from sally_anne.harness.adapters.inspect_ai.task import messages_of  # noqa: E402
-from sally_anne.harness.config import EvalConfig  # noqa: E402
+from sally_anne.data.items import Question
+from sally_anne.harness.adapters.inspect_ai import gridtom, provider
+from sally_anne.harness.adapters.inspect_ai.task import messages_of
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.model import SteeredModel  # noqa: E402
-from sally_anne.harness.report import expected_parsers  # noqa: E402
+from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.report import expected_parsers
 from sally_anne.harness.score import results_of, score
-from sally_anne.harness.tasks import load_items  # noqa: E402
-from sally_anne.hooks.vector import SteeringVector  # noqa: E402
-from sally_anne.models.loading import load_model  # noqa: E402
+from sally_anne.harness.tasks import load_items
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import load_model
 from tests.harness.adapters.benchmarks import flat
 from tests.harness.adapters.conftest import SEEN
 from tests.harness.adapters.inspect_ai.conftest import run
-from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
+from tests.made_stories import NUMBERS, asked_of, made_stories, replies
 
 pytestmark = pytest.mark.plugins
 MODEL = "tiny-qwen2-vl"

@@ -11,22 +11,18 @@ import pytest
 
 pytest.importorskip("lmms_eval")
 
-import lmms_eval.__main__  # noqa: E402
-from lmms_eval import evaluator  # noqa: E402
-from lmms_eval.tasks import TaskManager  # noqa: E402
+import lmms_eval.__main__
+from lmms_eval import evaluator
+from lmms_eval.tasks import TaskManager
 
-from sally_anne.harness.adapters import task_files, tasks  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval import main  # noqa: E402
-from sally_anne.harness.adapters.questions import (  # noqa: E402
-    METADATA,
-    documents,
-    from_environment,
-)
-from sally_anne.harness.config import EvalConfig  # noqa: E402
-from sally_anne.harness.evaluate import prompt_of  # noqa: E402
-from sally_anne.harness.model import SteeredModel  # noqa: E402
-from sally_anne.harness.tasks import load_items  # noqa: E402
-from tests.harness.adapters.benchmarks import (  # noqa: E402
+from sally_anne.harness.adapters import task_files, tasks
+from sally_anne.harness.adapters.lmms_eval import main
+from sally_anne.harness.adapters.questions import METADATA, documents, from_environment
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import prompt_of
+from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.tasks import load_items
+from tests.harness.adapters.benchmarks import (
     ANSWERED,
     CASES,
     MODEL,
@@ -39,7 +35,7 @@ from tests.harness.adapters.benchmarks import (  # noqa: E402
     own_task,
     speak,
 )
-from tests.harness.adapters.conftest import SEEN  # noqa: E402
+from tests.harness.adapters.conftest import SEEN
 
 pytestmark = pytest.mark.plugins
 CLASS = "sally_anne.harness.adapters.lmms_eval.model.Questions"

@@ -13,23 +13,16 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("lmms_eval")
-from lmms_eval.api.instance import Instance  # noqa: E402
-from lmms_eval.models import get_model  # noqa: E402
+from lmms_eval.api.instance import Instance
+from lmms_eval.models import get_model
 
-from sally_anne.core.errors import HarnessError, MediaError  # noqa: E402
-from sally_anne.data.items import (
-    Media,  # noqa: E402
-    Sampling,  # noqa: E402
-)
-from sally_anne.data.media import read_clip  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval import manifest  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.model import (
-    SallyAnne,  # noqa: E402
-    clip_of,  # noqa: E402
-    decoding_of,  # noqa: E402
-)
-from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
-from sally_anne.hooks.vector import SteeringVector  # noqa: E402
+from sally_anne.core.errors import HarnessError, MediaError
+from sally_anne.data.items import Media, Sampling
+from sally_anne.data.media import read_clip
+from sally_anne.harness.adapters.lmms_eval import manifest
+from sally_anne.harness.adapters.lmms_eval.model import SallyAnne, clip_of, decoding_of
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.vector import SteeringVector
 
 pytestmark = pytest.mark.plugins
 QWEN, LLAVA = "tiny-qwen2-vl", "tiny-llava-next-video"
