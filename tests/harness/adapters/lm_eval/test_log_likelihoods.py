@@ -68,13 +68,13 @@ def by_hand(loaded, pair: tuple, vector=None) -> float:
         clips = [Context("", (), tuple(extra[0]["visual"])).clip]
         context = place_clip(context, clip_mark(loaded), len(clips[0]))
         begun = encode(loaded, [context], clips)["input_ids"][0].tolist()
-    added = tokenizer(continuation)["input_ids"]
+    more = tokenizer(continuation)["input_ids"]
     if clips:
         inputs = encode(loaded, [context + continuation], clips)
     else:
-        inputs = {"input_ids": torch.tensor([begun + added])}
+        inputs = {"input_ids": torch.tensor([begun + more])}
     ids = inputs["input_ids"][0].tolist()
-    assert ids == begun + added
+    assert ids == begun + more
     where = [] if vector is None else columns_of(vector.positions, len(begun), len(ids))
     with nullcontext() if vector is None else added(loaded.model, vector.delta(), where):
         logits = loaded.model(**inputs, use_cache=False).logits[0].double()
