@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import torch
 from safetensors.numpy import save_file
 
 from sally_anne.core.store import ActivationStore, StoreMeta
+from sally_anne.probing.probes import Activations
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 CONFIG = {
@@ -107,6 +109,23 @@ def fit(items: pd.DataFrame, z: np.ndarray) -> tuple[pd.DataFrame, dict[str, np.
             table[f"{label}_validation_accuracy"].rank(method="first", ascending=False).astype(int)
         )
     return table, probes
+
+
+def three_kinds(**more: Any) -> Activations:
+    """Sixty samples of three kinds, which head 1 of layer 0 tells apart."""
+    kinds = np.arange(60) % 3
+    items = pd.DataFrame(
+        {
+            "item_id": [f"s{i}" for i in range(60)],
+            "group": [f"g{i}" for i in range(60)],
+            "split": ["train"] * 36 + ["validation"] * 12 + ["test"] * 12,
+            "kind": np.array(["cat", "dog", "owl"])[kinds],
+            "warm": kinds == 1,
+        }
+    )
+    x = np.random.default_rng(0).normal(size=(60, 2, 2, 4)).astype("float32")
+    x[np.arange(60), 0, 1, kinds] += 6.0
+    return Activations(x, items, ("kind", "warm"), **more)
 
 
 @pytest.fixture

@@ -19,27 +19,12 @@ from sally_anne.core.run import USED
 from sally_anne.figures import style
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.patching import MEASURES, PatchingResult
-
-SEED = 0
+from tests.made_run import three_kinds
 
 
 @pytest.fixture
 def activations() -> sa.Activations:
-    """Sixty samples of three kinds, which head 1 of layer 0 tells apart."""
-    rng = np.random.default_rng(SEED)
-    kinds = np.arange(60) % 3
-    items = pd.DataFrame(
-        {
-            "item_id": [f"s{i}" for i in range(60)],
-            "group": [f"g{i}" for i in range(60)],
-            "split": ["train"] * 36 + ["validation"] * 12 + ["test"] * 12,
-            "kind": np.array(["cat", "dog", "owl"])[kinds],
-            "warm": kinds == 1,
-        }
-    )
-    x = rng.normal(size=(60, 1, 2, 4)).astype("float32")
-    x[np.arange(60), 0, 1, kinds] += 6.0
-    return sa.Activations(x, items, ("kind", "warm"))
+    return three_kinds()
 
 
 @pytest.fixture(scope="module")
@@ -63,24 +48,6 @@ def test_every_name_is_there() -> None:
     assert sa.SteeringVector is SteeringVector and set(dir(sa)) == set(sa.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = sa.nothing  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"labels": {"kind": [1]}}, r"labels\['kind'\] has 1 values for 2 texts"),
-        ({"labels": {"kind": [1, 2]}, "groups": ["a"] * 3}, "groups has 3 values"),
-        ({"labels": {"kind": [1, 2]}, "videos": [None]}, "videos has 1 values"),
-        ({"labels": {"kind": [1, 2]}, "splits": ["test"]}, "splits has 1 values"),
-        ({"labels": {"kind": [1, 2]}, "splits": "test"}, "splits is 'test': give a list"),
-        ({"labels": {"kind": 1}}, r"labels\['kind'\] is 1: give a list"),
-        ({"labels": {"kind": [1, None]}}, "sample-00001: its label 'kind' is None"),
-        ({"labels": [1, 2]}, "labels by name"),
-    ],
-)
-def test_columns_that_do_not_fit_are_named(given, named) -> None:
-    with pytest.raises(sa.SallyAnneError, match=named):
-        sa.samples(["a", "b"], **given)
 
 
 @pytest.mark.parametrize("label", ["warm", "kind"])

@@ -77,6 +77,11 @@ WRONG: list[dict[str, Any]] = [
     {"texts": ["a", "", "c"]},
     {"texts": ["a", None, "c"]},
     {"texts": "abc"},
+    {"groups": ["a"] * 2},
+    {"videos": [None]},
+    {"splits": ["test"]},
+    {"splits": "test"},
+    {"labels": {"fits": 1}},
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -54,18 +53,3 @@ def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> No
     command(tmp_path, "sally_anne", "steer", *words)
     vector = SteeringVector.load(tmp_path / "vector")
     assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
-
-
-def test_what_is_wrong_with_a_line_is_said_in_one_line(tmp_path: Path) -> None:
-    lines = SENTENCES.read_text().splitlines()
-    broken = json.loads(lines[6]) | {"labels": {"fits": "perhaps", "room": "red"}}
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join([*lines[:6], json.dumps(broken), *lines[7:]]))
-    done = subprocess.run(
-        [sys.executable, "-m", "sally_anne.probing.run", "--samples", str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {path}, line 7: its labels ")

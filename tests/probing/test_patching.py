@@ -247,10 +247,6 @@ def test_own_samples_with_pairs(tmp_path: Path, carry: Callable[..., str]) -> No
 SCAN = {"patching": True, "pairs": 4, "validation_pairs": 3, "sizes": (2,), "random_sets": 5}
 
 
-def last_words(printed: str) -> str:
-    return " ".join(printed.split())[-2000:]
-
-
 @pytest.mark.integration
 def test_other_options_scan_again(
     finished: Path, tmp_path: Path, carry: Callable[..., str]

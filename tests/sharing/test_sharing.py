@@ -22,7 +22,7 @@ from sally_anne.core.hub import without_paths
 from sally_anne.hooks.vector import FILE
 from sally_anne.probing.probes import FILE as PROBES
 from tests.hooks.tiny_inputs import vector_on
-from tests.made_run import CONFIG, MadeRun
+from tests.made_run import CONFIG, MadeRun, three_kinds
 from tests.sharing.fake_hub import Hub
 
 pytestmark = pytest.mark.integration
@@ -49,21 +49,7 @@ def vector(tmp_path: Path) -> sa.SteeringVector:
 
 @pytest.fixture
 def activations(tmp_path: Path) -> sa.Activations:
-    """Sixty samples of three kinds, which head 1 of layer 0 tells apart."""
-    rng = np.random.default_rng(0)
-    kinds = np.arange(60) % 3
-    items = pd.DataFrame(
-        {
-            "item_id": [f"s{i}" for i in range(60)],
-            "split": ["train"] * 36 + ["validation"] * 12 + ["test"] * 12,
-            "kind": np.array(["cat", "dog", "owl"])[kinds],
-            "warm": kinds == 1,
-        }
-    )
-    x = rng.normal(size=(60, 2, 2, 4)).astype("float32")
-    x[np.arange(60), 0, 1, kinds] += 4.0
-    model = {"model": f"{tmp_path}/models/mine", "fingerprint": "ab"}
-    return sa.Activations(x, items, ("kind", "warm"), model=model)
+    return three_kinds(model={"model": f"{tmp_path}/models/mine", "fingerprint": "ab"})
 
 
 def new_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -19,15 +19,9 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.models.tiny import (
-    FAMILIES,
-    Family,
-    build_model,
-    build_processor,
-    build_tokenizer,
-    decoder_config,
-)
+from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.steering.bake import bake, bake_model
+from tests.conftest import save_model
 
 pytestmark = pytest.mark.integration
 
@@ -41,22 +35,15 @@ HEADS = ((1, 0), (1, 1), (2, 5), (4, 7))
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
     """A saved untrained model of each family, with weights so large that heads matter."""
-    found = {}
-    for family in FAMILIES:
-        torch.manual_seed(0)
-        tokenizer = build_tokenizer()
-        text = transformers.LlamaForCausalLM(decoder_config())
-        model = build_model(family, tokenizer, text, seed=0)
-        with torch.no_grad():
-            for name, weight in model.model.language_model.named_parameters():
-                if name.endswith("_proj.weight"):
-                    weight *= 4
-                elif name.endswith("_proj.bias"):
-                    weight.normal_(std=0.3)
-        found[family] = tmp_path_factory.mktemp(family)
-        model.save_pretrained(found[family])
-        build_processor(family, tokenizer).save_pretrained(found[family])
-    return found
+
+    def change(model: Any) -> None:
+        for name, weight in model.model.language_model.named_parameters():
+            if name.endswith("_proj.weight"):
+                weight *= 4
+            elif name.endswith("_proj.bias"):
+                weight.normal_(std=0.3)
+
+    return {f: save_model(f, tmp_path_factory.mktemp(f), change) for f in FAMILIES}
 
 
 @pytest.fixture(scope="session", params=FAMILIES)

@@ -67,10 +67,6 @@ def said(outputs: Sequence[ModelOutput]) -> list[str]:
     return [output.completion for output in outputs]
 
 
-def numbers(outputs: Sequence[ModelOutput]) -> list[Any]:
-    return [output.choices[0].logprobs for output in outputs]
-
-
 def test_replies_are_the_models_own(loaded: LoadedModel) -> None:
     own = SteeredModel(loaded)
     model = provider(loaded.name)
@@ -127,32 +123,23 @@ def test_stop_strings(loaded: LoadedModel) -> None:
     assert any(said(stopped)) and "max_tokens" in [output.stop_reason for output in plain]
 
 
-def test_strength_zero_is_no_steering(loaded: LoadedModel, vector_folder) -> None:
-    """Replies and log-probabilities bit for bit, with words alone and with frames."""
-    folder = str(vector_folder(loaded.name))
-    plain = provider(loaded.name, batch_size=1)
-    zero = provider(loaded.name, batch_size=1, steer=folder, alpha=0)
-    strong = provider(loaded.name, batch_size=1, steer=folder)
-    asked = [*TEXTS, *map(filmed, TEXTS)]
-    as_it_is, at_zero = answers(plain, asked, LOGPROBS), answers(zero, asked, LOGPROBS)
-    assert said(as_it_is) == said(at_zero)
-    assert numbers(as_it_is) == numbers(at_zero)
-    changed = answers(strong, asked, LOGPROBS)
-    assert all(a != b for a, b in zip(numbers(as_it_is), numbers(changed), strict=True))
-
-
-def test_a_steered_provider_is_the_steered_model(vector_folder) -> None:
-    folder = vector_folder(QWEN)
-    loaded = load_model(QWEN)
-    own = SteeredModel(loaded, SteeringVector.load(folder, loaded.model), 2.0)
-    outputs = answers(provider(steer=str(folder), alpha=2, batch_size=1), TEXTS, LOGPROBS)
-    for text, output in zip(TEXTS, outputs, strict=True):
-        reply = own.replies([Prompt(text)], 6, top=3)[0]
+@pytest.mark.parametrize("alpha", [2, 0])
+def test_a_steered_provider_is_the_steered_model(vector_folder, alpha: int) -> None:
+    """Strength 0 is no steering, to the bit, with words alone and with frames."""
+    folder, loaded = vector_folder(QWEN), load_model(QWEN)
+    vector = SteeringVector.load(folder, loaded.model) if alpha else None
+    own, plain = SteeredModel(loaded, vector, alpha or None), SteeredModel(loaded)
+    model = provider(steer=str(folder), alpha=alpha, batch_size=1)
+    prompts = [Prompt(text) for text in TEXTS] + [Prompt(text, CLIP) for text in TEXTS]
+    outputs = answers(model, [*TEXTS, *map(filmed, TEXTS)], LOGPROBS)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        reply = own.replies([prompt], 6, top=3)[0]
         assert output.completion == reply.text
         found = output.choices[0].logprobs
         assert found is not None
         assert tuple(place.logprob for place in found.content) == reply.log_probs
-    assert said(outputs) != SteeredModel(loaded).generate([Prompt(t) for t in TEXTS], 6)
+        before = plain.replies([prompt], 6, top=3)[0]
+        assert (reply.log_probs == before.log_probs) == (not alpha)
 
 
 def test_replies_come_in_batches_no_larger_than_connections(monkeypatch) -> None:
@@ -218,12 +205,6 @@ def gathered(work: Work, numbers: Sequence[int], most: int, kinds: int = 1) -> l
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
     return asyncio.run(ask_all())
-
-
-def test_no_batch_is_larger_than_it_may_be() -> None:
-    work = Work()
-    gathered(work, range(5), 1)
-    assert work.batches == [[number] for number in range(5)]
 
 
 def test_kinds_are_kept_apart() -> None:

@@ -20,7 +20,7 @@ from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
-from tests.hooks.tiny_inputs import columns_of
+from tests.hooks.tiny_inputs import added, columns_of
 
 pytestmark = pytest.mark.plugins
 CONTEXTS = (
