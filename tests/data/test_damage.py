@@ -183,3 +183,33 @@ def test_damaged_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 assert item.answer is None or item.answer in labels
                 assert all(option.text for option in item.options)
     assert min(outcomes.values()) > ROUNDS // 20, outcomes
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("fantom", ("short_context",), None),
+        ("fantom", ("answerabilityQAs_binary", 2, "correct_answer"), "maybe"),
+        ("hi_tom", ("deception",), "yes"),
+        ("hi_tom", ("answer",), "bag"),
+        ("opentom", ("question", "answer"), "none of them"),
+        ("opentom", ("question", "question"), "Is it there?"),
+        ("tombench", ("答案\nANSWER",), "E"),
+        ("tombench", ("问题",), "\ud800"),
+        ("moments", (0, "options"), {"A": "x"}),
+        ("moments", (0, "t_i"), -1),
+        ("moments", (0, "assigned_categories", 0), "Dreams"),
+        ("moments", (0, "video_url"), "https://[x"),
+    ],
+)
+def test_an_error_names_the_field(name: str, path: tuple[Any, ...], value: Any) -> None:
+    (good, *_), read = READERS[name]
+    record = inside = copy.deepcopy(good)
+    read(record)
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = value
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    with pytest.raises(RecordError) as caught:
+        read(record)
+    assert str(caught.value).startswith(f"{WHERE}: field {place} ")

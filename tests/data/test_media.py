@@ -19,6 +19,7 @@ from sally_anne.core.media import Timeline, even_times, fitted, read_frames, tim
 from sally_anne.data.gridtom.release import read_version
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import choose, read_clip, window_of
+from tests.harness.made_benchmarks import encoded
 
 pytestmark = pytest.mark.integration
 
@@ -196,18 +197,9 @@ def test_files_that_are_no_films(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["front.mp4", "end.mp4", "cut.mkv", "cut.webm", "cut.avi"])
 def test_a_truncated_film(tmp_path: Path, name: str) -> None:
     codec = {"webm": "libvpx-vp9", "avi": "mpeg4"}.get(name.split(".")[1], "libx264")
-    path = tmp_path / name
-    rng = np.random.default_rng(0)
+    noise = np.random.default_rng(0).integers(0, 255, (100, 48, 64, 3), dtype=np.uint8)
     options = {"movflags": "faststart"} if name == "front.mp4" else {}
-    with av.open(str(path), "w", options=options) as container:
-        stream = container.add_stream(codec, rate=10, options={"g": "10"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(100):
-            noise = rng.integers(0, 255, (48, 64, 3), dtype=np.uint8)
-            frame = av.VideoFrame.from_ndarray(noise, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 10)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+    path = encoded(tmp_path / name, noise, 10, codec, options={"g": "10"}, container=options)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(MediaError):

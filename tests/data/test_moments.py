@@ -82,20 +82,6 @@ def test_a_question_in_two_files_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"options": {"A": "x"}}, r"\[0\].options"),
-        ({"t_i": -1}, r"\[0\].t_i"),
-        ({"assigned_categories": ["Dreams"]}, r"\[0\].assigned_categories\[0\]"),
-        ({"video_url": "https://[x"}, r"\[0\].video_url"),
-    ],
-)
-def test_an_error_names_record_and_field(changes: dict[str, Any], place: str) -> None:
-    with pytest.raises(RecordError, match=f"q.json: field {place} must"):
-        one(**changes)
-
-
 def test_spellings_become_one() -> None:
     item = one(
         assigned_categories=["NLC", "Non-literal Communication (NLC)", "emotions"],

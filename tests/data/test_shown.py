@@ -16,6 +16,7 @@ import sally_anne as sa
 from sally_anne.core.media import frames_of, read_picture, size_of_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
+from tests.harness.made_benchmarks import encoded
 
 WIDTH, HEIGHT = 96, 48
 COLOURS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]], dtype=np.uint8)
@@ -98,15 +99,9 @@ def test_names_of_films(tmp_path, monkeypatch, name: str) -> None:
 
 @pytest.mark.parametrize("ending", ["webm", "ts", "avi"])
 def test_a_model_is_shown_a_film_as_samples_are(tmp_path, ending: str) -> None:
-    path = tmp_path / f"a.{ending}"
-    with av.open(str(path), "w") as container:
-        codec = {"webm": "libvpx", "ts": "mpeg2video", "avi": "mpeg4"}[ending]
-        stream = container.add_stream(codec, rate=25)
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for number in range(40):
-            grey = np.full((HEIGHT, WIDTH, 3), 6 * number, dtype=np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
-        container.mux(stream.encode())
+    codec = {"webm": "libvpx", "ts": "mpeg2video", "avi": "mpeg4"}[ending]
+    greys = [np.full((HEIGHT, WIDTH, 3), 6 * number, dtype=np.uint8) for number in range(40)]
+    path = encoded(tmp_path / f"a.{ending}", greys, 25, codec)
     sample = sa.Sample("a", "What is shown?", video=path, labels={"fits": True})
     assert np.array_equal(frames_of(video=path), sample.frames())
     assert len(sample.frames()) == 8

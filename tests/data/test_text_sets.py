@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Question, two_options
 from sally_anne.data.read import Field
 from sally_anne.data.text_sets import (
@@ -24,10 +20,7 @@ from sally_anne.data.text_sets import (
     load_opentom,
     load_tombench,
     load_tomi,
-    read_fantom,
-    read_hi_tom,
     read_opentom,
-    read_tombench,
 )
 from tests.data import made_text_sets as made
 
@@ -215,39 +208,3 @@ def test_tombench(tmp_path, place) -> None:
     scenes = ("Xiaoming puts the apple into the box.", "小明把苹果放进盒子。")
     assert [item.context.scene for item in items] == [*scenes, *scenes, "Another.", "另一个。"]
     assert TOMBENCH.default_split == "en"
-
-
-# By benchmark a good record and how it is read; then a path, and a value that must be refused.
-READ: dict[str, tuple[Any, Callable[[Field], Any]]] = {
-    "fantom": (made.fantom_set(), lambda record: read_fantom(record, random.Random(0))),
-    "hi_tom": (made.HI_TOM, read_hi_tom),
-    "opentom": (made.opentom_records()[3], lambda record: read_opentom(record, "test")),
-    "tombench": (made.TOMBENCH, lambda record: read_tombench(record, "task", "group")),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "value"),
-    [
-        ("fantom", ("short_context",), None),
-        ("fantom", ("answerabilityQAs_binary", 2, "correct_answer"), "maybe"),
-        ("hi_tom", ("deception",), "yes"),
-        ("hi_tom", ("answer",), "bag"),
-        ("opentom", ("question", "answer"), "no"),
-        ("opentom", ("question", "question"), "Is it there?"),
-        ("tombench", ("答案\nANSWER",), "E"),
-        ("tombench", ("问题",), "\ud800"),
-    ],
-)
-def test_an_error_names_the_field(name: str, path: tuple[Any, ...], value: Any) -> None:
-    good, read = READ[name]
-    record = copy.deepcopy(good)
-    read(Field(record, "file, line 3"))
-    inside = record
-    for step in path[:-1]:
-        inside = inside[step]
-    inside[path[-1]] = value
-    with pytest.raises(RecordError) as caught:
-        read(Field(record, "file, line 3"))
-    place = path[0] + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
-    assert str(caught.value).startswith(f"file, line 3: field {place} ")

@@ -12,16 +12,23 @@ import numpy as np
 from PIL import Image
 
 
-def film(path: Path, seconds: int = 3, rate: int = 10) -> None:
-    """A film whose picture gets brighter."""
+def encoded(path: Path, frames: Any, rate: int = 10, codec: str = "mpeg4", **how: Any) -> Path:
+    """A film of these frames, ``uint8 [T, height, width, 3]``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
-        stream.width = stream.height = 64
-        for number in range(seconds * rate):
-            picture = np.full((64, 64, 3), 8 * number % 256, np.uint8)
+    with av.open(str(path), "w", options=how.pop("container", {})) as container:
+        stream = container.add_stream(codec, rate=rate, **how)
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = "yuv420p"
+        for picture in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode(None))
+    return path
+
+
+def film(path: Path, seconds: int = 3, rate: int = 10) -> Path:
+    """A film whose picture gets brighter."""
+    shades = range(seconds * rate)
+    return encoded(path, [np.full((64, 64, 3), 8 * n % 256, np.uint8) for n in shades], rate)
 
 
 def bigtom(folder: Path) -> Path:

@@ -9,13 +9,15 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+
+from tests.harness.chat_server import served
 
 # What goes by way of large-file storage; as the hub does, and small files, too.
 LARGE = (".safetensors", ".parquet")
@@ -182,26 +184,23 @@ def entry(path: str, data: bytes) -> dict[str, Any]:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     """A running hub, to which huggingface_hub is turned, with a cache of its own."""
-    import huggingface_hub.constants as constants
-
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     state = Hub()
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler(state))
-    httpd.daemon_threads = True
-    state.url = f"http://127.0.0.1:{httpd.server_port}"
-    files = f"{state.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    # For processes that tests start, and for this one, which has read its environment.
-    monkeypatch.setenv("HF_ENDPOINT", state.url)
+    with served(handler(state)) as state.url:
+        turn_to(state.url, tmp_path / "cache", monkeypatch)
+        yield state
+
+
+def turn_to(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For processes that tests start, and for this one, which has read its environment."""
+    import huggingface_hub.constants as constants
+
+    files = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setenv("HF_ENDPOINT", url)
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "ENDPOINT", state.url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "ENDPOINT", url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield state
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))

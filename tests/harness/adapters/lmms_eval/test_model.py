@@ -7,7 +7,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,6 +22,7 @@ from sally_anne.harness.adapters.lmms_eval import manifest
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne, clip_of, decoding_of
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.vector import SteeringVector
+from tests.harness.made_benchmarks import encoded
 
 pytestmark = pytest.mark.plugins
 QWEN, LLAVA = "tiny-qwen2-vl", "tiny-llava-next-video"
@@ -93,13 +93,7 @@ def test_replies_are_the_models_own(loaded, vectors, name: str, steered: bool) -
 
 
 def test_frames_of_a_film_are_sampled(loaded, tmp_path: Path) -> None:
-    path = tmp_path / "film.mp4"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=5)
-        stream.width, stream.height, stream.pix_fmt = 84, 84, "yuv420p"
-        for frame in CLIPS.reshape(-1, 84, 84, 3):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode(None))
+    path = encoded(tmp_path / "film.mp4", CLIPS.reshape(-1, 84, 84, 3), 5)
     clip = read_clip(Media(path=path), "full", Sampling(count=6)).frames
     assert len(clip) == 6
     expected = SteeredModel(loaded(QWEN)).generate([Prompt(TEXTS[0], clip)], TOKENS)
