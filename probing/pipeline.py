@@ -22,16 +22,7 @@ from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import AUTO, here
-from sally_anne.core.run import (
-    ACTIVATIONS,
-    CONFIG,
-    HEADS,
-    MADE_BY,
-    MANIFEST,
-    PROBES,
-    PROMPTS,
-    Run,
-)
+from sally_anne.core.run import ACTIVATIONS, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, PROMPTS, Run
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.data.samples import Sample, SampleSet, copies, untrained
 from sally_anne.data.tasks import open_pairs, open_task
@@ -46,13 +37,7 @@ from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import crop_notes
 from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
-from sally_anne.probing.extraction import (
-    check_samples,
-    cut,
-    fill_store,
-    plan_batches,
-    stored_size,
-)
+from sally_anne.probing.extraction import check_samples, cut, fill_store, plan_batches, stored_size
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import (

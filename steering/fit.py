@@ -39,13 +39,7 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from sally_anne.probing.interchange import read_pair
-from sally_anne.probing.probes import (
-    Activations,
-    HeadProbes,
-    best_heads,
-    towards_class,
-    vector_on,
-)
+from sally_anne.probing.probes import Activations, HeadProbes, best_heads, towards_class, vector_on
 from sally_anne.steering.config import CONTROLS, FOUND, Direction, RankBy, VectorConfig
 
 # A head's normalised effect on the belief question's answer, over validation pairs.

@@ -176,10 +176,6 @@ class Measure(ABC):
         """What else is saved of a change."""
         return {}
 
-    def intervals(self, table: pd.DataFrame) -> str:
-        """What intervals of a table are over, in words; empty where that goes without saying."""
-        return ""
-
     def row(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, dict[str, Any]]:
         """:meth:`of` as plain numbers."""
         return {name: asdict(one) for name, one in self.of(rows, task).items()}

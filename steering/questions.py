@@ -206,9 +206,6 @@ class Beliefs(Measure):
         two = scores(before, self.parser), scores(after, self.parser)
         return {"mcnemar_both": paired(*two, beliefs=True)["Both"]["p"]}
 
-    def intervals(self, table: pd.DataFrame) -> str:
-        return "95 % intervals over maps" if over(table) == "map" else ""
-
     def worse(self, before: pd.DataFrame, after: pd.DataFrame, draws: int = 2000) -> Estimate:
         """Share of stories of which an answer was right before and is wrong after.
 

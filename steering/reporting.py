@@ -21,6 +21,7 @@ from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
 from sally_anne.figures.sweep import amount, cost
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import FOUND, SideEffectsConfig, SweepConfig
@@ -211,7 +212,7 @@ def _print_points(
         [_label(p, sweep.chosen), *(numbers.loc[p.name, m].to_dict() for m in shown)]
         for p in points
     ]
-    note = measure.intervals(sweep.tables[None, split])
+    note = "95 % intervals over maps" if over(sweep.tables[None, split]) == "map" else ""
     if split == "test" and (randoms := sweep.random_controls):
         shares = [[numbers["value"][point.name, m] for point in randoms] for m in shown]
         ranges = [by_kind(randoms, own) for own in shares]

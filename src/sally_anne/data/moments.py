@@ -137,7 +137,10 @@ def load(folder: Path) -> list[Question]:
     items: list[Question] = []
     for path in sorted(files):
         keys_path = path.with_name(path.name.replace("_questions", "_keys"))
-        keys = read_keys(read_json(keys_path)) if keys_path.exists() else {}
+        given = read_json(keys_path).items() if keys_path.exists() else ()
+        keys = {
+            r.get("question_id").text(): r.get("correct_answer_key").one_of(LABELS) for r in given
+        }
         split = path.name.removeprefix("moments_").removesuffix("_questions.json")
         items += read_questions(read_json(path), split, keys, find)
     if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
@@ -151,14 +154,6 @@ def read_questions(
     """The questions in one split's JSON file; those without a key are hidden."""
     records = some(value.items(), value.where)
     return [_item(r, split, keys.get(r.get("question_id").text()), find) for r in records]
-
-
-def read_keys(value: Field) -> dict[str, str]:
-    """Right labels by question, in a JSON file."""
-    return {
-        record.get("question_id").text(): record.get("correct_answer_key").one_of(LABELS)
-        for record in value.items()
-    }
 
 
 def _item(record: Field, split: str, answer: str | None, find: Find) -> Question:
