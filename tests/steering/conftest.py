@@ -19,7 +19,6 @@ from rich.console import Console
 import sally_anne.steering.questions
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
-from sally_anne.data.items import Question
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import POSITION
 from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
@@ -133,28 +132,31 @@ def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return fit_vector(probed, 8, 50.0).save(folder)
 
 
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[SweepPoint]]]:
+def answer_before(
+    monkeypatch: pytest.MonkeyPatch, said: Callable[[SweepPoint, Any], dict[str, str]]
+) -> list[tuple[str, list[SweepPoint]]]:
     """Replies are in the journals before they are asked for; tells which journals, which points."""
     asked: list[tuple[str, list[SweepPoint]]] = []
 
     def prepared(
-        loaded: Any,
-        items: list[Question],
-        vectors: Mapping[SweepPoint, Any],
-        journal: Journal,
-        *rest: Any,
+        loaded: Any, items: Any, vectors: Mapping[SweepPoint, Any], journal: Journal, *rest: Any
     ) -> pd.DataFrame:
         asked.append((journal.path.name, list(vectors)))
         journal.add(
             {"item_id": f"{point.name}|{item_id}", "reply": reply}
             for point in vectors
-            for item_id, reply in replies(point, items).items()
+            for item_id, reply in said(point, items).items()
         )
         return answer_points(loaded, items, vectors, journal, *rest)
 
     monkeypatch.setattr(sally_anne.steering.questions, "answer_points", prepared)
     return asked
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[SweepPoint]]]:
+    """All replies are those of the made sweep."""
+    return answer_before(monkeypatch, replies)
 
 
 @pytest.fixture

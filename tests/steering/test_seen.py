@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-import sally_anne.steering.questions
 from sally_anne.core.errors import ModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
@@ -28,8 +27,9 @@ from sally_anne.steering import bake
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import VectorConfig, fit_vector
 from sally_anne.steering.fit import run as make_vector
-from sally_anne.steering.questions import Questions, answer_points
+from sally_anne.steering.questions import Questions
 from sally_anne.steering.sweep import run as sweep
+from tests.steering.conftest import answer_before
 
 pytestmark = pytest.mark.integration
 
@@ -68,19 +68,10 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
 @pytest.fixture
 def right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question has an answer before it is asked: the right one where a vector steers."""
-
-    def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
-        journal.add(
-            {
-                "item_id": f"{point.name}|{item.item_id}",
-                "reply": item.key[0] if point.k else "nowhere",
-            }
-            for point in vectors
-            for item in items
-        )
-        return answer_points(loaded, items, vectors, journal, *rest)
-
-    monkeypatch.setattr(sally_anne.steering.questions, "answer_points", prepared)
+    answer_before(
+        monkeypatch,
+        lambda point, items: {i.item_id: i.key[0] if point.k else "nowhere" for i in items},
+    )
 
 
 def content_of(stories: Iterable[str]) -> set[str]:

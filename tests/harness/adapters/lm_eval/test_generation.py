@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,13 +11,13 @@ pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_vlms import HFMultimodalLM
-from PIL import Image
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import token_inputs
 from sally_anne.models.prompts import encode, reply_prompt
+from tests.harness.adapters.benchmarks import drawn_pictures as pictures
 
 pytestmark = pytest.mark.plugins
 TEXTS = (
@@ -37,11 +36,6 @@ def asked(*texts: str, visuals=None, **settings) -> list[Instance]:
         Instance("generate_until", {}, (text, settings, *extra), 0, ("task", 0, 1))
         for text in texts
     ]
-
-
-def pictures(count: int) -> list[Image.Image]:
-    drawn = np.random.default_rng(0).integers(0, 256, (count, 84, 84, 3), dtype=np.uint8)
-    return [Image.fromarray(frame) for frame in drawn]
 
 
 @torch.inference_mode()
@@ -85,16 +79,23 @@ def test_pictures_become_one_clip(loaded, vector) -> None:
     assert wanted != other or wanted != lm.generate_until(asked(TEXTS[0]))
 
 
+def test_replies_are_cut_before_stop_strings(loaded) -> None:
+    lm = SallyAnneLM(loaded)
+    whole = lm.generate_until(asked(*TEXTS))
+    stop = whole[0].split()[2]
+    found = lm.generate_until(asked(*TEXTS, until=[stop, ""]))
+    assert found == [text.split(stop)[0] for text in whole] and found != whole
+    assert lm.generate_until(asked(*TEXTS, until=stop)) == found
+
+
 @pytest.mark.parametrize("max_length", [None, 16])
 def test_lm_evals_own_driver_says_the_same(loaded, max_length) -> None:
     stock = HFMultimodalLM(
         pretrained=loaded.source, device="cpu", dtype="float32", max_length=max_length
     )
     lm = SallyAnneLM(loaded, max_length=max_length)
-    stop = lm.generate_until(asked(*TEXTS))[0].split()[2]
-    for until in ([".", ""], stop, [stop, "nowhere"]):
-        requests = asked(*TEXTS, until=until)
-        assert lm.generate_until(requests) == stock.generate_until(requests)
+    requests = asked(*TEXTS, until=["."])
+    assert lm.generate_until(requests) == stock.generate_until(requests)
 
 
 def test_pictures_and_their_marks_must_agree(loaded) -> None:

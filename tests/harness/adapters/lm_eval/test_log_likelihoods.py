@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,13 +12,13 @@ pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_vlms import HFMultimodalLM
-from PIL import Image
 
 from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
+from tests.harness.adapters.benchmarks import drawn_pictures as pictures
 from tests.hooks.tiny_inputs import added, columns_of
 
 pytestmark = pytest.mark.plugins
@@ -43,12 +42,6 @@ def asked(*pairs: tuple) -> list[Instance]:
 
 def whole(*texts: str) -> list[Instance]:
     return [Instance("loglikelihood_rolling", {}, (text,), 0, ("task", 0, 1)) for text in texts]
-
-
-def pictures(count: int, size: tuple[int, int] = (84, 84)) -> list[Image.Image]:
-    rng = np.random.default_rng(count)
-    shape = (count, size[1], size[0], 3)
-    return [Image.fromarray(frame) for frame in rng.integers(0, 256, shape, dtype=np.uint8)]
 
 
 SHOWN = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,14 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def loaded() -> Callable[[str], LoadedModel]:
     """A shipped model, loaded once: look, but do not touch."""
-    found: dict[str, LoadedModel] = {}
-
-    def get(name: str) -> LoadedModel:
-        if name not in found:
-            found[name] = load_model(name)
-        return found[name]
-
-    return get
+    return functools.cache(load_model)
 
 
 @pytest.fixture(scope="session")
