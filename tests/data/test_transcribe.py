@@ -6,11 +6,9 @@ import json
 import random
 import wave
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -37,6 +35,7 @@ from sally_anne.data.transcripts import (
     word_errors,
     words_of,
 )
+from tests.harness.made_benchmarks import encoded
 from tests.made_replies import printed
 
 
@@ -149,23 +148,8 @@ def test_a_sound_is_read_as_it_is(tmp_path: Path) -> None:
 
 def write_film(path: Path, sound: np.ndarray | None, late: float = 0.0) -> Path:
     """Two seconds of grey, and a sound that begins so late."""
-    with av.open(str(path), "w") as container:
-        film = container.add_stream("mpeg4", rate=10)
-        film.width = film.height = 32
-        voice = None if sound is None else container.add_stream("flac", rate=RATE)
-        if voice is not None:
-            voice.layout = "mono"
-        for _ in range(20):
-            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 99, np.uint8))
-            container.mux(film.encode(frame))
-        container.mux(film.encode(None))
-        if sound is not None and voice is not None:
-            samples = (sound * 32767).round().astype(np.int16)[None]
-            heard = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
-            heard.rate, heard.pts, heard.time_base = RATE, round(late * RATE), Fraction(1, RATE)
-            container.mux(voice.encode(heard))
-            container.mux(voice.encode(None))
-    return path
+    words = None if sound is None else (sound * 32767).round().astype(np.int16)
+    return encoded(path, [np.full((32, 32, 3), 99, np.uint8)] * 20, sound=words, late=late)
 
 
 def test_the_sound_of_a_film(tmp_path: Path) -> None:

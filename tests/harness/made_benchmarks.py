@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,44 @@ import av
 import numpy as np
 from PIL import Image
 
+RATE = 16_000
 
-def encoded(path: Path, frames: Any, rate: int = 10, codec: str = "mpeg4", **how: Any) -> Path:
-    """A film of these frames, ``uint8 [T, height, width, 3]``."""
+
+def encoded(
+    path: Path,
+    frames: Any,
+    rate: int = 10,
+    codec: str = "mpeg4",
+    sound: np.ndarray | None = None,
+    late: float = 0.0,
+    **how: Any,
+) -> Path:
+    """A film of these frames, ``uint8 [T, height, width, 3]``.
+
+    Its ``sound``, ``int16 [S]`` at 16 kHz, begins so ``late``, and no encoder changes it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", options=how.pop("container", {})) as container:
+    kind, options = how.pop("format", None), how.pop("container", {})
+    with av.open(str(path), "w", format=kind, options=options) as container:
         stream = container.add_stream(codec, rate=rate, **how)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"
+        voice = None if sound is None else container.add_stream("flac", rate=RATE, layout="mono")
         for picture in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode(None))
+        if sound is not None and voice is not None:
+            heard = av.AudioFrame.from_ndarray(sound[None], format="s16", layout="mono")
+            heard.rate, heard.pts, heard.time_base = RATE, round(late * RATE), Fraction(1, RATE)
+            container.mux(voice.encode(heard))
+            container.mux(voice.encode(None))
     return path
 
 
-def film(path: Path, seconds: int = 3, rate: int = 10) -> Path:
-    """A film whose picture gets brighter."""
-    shades = range(seconds * rate)
-    return encoded(path, [np.full((64, 64, 3), 8 * n % 256, np.uint8) for n in shades], rate)
+def film(path: Path, seconds: int = 3, **how: Any) -> Path:
+    """A film of ten frames a second whose picture gets brighter."""
+    shades = range(10 * seconds)
+    return encoded(path, [np.full((64, 64, 3), 8 * n % 256, np.uint8) for n in shades], **how)
 
 
 def bigtom(folder: Path) -> Path:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -40,23 +39,6 @@ def wave(seed: int) -> np.ndarray:
     return noise.round().astype(np.int16)
 
 
-def film(path: Path, sound: np.ndarray) -> None:
-    """A film with this sound, which no encoder changes."""
-    with av.open(str(path), "w", format="matroska") as container:
-        picture = container.add_stream("mpeg4", rate=10)
-        picture.width = picture.height = 64
-        track = container.add_stream("pcm_s16le", rate=RATE)
-        track.layout = "mono"
-        for number in range(30):
-            grey = np.full((64, 64, 3), 8 * number, np.uint8)
-            container.mux(picture.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
-        container.mux(picture.encode(None))
-        block = av.AudioFrame.from_ndarray(sound[None], format="s16", layout="mono")
-        block.sample_rate, block.pts = RATE, 0
-        container.mux(track.encode(block))
-        container.mux(track.encode(None))
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> EvalConfig:
     data = made.moments(tmp_path / "data")
@@ -66,7 +48,8 @@ def config(tmp_path: Path) -> EvalConfig:
         record |= {"video_url": f"https://vimeo.com/{number + 1}", "movie_title": f"FILM {number}"}
     path.write_text(json.dumps(records))
     for number in range(2):
-        film(data / "videos" / f"{number + 1}.mp4", wave(number))
+        name = f"{number + 1}.mp4"
+        made.film(data / "videos" / name, sound=wave(number), format="matroska")
         (data / "transcripts" / f"{number + 1}.srt").write_text(
             f"1\n00:00:00,200 --> 00:00:00,800\nHello {number}.\n"
         )

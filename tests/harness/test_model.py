@@ -17,6 +17,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
+from tests.hooks.test_edit import every_hook
 from tests.hooks.tiny_inputs import added, vector_on
 
 pytestmark = pytest.mark.integration
@@ -68,10 +69,6 @@ def plainly(loaded: LoadedModel, prompts: Sequence[Prompt], **options) -> Tensor
 
 def texts_of(loaded: LoadedModel, tokens: Tensor) -> list[str]:
     return loaded.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-
-
-def hook_count(loaded: LoadedModel) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in loaded.model.modules())
 
 
 @torch.inference_mode()
@@ -172,13 +169,13 @@ def test_options_score_as_in_one_forward(loaded, vector, clips, video: bool, pos
 
 
 def test_no_hook_is_left(loaded, vector) -> None:
-    before = hook_count(loaded)
+    before = every_hook(loaded.model)
     for positions in ("last_prompt+generated", "all"):
         model = SteeredModel(loaded, replace(vector, positions=positions))
         model.generate(asked(None), 2)
         with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
             model.generate(asked(None), 0)
-        assert hook_count(loaded) == before
+        assert every_hook(loaded.model) == before
 
 
 PROMPTS = [

@@ -18,7 +18,8 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
+from sally_anne.data.items import Context, Media, Option, Question
+from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
@@ -330,44 +331,17 @@ def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
         assert [bool(part[:1].strip()) for part in item.text.split("In words: ")[1:]] == [1, 1, 0]
 
 
-KNOWN = Benchmark(
-    name="made",
-    load=lambda folder: [],
-    views={"multimodal": ("scene", "transcript"), "text": ("scene", "transcript"), "none": ()},
-    default_view="text",
-    sampling=Sampling(count=8),
-    breakdowns=(),
-    layout="nothing",
-    windows=("full", "focused"),
-    frame_times=True,
-    notes={"": "The question is about the end.", "text": "Words only."},
-)
-RECORD = Question(
-    item_id="1",
-    benchmark="made",
-    split="test",
-    group="g",
-    question="Who knows {it}?",
-    options=(Option("A", "Ann"), Option("B", "Bob"), Option("C", "nobody")),
-    answer="B",
-    media=(Media(url="there"),),
-    context=Context(scene="A room.", actions="hidden", transcript="all", focused_transcript="end"),
-    tags={"condition": ("TB",), "kind": ("x", "y")},
-)
-
-
-def config_for(benchmark: Benchmark, **options) -> PromptConfig:
-    """How a benchmark is asked with these options."""
-    return PromptConfig.of(benchmark, EvalConfig(task="bigtom", **options))
-
-
-def test_the_prompt_holds_what_the_view_shows() -> None:
-    assert prompt_text(KNOWN, RECORD, config_for(KNOWN)) == (
-        "Scene:\nA room.\n\nTranscript:\nall\n\nWords only.\nQuestion: Who knows {it}?\n"
-        "A. Ann\nB. Bob\nC. nobody\nReply with A, B or C only.\nAnswer:"
-    )
-    focused = prompt_text(KNOWN, RECORD, config_for(KNOWN, window="focused"))
-    assert "Transcript:\nend\n" in focused and "all" not in focused and "hidden" not in focused
+def test_the_prompt_holds_what_the_view_shows(tmp_path: Path) -> None:
+    record = MOMENTS.load(made.moments(tmp_path / "data"))[0]
+    hidden = replace(record.context, actions="hidden")
+    record = replace(record, question="Who knows {it}?", context=hidden)
+    for window, said in (("full", "Hello.\nWell well."), ("focused", "Well well.")):
+        config = EvalConfig(task="moments", view="text", window=window)
+        assert prompt_text(MOMENTS, record, PromptConfig.of(MOMENTS, config)) == (
+            f"Transcript:\n{said}\n\nThe question is about the moment at the end of this "
+            "transcript.\nQuestion: Who knows {it}?\nA. To joke\nB. To help\nC. To leave\n"
+            "D. To stay\nReply with A, B, C or D only.\nAnswer:"
+        )
 
 
 def test_a_system_message_reaches_the_model_and_the_endpoint() -> None:

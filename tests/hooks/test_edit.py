@@ -239,7 +239,7 @@ def test_gate_edits_the_rows_at_which_its_probe_fires(model, site):
 def test_gate_decides_anew_at_each_token(model):
     gate, _ = gate_for(model)
     delta = delta_for(model)
-    for positions in ("last_prompt+generated", "all"):
+    for positions in ("last_prompt", "last_prompt+generated", "all"):
         with Edit(model, delta, positions=positions, gate=gate):
             cached, uncached = generation(model), generation(model, use_cache=False)
         assert torch.equal(cached.sequences, uncached.sequences)

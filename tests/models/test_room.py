@@ -132,7 +132,7 @@ def test_a_prompt_that_slipped_through_is_refused(opened) -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypatch) -> None:
-    made.film(tmp_path / "film.mp4", seconds=3, rate=10)
+    made.film(tmp_path / "film.mp4", seconds=3)
     media = Media(path=tmp_path / "film.mp4", start=1.0, end=2.0)
     for sampling, bound in (
         (Sampling(count=4), 4),

@@ -18,7 +18,6 @@ from sally_anne.data.datasets import SETS
 from sally_anne.data.gridtom.samples import choose_stories
 from sally_anne.data.gridtom.stories import Identity, StorySet
 from sally_anne.probing.config import Made, ProbeConfig
-from sally_anne.probing.pipeline import run
 
 # Of stories that all differ; see tests/data/gridtom/test_samples.py for pairs.
 FULL = {"test": 500, "train": 96, "validation": 48}
@@ -59,20 +58,6 @@ def test_a_part_of_the_stories_keeps_the_proportions(stories: int, seed: int) ->
 def test_too_few_and_too_many_stories_are_refused(stories: int) -> None:
     with pytest.raises(BenchmarkError):
         choose_stories(story_set(range(648)), stories)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("stories", 0), ("c", float("nan"))],
-)
-def test_impossible_options_are_named_before_anything_is_read(
-    option: str, value: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tasks, "open_stories", lambda *_: pytest.fail("stories were opened"))
-    config = ProbeConfig(out=tmp_path / "run", **{option: value})  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=f"--{option.replace('_', '-')} "):
-        run(config)
-    assert not config.folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -130,32 +130,6 @@ def test_rows_at_which_it_is_closed_keep_their_bits(
 
 
 @pytest.mark.integration
-def test_generation_with_a_cache_is_as_without(
-    shipped: LoadedModel, vector: SteeringVector, prompts: list[Prompt]
-) -> None:
-    inputs = encode(shipped, [reply_prompt(shipped, p.text, False) for p in prompts], None)
-
-    def said(steering: SteeringVector, cached: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.inference_mode(), steering.apply(shipped.model):
-            out = shipped.model.generate(
-                **inputs,
-                max_new_tokens=4,
-                min_new_tokens=4,
-                do_sample=False,
-                use_cache=cached,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
-        return out.sequences, torch.stack(out.logits)
-
-    for positions in ("last_prompt", "last_prompt+generated"):
-        steering = replace(vector, positions=positions)
-        (one, cached), (other, uncached) = (said(steering, use) for use in (True, False))
-        assert torch.equal(one, other)
-        torch.testing.assert_close(cached, uncached, atol=1e-3, rtol=1e-3)
-
-
-@pytest.mark.integration
 def test_the_command_fits_vector_and_gate(
     probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -172,21 +171,8 @@ def test_the_made_answers_are_those_of_the_file() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "place"),
-    [
-        ("questions", "Which? A) x", "questions.1 must ask"),
-        ("answers", "D) x", "answers.1 must be one of"),
-        ("labels", "dream", "labels.1 must be one of"),
-    ],
-)
-def test_an_error_names_episode_and_field(
-    tmp_path: Path, name: str, value: Any, place: str
-) -> None:
-    record = silent()
-    record[name]["1"] = value
-    with pytest.raises(RecordError, match=rf"episode 42: field {place}"):
-        load(write(tmp_path, {"42": record}))
+def test_an_error_names_episode_and_field(tmp_path: Path) -> None:
     record = silent() | {"filtered_description": silent()["description"]}
-    with pytest.raises(RecordError, match="field filtered_description is the whole narrative"):
+    said = "episode 42: field filtered_description is the whole narrative"
+    with pytest.raises(RecordError, match=said):
         load(write(tmp_path, {"42": record}))
