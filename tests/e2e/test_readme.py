@@ -36,10 +36,10 @@ def undocumented(table: pd.DataFrame) -> list[str]:
     return [own for own, name in names.items() if f"`{name}`" not in page]
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
-        cwd=ROOT,
+        cwd=cwd,
         env=os.environ | {"COLUMNS": "100"},
         capture_output=True,
         text=True,

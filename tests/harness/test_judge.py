@@ -211,24 +211,7 @@ def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     assert judge.judge(QUESTIONS[3:])[0].invalid is False
 
 
-def test_verdicts_of_a_model_in_a_journal(tmp_path: Path, loaded, judge) -> None:
+def test_verdicts_are_of_the_model_its_attention_and_the_words(loaded, judge) -> None:
     other = Judge(SteeredModel(load_model("tiny-qwen2-vl", attn_implementation="eager")))
     assert other.about == judge.about | {"judge_attn_implementation": "eager"}
-    table = pd.DataFrame(
-        {
-            "item_id": ["a", "b", "c", "d", "e"],
-            "question": [*(q.question for q in QUESTIONS), "Where?"],
-            "reply": [*(q.reply for q in QUESTIONS), "here"],
-            "reference": [*(q.reference for q in QUESTIONS), None],
-        }
-    )
-    path = tmp_path / "verdicts.jsonl"
-    with Journal(path, judge.about) as journal:
-        judged = judge_answers(table, judge, journal, batch_size=2)
-    assert judged["judge_probability"].isna().tolist() == [False, True, False, False, True]
-    assert not judged["judge_invalid"].any()
-    assert len(path.read_text().splitlines()) == 1 + 4
-    with Journal(path, judge.about) as journal:
-        pd.testing.assert_frame_equal(judge_answers(table, judge, journal, 3), judged)
-    with pytest.raises(HarnessError):
-        Journal(path, Judge(SteeredModel(loaded), ("right", "wrong")).about)
+    assert Judge(SteeredModel(loaded), ("right", "wrong")).about != judge.about

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache
 
 from sally_anne.hooks.geometry import Geometry
 from sally_anne.models.decoding import ROOM, select
 from sally_anne.models.estimate import row_bytes, row_bytes_by_device
+from tests.models.checkpoints import random_model
 
 
 def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:
@@ -49,17 +50,7 @@ def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[
 
 
 def test_bytes_of_a_row_are_those_of_its_tensors() -> None:
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=8,
-            hidden_size=24,
-            intermediate_size=8,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=6,
-        )
-    ).to(torch.bfloat16)
+    model = random_model("llama").to(torch.bfloat16)
     rows, tokens = 2, 7
     ids = torch.ones(rows, tokens, dtype=torch.long)
     with torch.no_grad():

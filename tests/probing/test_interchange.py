@@ -23,6 +23,7 @@ from sally_anne.probing import interchange
 from sally_anne.probing.config import ScanOptions
 from sally_anne.probing.interchange import effects_of, read_pair
 from sally_anne.probing.patching import scan
+from tests.conftest import enlarge
 
 pytestmark = pytest.mark.integration
 
@@ -44,10 +45,7 @@ def opened(folder: Path) -> LoadedModel:
     """A model whose weights are large enough that prompts differ."""
     loaded = load_model(str(folder))
     torch.manual_seed(1)
-    with torch.no_grad():
-        for name, weight in loaded.model.named_parameters():
-            if "norm" not in name:
-                weight.normal_(std=0.1)
+    enlarge(loaded.model)
     return loaded
 
 

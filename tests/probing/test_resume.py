@@ -14,12 +14,9 @@ import torch
 from sally_anne.core.errors import OutOfMemoryError, ProbingError, StoreError
 from sally_anne.core.store import ActivationStore, Index
 from sally_anne.probing import extraction, pipeline
+from tests.core.conftest import contents
 
 pytestmark = pytest.mark.integration
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
@@ -67,7 +64,7 @@ def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeyp
             carry(tmp_path / "run")
     assert 0 < len(ActivationStore.open(tmp_path / "run" / "activations").pending()) < 12
     carry(tmp_path / "run")
-    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
+    assert contents(tmp_path / "run" / "activations") == contents(finished / "activations")
 
 
 def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, monkeypatch) -> None:
@@ -80,7 +77,7 @@ def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, mo
     assert not (tmp_path / "run" / "config.json").exists()
     interrupt_after(monkeypatch, 7, AssertionError("more than the missing batches were run"))
     carry(tmp_path / "run")
-    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
+    assert contents(tmp_path / "run" / "activations") == contents(finished / "activations")
     for name in ("heads.parquet", "probes.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
 
@@ -115,18 +112,18 @@ def test_progress_counts_what_is_stored_already(carry, tmp_path, options, monkey
 def test_other_options_in_the_same_folder_are_named(
     finished, carry, no_weights, changes, named
 ) -> None:
-    before = files(finished)
+    before = contents(finished)
     with pytest.raises(StoreError, match=named) as caught:
         carry(finished, **changes)
     assert "Choose another --out" in str(caught.value)
-    assert files(finished) == before
+    assert contents(finished) == before
 
 
 def test_other_probe_settings_leave_a_finished_run_alone(finished, carry, no_weights) -> None:
-    before = files(finished)
+    before = contents(finished)
     with pytest.raises(ProbingError, match=r"--solver batched, not sklearn.*another --out"):
         carry(finished, solver="sklearn")
-    assert files(finished) == before
+    assert contents(finished) == before
 
 
 def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(

@@ -21,6 +21,7 @@ from sally_anne.data.gridtom.build import BuildConfig, build, claimed_build
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS
 from sally_anne.data.gridtom.release import load, open_stories
 from sally_anne.data.gridtom.stories import RETURNING, generated
+from tests.core.conftest import contents
 
 pytestmark = pytest.mark.integration
 
@@ -40,14 +41,6 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(export: Path, tmp_path: Path) -> Path:
     """A copy of the export that a test may damage."""
     return Path(shutil.copytree(export, tmp_path / "data"))
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def finished(out: Path) -> dict[str, int]:
@@ -78,7 +71,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(export: Path, tmp_path: Path) 
     after = finished(out)
     assert {name: after[name] for name in before} == before
     assert len(after) == 4
-    assert tree(out) == tree(export)
+    assert contents(out) == contents(export)
 
 
 def test_a_damaged_story_is_built_again(export: Path, copied: Path) -> None:
@@ -86,7 +79,7 @@ def test_a_damaged_story_is_built_again(export: Path, copied: Path) -> None:
     (copied / "2" / "FalseBelief" / "full" / "3.png").write_bytes(b"half")
     untouched = finished(copied)["0"]
     build(BuildConfig(out=copied, stories=4, workers=1))
-    assert tree(copied) == tree(export)
+    assert contents(copied) == contents(export)
     assert finished(copied)["0"] == untouched
 
 

@@ -106,15 +106,6 @@ def test_a_question_that_is_there_twice_and_an_empty_file(tmp_path) -> None:
         load(write(tmp_path, ""))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("question", TEXT * 2), ("answer", "c"), ("question_type", 3), ("end_time", -1)],
-)
-def test_an_error_names_line_and_field(field: str, value: Any) -> None:
-    with pytest.raises(RecordError, match=f"questions.json, line 1: field {field} must"):
-        read(GOOD | {field: value})
-
-
 @pytest.fixture(scope="module", params=SOURCES)
 def items(request: pytest.FixtureRequest) -> list[Question]:
     return MMTOM_QA.load(official_data(request.param, "mmtom_qa"))
