@@ -64,19 +64,10 @@ def question(
     number: str = "1",
     group: str = "7",
 ) -> Question:
-    return Question(
-        item_id=f"{group}/{number}",
-        benchmark="muma_tom",
-        split="test",
-        group=group,
-        question=text,
-        options=tuple(Option(*pair) for pair in zip("ABC", options, strict=True)),
-        answer=answer,
-        media=(Media(),),
-        context=context,
-        tags={"type": (kind,), "polarity": (polarity,)},
-        polarity=polarity,
-    )
+    choices = tuple(Option(*pair) for pair in zip("ABC", options, strict=True))
+    about = {"tags": {"type": (kind,), "polarity": (polarity,)}, "polarity": polarity}
+    about |= {"context": context, "media": (Media(),)}
+    return Question(f"{group}/{number}", "muma_tom", "test", group, text, choices, answer, **about)
 
 
 def social(polarity: Polarity = "most", answer: str = "B", number: str = "1") -> Question:

@@ -96,18 +96,9 @@ ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and 
 
 
 def question(*options: str, asked: str = "Which one is more likely?") -> Question:
-    return Question(
-        item_id="1",
-        benchmark="mmtom_qa",
-        split="test",
-        group="e",
-        question=asked,
-        options=tuple(map(Option, "ab", options)),
-        answer="a",
-        context=Context(scene=SCENE, actions=ACTIONS),
-        tags={"type": ("2.1",)},
-        person="Ida",
-    )
+    about = {"context": Context(scene=SCENE, actions=ACTIONS), "tags": {"type": ("2.1",)}}
+    choices = tuple(map(Option, "ab", options))
+    return Question("1", "mmtom_qa", "test", "e", asked, choices, "a", person="Ida", **about)
 
 
 CONTENTS = Contents(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from math import comb
@@ -22,6 +21,7 @@ from sally_anne.harness.report import differences as by_published
 from sally_anne.harness.report import published, rows_like
 from sally_anne.harness.score import mcnemar
 from tests.made_evaluations import answers, beliefs, evaluation
+from tests.made_replies import printed
 
 RIGHT = [1, 0] * 6
 # Of twelve, the second mends four of the first six and breaks one of the last.
@@ -211,9 +211,8 @@ def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
         evaluation(tmp_path / "b", answers(AFTER), full | {"window": "focused"}),
     )
     out = tmp_path / "out"
-    console = Console(file=io.StringIO(), width=120)
-    table = compare_runs(CompareConfig(runs, out=out), console)
-    lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    table, text = printed(compare_runs, CompareConfig(runs, out=out), width=120)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
     for _, one in table.iterrows():
         first, second, gain = (
             f"{100 * one[n]:{sign}.1f} [{100 * one[n + '_low']:.1f}, {100 * one[n + '_high']:.1f}]"
@@ -233,7 +232,7 @@ def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
     # The same command again writes the same.
     files = [out / name for name in ("comparison.parquet", "results.json")]
     before = [file.read_bytes() for file in files]
-    compare_runs(CompareConfig(runs, out=out), console)
+    compare_runs(CompareConfig(runs, out=out), Console(quiet=True))
     assert [file.read_bytes() for file in files] == before
 
 
@@ -243,7 +242,5 @@ def test_a_parser_that_understood_nothing_is_saved_and_not_printed(tmp_path: Pat
         both = answers(right, parsers=("robust", "official"))
         both[["official_correct", "official_invalid"]] = [False, True]
         runs.append(evaluation(tmp_path / name, both))
-    console = Console(file=io.StringIO(), width=120)
-    table = compare_runs(CompareConfig(tuple(runs), out=tmp_path / "out"), console)
-    assert set(table["parser"]) == {"robust", "official"}
-    assert "parsed by official" not in console.file.getvalue()
+    table, text = printed(compare_runs, CompareConfig(tuple(runs), out=tmp_path / "out"))
+    assert set(table["parser"]) == {"robust", "official"} and "parsed by official" not in text

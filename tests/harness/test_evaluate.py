@@ -54,18 +54,10 @@ class Scripted:
 
 
 def item(number: int) -> Question:
-    shape = SHAPES[number]
-    return Question(
-        item_id=f"i{number}",
-        benchmark="made",
-        group=f"s{number}",
-        split="test",
-        question="",
-        text=f"What is {number}",
-        options=tuple(Option(label, f"thing {label}") for label in "ABC"),
-        answer="ABC"[number % 3],
-        clip=None if shape is None else partial(np.full, (*shape, 3), number, np.uint8),
-    )
+    shape, options = SHAPES[number], tuple(Option(label, f"thing {label}") for label in "ABC")
+    clip = None if shape is None else partial(np.full, (*shape, 3), number, np.uint8)
+    about = {"text": f"What is {number}", "answer": "ABC"[number % 3], "clip": clip}
+    return Question(f"i{number}", "made", "test", f"s{number}", "", options, **about)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,7 @@ def config(data: Path, tmp_path: Path) -> LimpConfig:
 
 
 def run(config: LimpConfig, loaded: LoadedModel | None = None, vector=None) -> pd.DataFrame:
-    return limp.run(config, vector, Console(file=io.StringIO()), loaded)
+    return limp.run(config, vector, Console(quiet=True), loaded)
 
 
 def episodes(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections import Counter
@@ -80,9 +79,7 @@ def config_of(task: str, tmp_path: Path, **options: Any) -> EvalConfig:
 
 
 def outcome(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
-    return evaluate(
-        replace(config, model=str(folders["qwen2-vl"])), console=Console(file=io.StringIO())
-    )
+    return evaluate(replace(config, model=str(folders["qwen2-vl"])), console=Console(quiet=True))
 
 
 @pytest.mark.parametrize("task", ("gridtom", "mimeqa"))
@@ -163,18 +160,15 @@ def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: An
             assert Counter(one.condition for one in told) == {"TB": 2, "FB": 2}
 
 
+OPTIONS = (Option("A", "red"), Option("B", "blue"))
+
+
 def record(number: int, rng: random.Random) -> Question:
-    return Question(
-        item_id=f"i{number}",
-        benchmark="made",
-        split=rng.choice(["test", "train"]),
-        group=f"g{rng.randrange(12)}",
-        question=f"Question {number}?",
-        options=(Option("A", "red"), Option("B", "blue")),
-        answer=rng.choice(["A", "B", None]),
-        media=(Media(path=Path(f"film{rng.randrange(20)}"), url="archive"),),
-        context=Context(scene=f"scene {rng.randrange(40)}"),
-    )
+    split, group = rng.choice(["test", "train"]), f"g{rng.randrange(12)}"
+    answer, film = rng.choice(["A", "B", None]), f"film{rng.randrange(20)}"
+    facts = {"context": Context(scene=f"scene {rng.randrange(40)}"), "answer": answer}
+    facts["media"] = (Media(path=Path(film), url="archive"),)
+    return Question(f"i{number}", "made", split, group, f"Question {number}?", OPTIONS, **facts)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -196,11 +190,8 @@ def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(see
 
 
 def item(number: int, place: int, condition: str = "") -> Question:
-    options = (Option("A", "red"), Option("B", "blue"))
-    return Question(
-        f"i{number}", "made", "test", f"s{number // 2}", "", options, options[place].label,
-        condition=condition, text=f"Q{number} Answer:",
-    )  # fmt: skip
+    about = {"answer": "AB"[place], "condition": condition, "text": f"Q{number} Answer:"}
+    return Question(f"i{number}", "made", "test", f"s{number // 2}", "", OPTIONS, **about)
 
 
 def test_examples_teach_neither_place_nor_condition() -> None:

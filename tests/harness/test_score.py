@@ -220,19 +220,9 @@ OPTIONS = (Option("A", "red"), Option("B", "blue"))
 
 
 def item(number: int, answer: str | None = "A", **tags: tuple[str, ...]) -> Question:
-    condition = tags.get("condition", ("",))[0]
-    return Question(
-        item_id=f"i{number}",
-        benchmark="made",
-        group=f"s{number // 2}",
-        split="test",
-        question="",
-        condition=condition,
-        text="?",
-        options=OPTIONS,
-        answer=answer,
-        tags=tags,
-    )
+    facts = {"condition": tags.get("condition", ("",))[0], "tags": tags, "text": "?"}
+    where = (f"i{number}", "made", "test", f"s{number // 2}")
+    return Question(*where, "", OPTIONS, answer, **facts)
 
 
 def scored(items: list[Question], replies: list[str]) -> pd.DataFrame:

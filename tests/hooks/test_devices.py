@@ -4,7 +4,6 @@ to work; on a GPU by ``./run-tests gpu``."""
 from __future__ import annotations
 
 import gc
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,7 +180,7 @@ def test_nothing_asks_a_device_without_float64_for_it(
 def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"setting": "text", "stories": 20, "permutations": 19}
     options |= {"figures": False, "patching": False}
-    quiet = Console(file=io.StringIO())
+    quiet = Console(quiet=True)
     runs = {
         "auto": ProbeConfig(out=tmp_path / "auto", batch_size="auto", device_map=device, **options),
         "cpu": ProbeConfig(out=tmp_path / "cpu", batch_size=4, device_map="cpu", **options),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -121,7 +120,7 @@ def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         permutations=19,
         patching=False,
     )
-    probe(config, Console(file=io.StringIO()))
+    probe(config, Console(quiet=True))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from sally_anne.steering.points import Measure
 
 pytestmark = pytest.mark.integration
 
-QUIET = Console(file=io.StringIO())
+QUIET = Console(quiet=True)
 
 
 @pytest.fixture

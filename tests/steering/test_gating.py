@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +97,7 @@ def pair_set() -> PairSet:
 def vector(shipped: LoadedModel, pair_set: PairSet) -> SteeringVector:
     """Two random heads, and a gate that opens at false beliefs."""
     heads = ((2, 1), (find_geometry(shipped.model).n_layers - 1, 0))
-    x = read_questions(shipped, pair_set, Console(file=io.StringIO()))
+    x = read_questions(shipped, pair_set, Console(quiet=True))
     how = {"positions": "last_prompt", "gate": fit_gate(x, "FB", 2, 1.0)[0]}
     return vector_on(shipped.model, heads, [1.0, 1.0], 0, alpha=5.0, **how)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +58,7 @@ def alone(
     # As each of several processes: sums over many numbers may depend on it.
     torch.set_num_threads(1)
     try:
-        quiet = Console(file=io.StringIO())
+        quiet = Console(quiet=True)
         probe(config_of("probe", options["probe"]), quiet)
         (folder / "old-probes").symlink_to("probes")
         evaluate(config_of("evaluate", options["evaluate"]))

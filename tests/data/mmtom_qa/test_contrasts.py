@@ -20,17 +20,11 @@ def item(kind: str = "1.1", answer: str = "a", scene: str = FULL) -> Question:
     tags = {"type": (kind,), "family": ("belief",)}
     if kind in ("1.1", "1.2"):
         tags["condition"] = ("TB" if kind == "1.1" else "FB",)
-    return Question(
-        item_id=f"episode-1/{kind}/0-1",
-        benchmark="mmtom_qa",
-        split="test",
-        group="episode-1",
-        question=f"If {GOAL}, which one of the following statements is more likely to be true?",
-        options=(Option("a", INSIDE), Option("b", NOT_INSIDE)),
-        answer=answer,
-        context=Context(scene=scene, actions="She walks to the fridge."),
-        tags=tags,
-    )
+    asked = f"If {GOAL}, which one of the following statements is more likely to be true?"
+    where = (f"episode-1/{kind}/0-1", "mmtom_qa", "test", "episode-1", asked)
+    options = (Option("a", INSIDE), Option("b", NOT_INSIDE))
+    told = Context(scene=scene, actions="She walks to the fridge.")
+    return Question(*where, options, answer, context=told, tags=tags)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from sally_anne.data.gridtom.stories import generated
+from sally_anne.harness.adapters import task_files
 from sally_anne.hooks.vector import SteeringVector
 
 # Test stories that are among the three that a limit of 3 draws.
 SEEN = ("story-0016", "story-0437")
+
+
+@pytest.fixture(scope="module")
+def files(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Files of the tasks for the `CLASS` of a module."""
+    with task_files(request.module.CLASS) as folder:
+        yield folder
 
 
 @pytest.fixture

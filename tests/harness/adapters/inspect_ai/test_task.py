@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("inspect_ai")
 
 from inspect_ai.log import EvalLog
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.model import Model, ModelOutput, ModelUsage, get_model
 
 from sally_anne.data.items import Question
 from sally_anne.harness.adapters.inspect_ai import gridtom, provider
@@ -84,21 +84,25 @@ def test_pictures_are_the_frames() -> None:
         assert len(images) == len(item.clip()) and text.text == item.text
 
 
+def told(replies: dict[str, str]) -> Model:
+    """A model that says what it is told, by prompt."""
+
+    def speak(input, tools, tool_choice, config):
+        output = ModelOutput.from_content("mockllm/model", replies[input[-1].text])
+        # It would count tokens by a vocabulary from the network.
+        output.usage = ModelUsage()
+        return output
+
+    return get_model("mockllm/model", custom_outputs=speak, memoize=False)
+
+
 def test_answer_sheets_by_hand(tmp_path: Path) -> None:
     """Right, wrong and invalid replies from a model that says what it is told."""
     items = own_items(setting="text", limit=3)
     wrong = [next(o.text for o in i.options if o.label not in i.key) for i in items]
     said = [items[0].key[0], items[1].key[0], "the", wrong[3], wrong[4], items[5].key[0]]
     by_text = {prompt_of(item).text: reply for item, reply in zip(items, said, strict=True)}
-
-    def speak(input, tools, tool_choice, config):
-        output = ModelOutput.from_content("mockllm/model", by_text[input[-1].text])
-        # It would count tokens by a vocabulary from the network.
-        output.usage = ModelUsage()
-        return output
-
-    model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
-    log = run(gridtom(setting="text", limit=3), tmp_path, model)
+    log = run(gridtom(setting="text", limit=3), tmp_path, told(by_text))
     found = numbers_of(log)
     assert found == own_numbers(items, said)
     assert found["robust"] == pytest.approx(
@@ -128,14 +132,7 @@ def test_samples_and_numbers_are_those_made_by_hand(
         for name in ("condition", "first"):
             assert sample.metadata[name] == getattr(asked, name)
     said = {a.text: reply for a, reply in zip(wanted, replies(order, wanted), strict=True)}
-
-    def speak(input, tools, tool_choice, config):
-        output = ModelOutput.from_content("mockllm/model", said[input[-1].text])
-        output.usage = ModelUsage()
-        return output
-
-    model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
-    assert numbers_of(run(task, tmp_path, model)) == {"robust": NUMBERS[order]["robust"]}
+    assert numbers_of(run(task, tmp_path, told(said))) == {"robust": NUMBERS[order]["robust"]}
 
 
 def test_numbers_on_the_command_line_are_taken() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from sally_anne.harness.adapters import task_files, tasks
+from sally_anne.harness.adapters import tasks
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
@@ -33,12 +32,6 @@ from tests.harness.adapters.benchmarks import (
 
 pytestmark = pytest.mark.plugins
 CLASS = "sally_anne.harness.adapters.lm_eval.model.Questions"
-
-
-@pytest.fixture(scope="module")
-def files() -> Iterator[Path]:
-    with task_files(CLASS) as folder:
-        yield folder
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import lmms_eval.__main__
 from lmms_eval import evaluator
 from lmms_eval.tasks import TaskManager
 
-from sally_anne.harness.adapters import task_files, tasks
+from sally_anne.harness.adapters import tasks
 from sally_anne.harness.adapters.lmms_eval import main
 from sally_anne.harness.adapters.questions import METADATA, documents, from_environment
 from sally_anne.harness.config import EvalConfig
@@ -40,12 +39,6 @@ from tests.harness.adapters.conftest import SEEN
 pytestmark = pytest.mark.plugins
 CLASS = "sally_anne.harness.adapters.lmms_eval.model.Questions"
 OFFERED = [name for name in CASES if name != SYSTEM]
-
-
-@pytest.fixture(scope="module")
-def files() -> Iterator[Path]:
-    with task_files(CLASS) as folder:
-        yield folder
 
 
 def run(files: Path, task: str, **steering: Any) -> dict[str, Any]:
