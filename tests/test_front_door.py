@@ -157,9 +157,9 @@ def test_what_a_notebook_holds_says_in_one_line_what_it_is(activations, model) -
     probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
     probes.rank(activations)
     for held, facts in (
-        (activations, "60 x 1 layers x 2 heads x 4; train 36, validation 12, test 12; cat 20"),
-        (probes, "label warm; 1 layers x 2 heads x 4; best heads L0H1"),
-        (probes.to_vector(k=1, alpha=2.0), "L0H1 of 1 layers x 2 heads x 4; alpha 2.0; label warm"),
+        (activations, "60 x 2 layers x 2 heads x 4; train 36, validation 12, test 12; cat 20"),
+        (probes, "label warm; 2 layers x 2 heads x 4; best heads L0H1"),
+        (probes.to_vector(k=1, alpha=2.0), "L0H1 of 2 layers x 2 heads x 4; alpha 2.0; label warm"),
         (model, "8 layers x 8 heads x 16; dtype float32; device cpu"),
         (sa.gridtom(stories=20, setting="text")[:4], "4 of 1 groups; film 0; y_p False 2, True 2"),
     ):
@@ -170,7 +170,7 @@ def test_what_a_notebook_holds_says_in_one_line_what_it_is(activations, model) -
 
 def test_activations_are_cut_saved_and_read_again(activations, tmp_path: Path) -> None:
     x, warm = activations, activations.values("warm")
-    assert (len(x), x.shape) == (60, (60, 1, 2, 4))
+    assert (len(x), x.shape) == (60, (60, 2, 2, 4))
     for rows in (slice(3, 9), warm, pd.Series(warm), [5, 2], np.array([7]), [], -1):
         part, places = x[rows], np.atleast_1d(np.arange(60)[rows])
         assert (part.x == x.x[places]).all() and (part.values("warm") == warm[places]).all()
