@@ -121,6 +121,10 @@ class Edit(ModelHooks):
             self.values = self.values.float() / size.clamp(min=1e-30)[..., None]
         self._places = max(t.shape[1] for t in (self.values, self.heads, self.target))
         self.layers = tuple(self.heads.any(-1).flatten(0, 1).any(0).nonzero()[:, 0].tolist())
+        # Once, where the first layer is: each copy on the way makes an accelerator wait.
+        if (home := next(self.model.parameters()).device).type != "meta":
+            self.values, self.heads = self.values.to(home), self.heads.to(home)
+            self.target = self.target.to(home)
         if gate is not None:
             self._check_gate(gate)
 

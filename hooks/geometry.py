@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from sally_anne.core.errors import HookError
 
@@ -31,6 +32,8 @@ _OTHER = re.compile(
     r"cross|(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE
 )
 _HEADS = ("num_heads", "num_attn_heads", "num_attention_heads", "n_heads", "n_head")
+# Of a model that was looked through before.
+_KNOWN: WeakKeyDictionary[Any, Geometry] = WeakKeyDictionary()
 _WIDTHS = ("head_dim", "v_head_dim", "dim_head", "head_size", "attention_head_size")
 
 
@@ -71,6 +74,8 @@ def find_geometry(model: nn.Module) -> Geometry:
         HookError: no text config, no list of layers with a W_o or several, or a W_o whose width is
             not that of the heads that its module and the config name.
     """
+    if (known := _KNOWN.get(model)) is not None:
+        return known
     config = _text_config(model)
     layer_list = _find_layer_list(model, config)
     shapes: dict[str, tuple[str, tuple[int, int, int]]] = {}
@@ -88,7 +93,8 @@ def find_geometry(model: nn.Module) -> Geometry:
     others = ((name, why) for name, why in left_out.items() if name not in kept.values())
     n_kv_heads = _number(("num_key_value_heads",), *holders) or shape[0]
     names = tuple(kept.values()), tuple(kept)
-    return Geometry(len(kept), *shape, n_kv_heads, *names, tuple(others))
+    found = _KNOWN[model] = Geometry(len(kept), *shape, n_kv_heads, *names, tuple(others))
+    return found
 
 
 def slice_width(geometry: Geometry, site: str) -> int:

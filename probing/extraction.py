@@ -45,7 +45,7 @@ from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import unknown_words
-from sally_anne.models.prompts import open_prompt, process, to_model
+from sally_anne.models.prompts import narrowed, open_prompt, process, to_model
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH
@@ -124,7 +124,8 @@ def prepare(
     """A batch's inputs, drawn and processed; contexts once each if they are ``shared``."""
     parts = cut(loaded, chosen, shared)
     frames = [sample.frames() for sample in parts.firsts] if parts.firsts[0].shows else None
-    return Prepared(process(loaded, parts.beginnings, frames), parts.rows, parts.endings)
+    inputs = narrowed(loaded, process(loaded, parts.beginnings, frames))
+    return Prepared(inputs, parts.rows, parts.endings)
 
 
 def check_samples(
@@ -302,8 +303,9 @@ def fill_store(
         total = stored + len(pending)
         on_progress(stored, total)
         several = models_at_once(loaded) if pending and backend == NATIVE else 1
+        ahead = several if several > 1 else drawn_at_once(loaded)
         work: Callable[[Sequence[int]], Any] = activations if several > 1 else prepared
-        with closing(prefetch(lambda b: work(batches[b]), pending, several)) as results:
+        with closing(prefetch(lambda b: work(batches[b]), pending, ahead)) as results:
             for done, (b, made) in enumerate(zip(pending, results, strict=True), start=stored + 1):
                 z = made if several > 1 else activations(batches[b], made)
                 store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
@@ -333,6 +335,12 @@ def models_at_once(loaded: LoadedModel) -> int:
     small = sum(p.numel() for p in parameters) < _SMALL
     on_cpu = all(p.device.type == "cpu" for p in parameters)
     return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
+
+
+def drawn_at_once(loaded: LoadedModel) -> int:
+    """Processes that draw and process the next frames: an accelerator waits for them, else one."""
+    spare = torch.get_num_threads() - 1
+    return 1 if loaded.model.device.type == "cpu" else max(1, min(spare, _MOST_WORKERS))
 
 
 def each_piece(

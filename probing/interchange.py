@@ -8,10 +8,11 @@ one token is exchanged, so all heads together carry 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from sally_anne.core.errors import HookError, ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.data.pairs import ContrastPair
+from sally_anne.data.samples import Sample
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs, w_o
@@ -38,81 +40,96 @@ from sally_anne.models.decoding import (
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, open_prompt, reply_prompt
 
-# Tokens that are read side by side.
-COLUMNS = 256
+# Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
+COLUMNS, COLUMNS_IN_ALL = 256, 4096
+# Pairs that go through an accelerator together.
+PAIRS = 4
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One of a pair, read up to its last ``token``: ``row`` of a state after all before it.
+class Prompts:
+    """R prompts, read up to their last ``tokens``: ``rows`` of a state after all before them.
 
-    ``answers`` are token ids of both answers from the first that tells them apart on; what they
-    share before it is read with the prompt. Heads are exchanged at the ``site``.
+    ``answers`` are token ids of both answers of each from the first that tells them apart on; what
+    they share before it is read with the prompt. Heads are exchanged at the ``site``.
     """
 
     loaded: LoadedModel
     state: State
-    row: int
-    token: int
-    answers: tuple[tuple[int, ...], tuple[int, ...]]
+    rows: tuple[int, ...]
+    tokens: tuple[int, ...]
+    answers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     site: str = HEAD_OUT
 
     @property
-    def words(self) -> tuple[int, int]:
-        """The first token of each answer that tells them apart."""
-        return self.answers[0][0], self.answers[1][0]
+    def words(self) -> tuple[list[int], list[int]]:
+        """The first token of each answer that tells them apart: of the first ones, the second."""
+        return [first[0] for first, _ in self.answers], [second[0] for _, second in self.answers]
 
     def logit_diffs(self, count: int = 1) -> Tensor:
-        """Logit of the first prompt's answer less the second's, ``[count]``, of equal readings."""
-        logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
+        """Logit of each first answer less the second's, ``[R, count]``, of equal readings."""
+        at = self.loaded, self.state, self.rows, self.tokens
+        logits = read_side_by_side(*at, count)
+        words = torch.tensor(self.words, device=logits.device).T[:, None].expand(-1, count, -1)
         # Apple's GPUs have no float64.
-        first, second = logits[:, list(self.words)].cpu().double().unbind(1)
+        first, second = logits.gather(2, words).cpu().double().unbind(2)
         return first - second
 
     @cached_property
+    def _plain(self) -> tuple[np.ndarray, Tensor]:
+        """The runs as they are: logit differences ``[R]``, and :attr:`heads`."""
+        model = self.loaded.model
+        with torch.no_grad(), Capture(model, self.site, ALL, device=model.device) as capture:
+            diffs = self.logit_diffs()[:, 0].numpy()
+            return diffs, capture.take()[:, 0]
+
+    @property
     def heads(self) -> Tensor:
-        """Head outputs at the last token, ``[L, H, D]``."""
-        with torch.no_grad(), Capture(self.loaded.model, self.site, ALL) as capture:
-            self.logit_diffs()
-            return capture.take()[0, 0]
+        """Head outputs at the last token, ``[R, L, H, D]``, on the model's device."""
+        return self._plain[1]
+
+    @property
+    def logit_diff(self) -> np.ndarray:
+        """:meth:`logit_diffs` ``[R]`` of the runs as they are."""
+        return self._plain[0]
 
     @cached_property
-    def logit_diff(self) -> float:
-        """:meth:`logit_diffs` of the run as it is."""
-        with torch.no_grad():
-            return float(self.logit_diffs())
-
-    @cached_property
-    def whole(self) -> float:
-        """Log-probability of the first answer, all its tokens together, less that of the second."""
-        if max(map(len, self.answers)) == 1:
+    def whole(self) -> np.ndarray:
+        """Log-probability of each first answer, all its tokens, less that of the second ``[R]``."""
+        if all(max(map(len, both)) == 1 for both in self.answers):
             return self.logit_diff
+        rows = [row for row in self.rows for _ in range(2)]
         with torch.no_grad():
-            state = extend(self.loaded, self.state, [self.row] * 2, [[self.token]] * 2)
-            first, second = log_probs_of(self.loaded, state, self.answers)
-        return float(first - second)
+            ends = [[token] for token in self.tokens for _ in range(2)]
+            state = extend(self.loaded, self.state, rows, ends)
+            said = log_probs_of(self.loaded, state, [a for both in self.answers for a in both])
+        return (said[::2] - said[1::2]).numpy()
 
-    def replaced(self, values: Tensor, chosen: Tensor, columns: int = COLUMNS) -> np.ndarray:
-        """Logit differences ``[C]`` with heads replaced by ``values [L, H, D]``.
+    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
+        """Logit differences ``[R, C]`` with heads replaced by ``values [(R,) L, H, D]``.
 
         Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own; so many ``columns`` at once.
         """
-        diffs = [torch.zeros(0, dtype=torch.float64)]
+        model = self.loaded.model
+        if columns is None:
+            most = COLUMNS_IN_ALL // len(self.rows)
+            columns = COLUMNS if model.device.type == "cpu" else most
+        diffs = [torch.zeros(len(self.rows), 0, dtype=torch.float64)]
         for part in chosen.split(columns) if len(chosen) else ():
-            edit = Edit(self.loaded.model, values, self.site, ALL, how="replace", heads=part[None])
+            edit = Edit(model, values, self.site, ALL, how="replace", heads=part[None])
             with torch.no_grad(), edit:
                 diffs.append(self.logit_diffs(len(part)))
-        return torch.cat(diffs).numpy()
+        return torch.cat(diffs, 1).numpy()
 
     def gradient(self) -> Tensor:
-        """Of the logit_diff by the head outputs, ``[L, H, D]``, in float32."""
-        leaf = torch.zeros(self.heads.shape, requires_grad=True)
-        chosen = torch.ones(leaf.shape[:2], dtype=torch.bool)
+        """Of the logit differences by the head outputs, ``[R, L, H, D]``, in float32."""
+        leaf = torch.zeros(self.heads.shape, device=self.heads.device, requires_grad=True)
+        chosen = torch.ones(leaf.shape[1:3], dtype=torch.bool)
         with torch.enable_grad(), Edit(self.loaded.model, leaf, self.site, ALL, heads=chosen):
             return torch.autograd.grad(self.logit_diffs().sum(), leaf)[0]
 
     def dla(self) -> Tensor:
-        """What each head adds to the logit_diff by itself, ``[L, H]``: direct logit attribution.
+        """What each head adds to the logit_diff by itself, ``[R, L, H]``: direct logit attribution.
 
         Its output goes through W_o, the last norm at the scale that it has in this run, and the
         unembedding. A HookError says where that is not defined.
@@ -123,10 +140,10 @@ class Prompt:
         norm, last = final_norm(model), geometry.n_layers - 1
         with torch.no_grad(), Capture(model, RESID, ALL, layers=[last]) as capture:
             self.logit_diffs()
-            stream = capture.take()[0, 0, 0].flatten().to(next(norm.parameters()).device)
-            weight = norm(torch.ones_like(stream))
+            stream = capture.take()[:, 0, 0].flatten(1).to(next(norm.parameters()).device)
+            weight = norm(torch.ones_like(stream[0]))
             normed, scaled = norm(stream), weight * stream
-            scale = (normed * scaled).sum() / (scaled * scaled).sum()
+            scale = (normed * scaled).sum(1, True) / (scaled * scaled).sum(1, True)
             layer = model.get_submodule(geometry.layer_names[last])
             apart = geometry.left_out or hasattr(layer, "post_feedforward_layernorm")
             if apart or not torch.allclose(
@@ -138,14 +155,52 @@ class Prompt:
                     "norm is an RMSNorm"
                 )
             steps = logit_directions(model, self.words, scale)
-            return (steps * self.heads.float()).sum(-1)
+            return (steps * self.heads.float().cpu()).sum(-1)
 
 
-def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float = 1.0) -> Tensor:
+class Prompt:
+    """One of :class:`Prompts`, R = 1: the same without the first axis, on the processor."""
+
+    def __init__(self, every: Prompts, number: int) -> None:
+        self.loaded, self.state, self.row = every.loaded, every.state, every.rows[number]
+        self.token, self.answers = every.tokens[number], every.answers[number]
+        self.alone = replace(every, rows=(self.row,), tokens=(self.token,), answers=(self.answers,))
+
+    @property
+    def words(self) -> tuple[int, int]:
+        return self.answers[0][0], self.answers[1][0]
+
+    @property
+    def heads(self) -> Tensor:
+        return self.alone.heads[0].cpu()
+
+    @property
+    def logit_diff(self) -> float:
+        return float(self.alone.logit_diff[0])
+
+    @property
+    def whole(self) -> float:
+        return float(self.alone.whole[0])
+
+    def logit_diffs(self, count: int = 1) -> Tensor:
+        return self.alone.logit_diffs(count)[0]
+
+    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
+        return self.alone.replaced(values, chosen, columns)[0]
+
+    def gradient(self) -> Tensor:
+        return self.alone.gradient()[0].cpu()
+
+    def dla(self) -> Tensor:
+        return self.alone.dla()[0]
+
+
+def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1.0) -> Tensor:
     """Directions along which heads add to the first word's logit above the second's, ``[L, H, D]``.
 
-    Through W_o, the weight of the last norm, which multiplies its input by ``scale``, and the
-    unembedding. A HookError says that the last norm is not found, or is no RMSNorm.
+    Of two lists of R words ``[R, L, H, D]``. Through W_o, the weight of the last norm, which
+    multiplies its input by ``scale``, ``[R, 1]`` of such lists, and the unembedding. A HookError
+    says that the last norm is not found, or is no RMSNorm.
     """
     geometry, norm = find_geometry(model), final_norm(model)
     if getattr(norm, "bias", None) is not None:
@@ -154,8 +209,9 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
     with torch.no_grad():
         weight = norm(torch.ones_like(out[0])).float()
         read = scale * weight * (out[words[0]].float() - out[words[1]].float())
-        parts = [w_o(z).float().T @ read.to(z.weight.device) for z in o_projs(model)]
-        return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
+        parts = [read.to(z.weight.device) @ w_o(z).float() for z in o_projs(model)]
+        every = torch.stack([part.cpu() for part in parts], -2)
+        return every.unflatten(-1, (geometry.n_heads, -1))
 
 
 def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str]:
@@ -180,44 +236,59 @@ def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[lis
     return [first, second]
 
 
-def read_pair(
-    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT, shared: bool = True
-) -> tuple[Prompt, Prompt]:
-    """Read both prompts up to their last token, and what statements on one context share once.
+def read_pairs(
+    loaded: LoadedModel,
+    pairs: Sequence[ContrastPair],
+    reply: bool,
+    site: str = HEAD_OUT,
+    shared: bool = True,
+) -> list[Prompts]:
+    """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
 
-    At ``site`` heads will be exchanged. Of answers that begin alike what is ``shared`` is read,
-    too, unless only the prompts' own last tokens matter.
+    Films of one shape are read together: the prompts of all, two a pair in their order, are those
+    of the list one after the other. At ``site`` heads will be exchanged. Of answers that begin
+    alike what is ``shared`` is read, too, unless only the prompts' own last tokens matter.
 
     Raises:
         ProbingError: as of :func:`answer_ids`.
         ModelError, ContextError, MediaError: a prompt cannot be made.
     """
-    samples, prompts = pair.samples, prompts_of(loaded, pair, reply)
-    answers = [answer_ids(loaded, pair, prompt) for prompt in prompts]
-    alike_ids = [os.path.commonprefix(both) for both in answers]
-    one = samples[0].context and samples[0].context == samples[1].context
-    cuts = [split_common_prefix(loaded, part) for part in ([prompts] if one else zip(prompts))]
-    endings = [ending for cut in cuts for ending in cut.endings]
-    if shared:
-        endings = [(*ending, *more) for ending, more in zip(endings, alike_ids, strict=True)]
-    frames = [sample.frames() for sample in samples[: len(cuts)]] if samples[0].shows else None
-    # Films of one shape are read together.
-    alike = one or samples[0].shape() == samples[1].shape()
-    read = []
-    with torch.no_grad():
-        for batch in [[*range(len(cuts))]] if alike else [[0], [1]]:
-            clips = frames and [frames[i] for i in batch]
-            begun = prefill(loaded, encode(loaded, [cuts[i].beginning for i in batch], clips))
-            own = [0, 0] if one else [*range(len(batch))]
-            middles = [ending[:-1] for ending in (endings if one else [endings[i] for i in batch])]
-            state = extend(loaded, begun, own, middles)
-            read += [(state, row) for row in range(len(own))]
-    a, b = (
-        Prompt(loaded, state, row, ending[-1], (tuple(own[n:]), tuple(other[n:])), site)
-        for (state, row), ending, (own, other), n in zip(
-            read, endings, answers, map(len, alike_ids), strict=True
-        )
-    )
+    beginnings: list[tuple[Sample, Any]] = []
+    prompts: list[tuple[int, tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]] = []
+    for pair in pairs:
+        samples, texts = pair.samples, prompts_of(loaded, pair, reply)
+        one = samples[0].context and samples[0].context == samples[1].context
+        cuts = [split_common_prefix(loaded, part) for part in ([texts] if one else zip(texts))]
+        endings = [ending for cut in cuts for ending in cut.endings]
+        for i, (text, ending) in enumerate(zip(texts, endings, strict=True)):
+            ids = answer_ids(loaded, pair, text)
+            alike = os.path.commonprefix(ids)
+            first, second = (tuple(own[len(alike) :]) for own in ids)
+            own = len(beginnings) + (0 if one else i)
+            prompts.append((own, (*ending, *alike) if shared else ending, (first, second)))
+        beginnings += [(s, cut.beginning) for s, cut in zip(samples, cuts, strict=False)]
+    read, place = [], 0
+    for _, group in groupby(beginnings, lambda one: one[0].shape()):
+        part = list(group)
+        own = [one for one in prompts if place <= one[0] < place + len(part)]
+        rows, endings, answers = zip(*own, strict=True)
+        clips = [sample.frames() for sample, _ in part] if part[0][0].shows else None
+        with torch.no_grad():
+            begun = prefill(loaded, encode(loaded, [text for _, text in part], clips))
+            middles = [ending[:-1] for ending in endings]
+            state = extend(loaded, begun, [row - place for row in rows], middles)
+        tokens = tuple(ending[-1] for ending in endings)
+        read.append(Prompts(loaded, state, tuple(range(len(own))), tokens, answers, site))
+        place += len(part)
+    return read
+
+
+def read_pair(
+    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT, shared: bool = True
+) -> tuple[Prompt, Prompt]:
+    """Both prompts of one pair, one by one; arguments and errors as of :func:`read_pairs`."""
+    read = read_pairs(loaded, [pair], reply, site, shared)
+    a, b = (Prompt(part, number) for part in read for number in range(len(part.rows)))
     return a, b
 
 
@@ -259,6 +330,11 @@ class Effects:
         with reading(path, RunFolderError, "sally-anne patch"):
             return cls(**load_file(path))
 
+    def apart(self) -> list[Self]:
+        """Those of each pair by itself."""
+        rows = range(len(self.logit_diff))
+        return [type(self)(*(part[i : i + 1] for part in vars(self).values())) for i in rows]
+
     @classmethod
     def joined(cls, every: Iterable[Self | None]) -> Self:
         """Those of all pairs, one after the other."""
@@ -268,37 +344,52 @@ class Effects:
 
 def effects_of(
     loaded: LoadedModel,
-    pair: ContrastPair,
+    pairs: Sequence[ContrastPair],
     reply: bool,
     sets: Tensor,
     mean: Tensor | None = None,
     exact: bool = True,
     site: str = HEAD_OUT,
 ) -> Effects:
-    """The effects of one pair, P = 1; arguments and errors as of :func:`read_pair`.
+    """The effects of pairs that are read together; arguments and errors as of :func:`read_pairs`.
 
     Args:
         sets: sets of heads, bool ``[S, L, H]``.
         mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
         exact: also exchange and ablate every head by itself; else these are NaN.
     """
-    a, b = read_pair(loaded, pair, reply, site)
-    logit_diff, shape = a.logit_diff - b.logit_diff, a.heads.shape[:2]
+    read = read_pairs(loaded, pairs, reply, site)
+    sizes = [len(part.rows) for part in read]
+
+    def every(of: Callable[[Prompts, Tensor], Any]) -> np.ndarray:
+        """Of all prompts, with the head outputs of the other of their pair: ``[P, 2, ...]``."""
+        both = zip(read, turned, strict=True)
+        parts = [np.asarray(torch.as_tensor(of(part, other)).cpu()) for part, other in both]
+        return np.concatenate(parts).reshape(len(pairs), 2, *parts[0].shape[1:])
+
+    def apart(values: np.ndarray) -> np.ndarray:
+        return values[:, 0] - values[:, 1]
+
+    heads = torch.cat([part.heads for part in read])
+    shape = heads.shape[1:3]
+    turned = heads.unflatten(0, (-1, 2)).flip(1).flatten(0, 1).split(sizes)
+    logit_diff = apart(every(lambda part, _: part.logit_diff))
     each = torch.eye(shape[0] * shape[1], dtype=torch.bool).unflatten(1, shape)
-    effect = ablate = dla = np.full(shape, np.nan)
+    effect = ablate = dla = np.full((len(pairs), *shape), np.nan)
     chosen = torch.cat([each, sets]) if exact else sets
-    carried = (
-        a.logit_diff - a.replaced(b.heads, chosen) + b.replaced(a.heads, chosen) - b.logit_diff
-    ) / 2
+    exchanged = apart(every(lambda part, other: part.replaced(other, chosen)))
+    carried = (logit_diff[:, None] - exchanged) / 2
     if exact:
-        effect, carried = carried[: len(each)].reshape(shape), carried[len(each) :]
+        effect = carried[:, : len(each)].reshape(-1, *shape)
+        carried = carried[:, len(each) :]
     if exact and mean is not None:
-        ablate = (logit_diff - (a.replaced(mean, each) - b.replaced(mean, each))).reshape(shape)
+        ablated = apart(every(lambda part, _: part.replaced(mean, each)))
+        ablate = (logit_diff[:, None] - ablated).reshape(-1, *shape)
     with suppress(HookError):
-        dla = (a.dla() - b.dla()).double().numpy()
-    slope = (a.gradient() + b.gradient()) / 2
-    attribution = (slope * (a.heads - b.heads).float()).sum(-1).double().numpy()
-    both = ((a.heads.float() + b.heads.float()) / 2).numpy()
-    whole = np.array(a.whole - b.whole)
-    parts = (np.array(logit_diff), whole, effect, ablate, dla, attribution, both, carried)
-    return Effects(*(part[None] for part in parts))
+        dla = apart(every(lambda part, _: part.dla())).astype(np.float64)
+    slope = every(lambda part, _: part.gradient()).mean(1)
+    outputs = every(lambda part, _: part.heads.float())
+    attribution = (slope * apart(outputs)).sum(-1).astype(np.float64)
+    whole = apart(every(lambda part, _: part.whole))
+    parts = logit_diff, whole, effect, ablate, dla, attribution, outputs.mean(1), carried
+    return Effects(*parts)

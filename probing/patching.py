@@ -34,6 +34,7 @@ from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options
+from sally_anne.core.processes import in_batches
 from sally_anne.core.run import (
     AGAINST,
     CONFIG,
@@ -57,7 +58,7 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
-from sally_anne.probing.interchange import Effects, answer_ids, effects_of, prompts_of
+from sally_anne.probing.interchange import PAIRS, Effects, answer_ids, effects_of, prompts_of
 from sally_anne.probing.reporting import null_columns
 
 FOLDER = "patching"
@@ -167,8 +168,11 @@ def scan(
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
         asked = pair_set.reply, sets, mean, how.exact, site
-        made = each_piece(loaded, lambda p: effects_of(loaded, p, *asked), [*pending.values()])
-        for done, (file, one) in enumerate(zip(pending, made, strict=True), 1):
+        together = 1 if loaded.model.device.type == "cpu" else PAIRS
+        batches = in_batches([*pending.values()], together)
+        made = each_piece(loaded, lambda some: effects_of(loaded, some, *asked), batches)
+        single = (one for some in made for one in some.apart())
+        for done, (file, one) in enumerate(zip(pending, single, strict=True), 1):
             every[file] = one
             if folder is not None:
                 one.write(folder / file)

@@ -227,7 +227,7 @@ def verified(folder: Path, most: int) -> dict[str, Any]:
     geometry = find_geometry(loaded.model)
     planted = truth.mask((geometry.n_layers, geometry.n_heads))
     sets = torch.from_numpy(np.stack([planted, ~planted]))
-    found = [effects_of(loaded, pair, True, sets) for pair in contrast_pairs]
+    found = [effects_of(loaded, [pair], True, sets) for pair in contrast_pairs]
     gap = sum(float(one.logit_diff[0]) for one in found)
     share = sum(one.effect[0] for one in found) / gap
     outputs = outputs_of(loaded, held_out_pairs("train", _READ)).numpy()

@@ -67,11 +67,11 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
 
 def _logits(reading: Prompt, deltas: Tensor) -> Tensor:
     """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
-    at = reading.loaded, reading.state, reading.row, reading.token
+    at = reading.loaded, reading.state, [reading.row], [reading.token]
     found = []
     for part in deltas.split(_COLUMNS):
         with torch.no_grad(), Edit(reading.loaded.model, part[None], positions=ALL):
-            found.append(read_side_by_side(*at, len(part)))
+            found.append(read_side_by_side(*at, len(part))[0])
     return torch.cat(found).double()
 
 

@@ -51,7 +51,7 @@ def test_tokens_side_by_side_do_not_see_each_other(
         state = extend(loaded, state, [0, 1], [s.endings[0][:-1] for s in shared])
         before = [layer.keys.clone() for layer in state.cache.layers]
         for row, cut in enumerate(shared):
-            found = read_side_by_side(loaded, state, row, cut.endings[0][-1], 3)
+            found = read_side_by_side(loaded, state, [row], cut.endings[0][-1:], 3)[0]
             torch.testing.assert_close(found, expected[row].expand(3, -1), atol=2e-5, rtol=1e-4)
     for layer, keys in zip(state.cache.layers, before, strict=True):
         assert torch.equal(layer.keys, keys)
@@ -65,7 +65,7 @@ def test_attention_that_takes_no_mask_is_refused(fresh: LoadedModel) -> None:
         config = loaded.model.config.get_text_config()
         config.sliding_window, config.layer_types = 4, ["sliding_attention"]
         with pytest.raises(ModelError, match=r"looks back 4 tokens and the prompt has \d+"):
-            read_side_by_side(loaded, state, 0, 5, 2)
+            read_side_by_side(loaded, state, [0], [5], 2)
         config._attn_implementation = "flash_attention_2"
         with pytest.raises(ModelError, match="flash_attention_2.*--attn-implementation sdpa"):
-            read_side_by_side(loaded, state, 0, 5, 2)
+            read_side_by_side(loaded, state, [0], [5], 2)

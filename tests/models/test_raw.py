@@ -229,7 +229,7 @@ def test_answers_are_scored_by_the_first_token_that_differs(base: LoadedModel) -
             assert prompt.answers == (tuple(first[n:]), tuple(second[n:]))
             assert prompt.logit_diff == pytest.approx(float(gain[n] - other[n]), abs=1e-4)
             assert prompt.whole == pytest.approx(float(gain.sum() - other.sum()), abs=1e-4)
-        effects = effects_of(base, pair, True, every)
+        effects = effects_of(base, [pair], True, every)
         assert effects.sets[0, 0] / effects.logit_diff[0] == pytest.approx(1, abs=1e-3)
     with pytest.raises(ProbingError, match="how the other begins"):
         read_pair(base, replace(pair, answers=(" red", "red box")), reply=True)

@@ -72,9 +72,9 @@ def test_a_run_reads_and_stores_what_was_said(
         exchanged.append(inputs["input_ids"].numel())
         return own_prefill(loaded, inputs)
 
-    def columns(loaded: LoadedModel, state: Any, row: int, token: int, count: int) -> Any:
-        exchanged.append(count)
-        return own_columns(loaded, state, row, token, count)
+    def columns(loaded: LoadedModel, state: Any, rows: Any, tokens: Any, count: int) -> Any:
+        exchanged.append(count * len(rows))
+        return own_columns(loaded, state, rows, tokens, count)
 
     monkeypatch.setattr(interchange, "prefill", begun)
     monkeypatch.setattr(interchange, "read_side_by_side", columns)

@@ -101,7 +101,7 @@ def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
 def test_all_heads_carry_all(lively: LoadedModel, site: str) -> None:
     found = find_geometry(lively.model)
     everything = torch.ones(1, found.n_layers, found.n_heads, dtype=torch.bool)
-    effects = effects_of(lively, pair(1), True, everything, site=site)
+    effects = effects_of(lively, [pair(1)], True, everything, site=site)
     assert np.isnan(effects.ablate).all()
     assert np.isnan(effects.dla).all() == (site != "head_out")
     assert abs(effects.logit_diff[0]) > 1e-2
@@ -109,8 +109,8 @@ def test_all_heads_carry_all(lively: LoadedModel, site: str) -> None:
 
 
 def test_the_planted_carrier_is_found_and_nothing_else(planted: LoadedModel) -> None:
-    mean = torch.from_numpy(effects_of(planted, pair(), True, no_sets(planted)).mean[0])
-    effects = effects_of(planted, pair(2), True, no_sets(planted), mean)
+    mean = torch.from_numpy(effects_of(planted, [pair()], True, no_sets(planted)).mean[0])
+    effects = effects_of(planted, [pair(2)], True, no_sets(planted), mean)
     (gap,) = effects.logit_diff
     shares = effects.effect[0] / gap
     assert shares[CARRIER] == pytest.approx(1, abs=1e-4)

@@ -285,7 +285,9 @@ def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
         "padding": lambda: extend(
             like, begun(row[:-2], [*row, *row]), [0, 1], [row[-2:], row[:4]]
         ).logits[:1],
-        "words side by side": lambda: read_side_by_side(like, begun(row[:-1]), 0, row[-1], 2)[:1],
+        "words side by side": lambda: read_side_by_side(like, begun(row[:-1]), [0], row[-1:], 2)[
+            0, :1
+        ],
     }
     limits = like.limits
     for way, read in ways.items():

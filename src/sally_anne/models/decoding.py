@@ -139,16 +139,18 @@ def extend(
     return _run(loaded.model, chosen, ids, mask)
 
 
-def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, count: int) -> Tensor:
-    """Logits ``[count, V]`` of one token, read ``count`` times after one row of a state.
+def read_side_by_side(
+    loaded: OpenModel, state: State, rows: Sequence[int], tokens: Sequence[int], count: int
+) -> Tensor:
+    """Logits ``[R, count, V]`` of a token after each of ``rows``, read ``count`` times.
 
-    Each reads the row and itself alone, so that as many edits of one place go through the model at
-    once without a copy of what stands before it. To hooks they are the columns of one row
+    Each reads its row and itself alone, so that as many edits of one place go through the model at
+    once without a copy of what stands before it. To hooks they are the columns of the rows
     (positions ``all``). The state stays as it is.
 
     Raises:
-        ModelError: the model's attention takes no mask of its own, or looks back less far than this
-            row is long.
+        ModelError: the model's attention takes no mask of its own, or looks back less far than the
+            rows are long.
     """
     model, device = loaded.model, state.mask.device
     require(loaded, "words side by side")
@@ -157,24 +159,26 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
         raise ModelError(
             f"{config._attn_implementation} cannot do this: --attn-implementation sdpa"
         )
-    before = state.mask[row]
+    index = torch.tensor(list(rows), device=device)
+    before = state.mask[index].bool()
     window = getattr(config, "sliding_window", None)
-    if _looks_back_so_far(config) and (not window or len(before) >= window):
+    if _looks_back_so_far(config) and (not window or before.shape[1] >= window):
         raise ModelError(
-            f"model {loaded.name!r} looks back {window} tokens and the prompt has {len(before)}; "
-            "take shorter prompts (--setting text)"
+            f"model {loaded.name!r} looks back {window} tokens and the prompt has "
+            f"{before.shape[1]}; take shorter prompts (--setting text)"
         )
-    own = torch.eye(count, dtype=torch.bool, device=device)
-    seen = torch.cat([before.bool().expand(count, -1), own], dim=1)
+    own = torch.eye(count, dtype=torch.bool, device=device).expand(len(before), -1, -1)
+    seen = torch.cat([before[:, None].expand(-1, count, -1), own], dim=2)
     mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
     mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
+    ids = torch.tensor(list(tokens), device=device)
     return model(
-        input_ids=torch.full((1, count), token, device=device),
-        attention_mask=mask[None, None],
-        position_ids=rotary(model, state.following[row].expand(1, count)),
-        **{CACHE: select(state.cache, torch.tensor([row], device=device))},
+        input_ids=ids[:, None].expand(-1, count).contiguous(),
+        attention_mask=mask[:, None],
+        position_ids=rotary(model, state.following[index][:, None].expand(-1, count)),
+        **{CACHE: select(state.cache, index)},
         use_cache=True,
-    ).logits[0]
+    ).logits
 
 
 def require(loaded: OpenModel, way: str, mask: Tensor | None = None) -> None:

@@ -63,6 +63,7 @@ from sally_anne.models.options import (
 )
 from sally_anne.models.processor import RAW, frame_of, hash_of, layout_of, marks_of, open_processor
 from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
+from sally_anne.models.videos import frames_at_once
 
 
 @dataclass(repr=False)
@@ -186,6 +187,8 @@ class LoadedModel(Shown):
             model = merged(model, self.name, self.adapter)
             setattr(model, FINGERPRINT, self.identity.fingerprint)
         model.eval()
+        if model.device.type == "cuda":
+            frames_at_once(model)
         if self.family not in FAMILIES:
             self.limits |= limits_of(self.name, model, self.processor.tokenizer)
         return model

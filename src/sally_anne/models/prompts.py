@@ -286,13 +286,29 @@ def _check_places(
 def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Processed inputs as tensors on the model's device; times stay exact.
 
-    Frames and sounds are in the model's dtype.
+    Frames and sounds are in the model's dtype, also if they are :func:`narrowed`.
     """
-    model = loaded.model
-    return {
-        key: torch.from_numpy(value).to(
-            model.device,
-            model.dtype if key.startswith(("pixel_values", "input_features")) else None,
-        )
+    model, tensors = loaded.model, {k: torch.from_numpy(v) for k, v in inputs.items()}
+    for key in filter(_seen_or_heard, inputs):
+        narrow = tensors[key].dtype == torch.int16
+        tensors[key] = tensors[key].view(torch.bfloat16) if narrow else tensors[key].to(model.dtype)
+    return {key: value.to(model.device) for key, value in tensors.items()}
+
+
+def narrowed(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs with frames and sounds in half the bytes, where the model is in bfloat16.
+
+    As what numpy, which has no such numbers, takes for ``int16``. Between processes bytes count.
+    """
+    if loaded.dtype != "bfloat16":
+        return inputs
+    halves = {
+        key: torch.from_numpy(value).bfloat16().view(torch.int16).numpy()
         for key, value in inputs.items()
+        if _seen_or_heard(key)
     }
+    return inputs | halves
+
+
+def _seen_or_heard(key: str) -> bool:
+    return key.startswith(("pixel_values", "input_features"))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
 from sally_anne.models.processor import RAW, raw_ids
 
+# Its name has to hold `flash`, which is how towers are told that frames need not come one by one.
+FRAMES_AT_ONCE = "sally_anne_flash_frames"
 # Of the context that a video may fill by default; words and reply have the rest.
 VIDEO_SHARE = 0.75
 REMEDY = (
@@ -223,3 +228,37 @@ def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         )
         return positions[..., :-1], positions[0, :, -1]
     return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
+
+
+def frames_at_once(model: Any) -> None:
+    """Have a tower that attends within each frame read all frames in one step of each layer.
+
+    Towers that know where a frame ends (``cu_seqlens``) otherwise take the frames of a batch one by
+    one, layer by layer, for which an accelerator waits.
+    """
+    ALL_ATTENTION_FUNCTIONS.register(FRAMES_AT_ONCE, _attend_within)
+    others = model.config, model.config.get_text_config()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if any(config is other for other in others):
+            continue
+        within = "cu_seqlens" in inspect.signature(module.forward).parameters
+        if within and getattr(config, "_attn_implementation", None) == "sdpa":
+            config._attn_implementation = FRAMES_AT_ONCE
+
+
+def _attend_within(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **how: Any
+) -> tuple[Tensor, None]:
+    """Attention ``[1, T, H, D]`` of ``[1, H, T, D]`` within parts that end at ``cu_seq_lens_q``."""
+    ends, longest = how["cu_seq_lens_q"], int(how["max_length_q"])
+    count, (_, heads, tokens, width) = len(ends) - 1, query.shape
+    parts = [(query, key, value)]
+    if count * longest == tokens:  # all are equally long
+        shape = heads, count, longest, width
+        parts = [tuple(one[0].view(shape).transpose(0, 1) for one in parts[0])]
+    else:
+        lengths = (ends[1:] - ends[:-1]).tolist()
+        parts = list(zip(*(one.split(lengths, 2) for one in parts[0]), strict=True))
+    found = [scaled_dot_product_attention(*part, scale=how["scaling"]) for part in parts]
+    return torch.cat([one.transpose(1, 2).flatten(0, 1) for one in found])[None], None
