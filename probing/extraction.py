@@ -303,7 +303,7 @@ def fill_store(
         total = stored + len(pending)
         on_progress(stored, total)
         several = models_at_once(loaded) if pending and backend == NATIVE else 1
-        ahead = several if several > 1 else drawn_at_once(loaded)
+        ahead = drawn_at_once(loaded) if pending and several == 1 else several
         work: Callable[[Sequence[int]], Any] = activations if several > 1 else prepared
         with closing(prefetch(lambda b: work(batches[b]), pending, ahead)) as results:
             for done, (b, made) in enumerate(zip(pending, results, strict=True), start=stored + 1):
