@@ -263,9 +263,9 @@ def read_pairs(
         for i, (text, ending) in enumerate(zip(texts, endings, strict=True)):
             ids = answer_ids(loaded, pair, text)
             alike = os.path.commonprefix(ids)
-            first, second = (tuple(own[len(alike) :]) for own in ids)
-            own = len(beginnings) + (0 if one else i)
-            prompts.append((own, (*ending, *alike) if shared else ending, (first, second)))
+            first, second = (tuple(said[len(alike) :]) for said in ids)
+            begins = len(beginnings) + (0 if one else i)
+            prompts.append((begins, (*ending, *alike) if shared else ending, (first, second)))
         beginnings += [(s, cut.beginning) for s, cut in zip(samples, cuts, strict=False)]
     read, place = [], 0
     for _, group in groupby(beginnings, lambda one: one[0].shape()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
+from sally_anne.models.videos import FRAMES_AT_ONCE, frames_at_once
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import activations_of, fill_store, prepare
 from sally_anne.probing.interchange import effects_of
@@ -111,6 +113,20 @@ def test_capture_and_steering_as_on_the_cpu(
     # Not because nothing was steered; and a strength of 0 changes no bit.
     assert not close(after, before, dtype)
     assert torch.equal(logits(loaded, samples, vector.with_alpha(0.0)), plain)
+
+
+def test_frames_at_once_are_frames_one_by_one(device: str, samples: list[Sample]) -> None:
+    """To the bit, also of films that are not equally long."""
+    shorter = replace(samples[0], video=samples[0].frames()[:6], context="")
+    unlike = [replace(samples[2], context=""), shorter]
+    usual, loaded = (opened("tiny-qwen2-vl", device, "bfloat16") for _ in range(2))
+    usual.model.set_attn_implementation("sdpa")
+    frames_at_once(loaded.model)
+    tower = loaded.model.model.visual
+    assert tower.config._attn_implementation == FRAMES_AT_ONCE
+    assert usual.model.model.visual.config._attn_implementation == "sdpa"
+    assert np.array_equal(activations(loaded, samples), activations(usual, samples))
+    assert np.array_equal(activations(loaded, unlike), activations(usual, unlike))
 
 
 def test_replies_and_effects_as_on_the_cpu(device: str, samples: list[Sample]) -> None:

@@ -97,6 +97,19 @@ def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
     assert a.logit_diff == pytest.approx(float(whole[a.words[0]] - whole[a.words[1]]), abs=1e-5)
 
 
+def test_pairs_read_together_are_pairs_one_by_one(lively: LoadedModel) -> None:
+    sets = torch.ones(1, *no_sets(lively).shape[1:], dtype=torch.bool)
+    longer = replace(pair(3), answers=("red room", "blue room"))
+    pairs, mean = (
+        [pair(1), longer, pair(2)],
+        torch.zeros(read_pair(lively, longer, True)[0].heads.shape),
+    )
+    together = effects_of(lively, pairs, True, sets, mean)
+    for one, some in zip(pairs, together.apart(), strict=True):
+        for name, value in vars(effects_of(lively, [one], True, sets, mean)).items():
+            np.testing.assert_allclose(getattr(some, name), value, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_all_heads_carry_all(lively: LoadedModel, site: str) -> None:
     found = find_geometry(lively.model)

@@ -51,6 +51,7 @@ class OpenModel(Protocol):
     family: Family
     config: Any
     processor: Any
+    dtype: str
     prompt: str
     date: datetime.date
     changes: dict[str, str]

@@ -290,8 +290,9 @@ def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torc
     """
     model, tensors = loaded.model, {k: torch.from_numpy(v) for k, v in inputs.items()}
     for key in filter(_seen_or_heard, inputs):
-        narrow = tensors[key].dtype == torch.int16
-        tensors[key] = tensors[key].view(torch.bfloat16) if narrow else tensors[key].to(model.dtype)
+        seen = tensors[key]
+        seen = seen.view(torch.bfloat16) if seen.dtype == torch.int16 else seen
+        tensors[key] = seen.to(model.dtype)
     return {key: value.to(model.device) for key, value in tensors.items()}
 
 

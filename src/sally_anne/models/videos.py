@@ -239,11 +239,10 @@ def frames_at_once(model: Any) -> None:
     ALL_ATTENTION_FUNCTIONS.register(FRAMES_AT_ONCE, _attend_within)
     others = model.config, model.config.get_text_config()
     for module in model.modules():
-        config = getattr(module, "config", None)
-        if any(config is other for other in others):
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "_attn_implementation", None) != "sdpa" or config in others:
             continue
-        within = "cu_seqlens" in inspect.signature(module.forward).parameters
-        if within and getattr(config, "_attn_implementation", None) == "sdpa":
+        if "cu_seqlens" in inspect.signature(module.forward).parameters:
             config._attn_implementation = FRAMES_AT_ONCE
 
 
@@ -253,12 +252,12 @@ def _attend_within(
     """Attention ``[1, T, H, D]`` of ``[1, H, T, D]`` within parts that end at ``cu_seq_lens_q``."""
     ends, longest = how["cu_seq_lens_q"], int(how["max_length_q"])
     count, (_, heads, tokens, width) = len(ends) - 1, query.shape
-    parts = [(query, key, value)]
     if count * longest == tokens:  # all are equally long
         shape = heads, count, longest, width
-        parts = [tuple(one[0].view(shape).transpose(0, 1) for one in parts[0])]
+        split = [[one[0].view(shape).transpose(0, 1)] for one in (query, key, value)]
     else:
         lengths = (ends[1:] - ends[:-1]).tolist()
-        parts = list(zip(*(one.split(lengths, 2) for one in parts[0]), strict=True))
+        split = [list(one.split(lengths, 2)) for one in (query, key, value)]
+    parts = zip(*split, strict=True)
     found = [scaled_dot_product_attention(*part, scale=how["scaling"]) for part in parts]
     return torch.cat([one.transpose(1, 2).flatten(0, 1) for one in found])[None], None
