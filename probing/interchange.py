@@ -271,13 +271,13 @@ def read_pairs(
     for _, group in groupby(beginnings, lambda one: one[0].shape()):
         part = list(group)
         own = [one for one in prompts if place <= one[0] < place + len(part)]
-        rows, endings, answers = zip(*own, strict=True)
+        rows, ends, answers = zip(*own, strict=True)
         clips = [sample.frames() for sample, _ in part] if part[0][0].shows else None
         with torch.no_grad():
             begun = prefill(loaded, encode(loaded, [text for _, text in part], clips))
-            middles = [ending[:-1] for ending in endings]
+            middles = [ending[:-1] for ending in ends]
             state = extend(loaded, begun, [row - place for row in rows], middles)
-        tokens = tuple(ending[-1] for ending in endings)
+        tokens = tuple(ending[-1] for ending in ends)
         read.append(Prompts(loaded, state, tuple(range(len(own))), tokens, answers, site))
         place += len(part)
     return read

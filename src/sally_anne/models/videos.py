@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -258,6 +259,6 @@ def _attend_within(
     else:
         lengths = (ends[1:] - ends[:-1]).tolist()
         split = [list(one.split(lengths, 2)) for one in (query, key, value)]
-    parts = zip(*split, strict=True)
-    found = [scaled_dot_product_attention(*part, scale=how["scaling"]) for part in parts]
+    attend = partial(scaled_dot_product_attention, scale=how["scaling"])
+    found = list(map(attend, *split))
     return torch.cat([one.transpose(1, 2).flatten(0, 1) for one in found])[None], None
