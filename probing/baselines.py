@@ -33,9 +33,9 @@ from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
+from sally_anne.models.prompts import continuations, process, to_model
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.config import DEFAULT_BATCH
+from sally_anne.probing.config import DEFAULT_BATCH, Position
 from sally_anne.probing.extraction import (
     Prepared,
     activations_of,
@@ -43,8 +43,9 @@ from sally_anne.probing.extraction import (
     extract,
     plan_batches,
     prepare,
+    prompts_at,
 )
-from sally_anne.probing.interchange import logit_directions
+from sally_anne.probing.interchange import logit_directions, prompts_of
 from sally_anne.probing.probes import HeadProbes
 
 # Of a long text's words, so many of the most frequent enter interactions.
@@ -90,6 +91,7 @@ class ProbeRun:
     x: Activations
     probes: HeadProbes
     batch_size: BatchSize = DEFAULT_BATCH
+    position: Position = "statement"
 
     @property
     def split(self) -> np.ndarray:
@@ -239,9 +241,8 @@ def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
     ]
 
 
-def verdict_words(loaded: LoadedModel, sample: Sample) -> tuple[int, int]:
-    """First tokens of right and wrong after a sample; a ProbingError if they are one."""
-    prompt = open_prompt(loaded, sample.turns, sample.shows)
+def verdict_words(loaded: LoadedModel, prompt: str) -> tuple[int, int]:
+    """First tokens of right and wrong after a prompt; a ProbingError if they are one."""
     first, second = (tokens[0] for tokens in continuations(loaded, prompt, VERDICT))
     if first == second:
         raise ProbingError("right and wrong begin with the same token")
@@ -252,8 +253,8 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
     """The model's next token after the ``chosen`` samples: the logit of right above wrong."""
     rows = chosen[run.split[chosen] != "validation"]
     samples = [run.data.samples[i] for i in rows]
-    words = verdict_words(loaded, samples[0])
-    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
+    prompts = prompts_at(loaded, samples, run.position)
+    words = verdict_words(loaded, prompts[0])
     batches = plan_batches(samples, DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size)
 
     def logit_diffs(batch: Sequence[int]) -> np.ndarray:
@@ -274,7 +275,7 @@ def direct_control(loaded: LoadedModel, run: ProbeRun) -> Control:
     """Head outputs on their direct-logit directions; a HookError of other sites or norms."""
     if run.x.site != HEAD_OUT:
         raise HookError(f"direct-logit directions are of head_out, not {run.x.site}")
-    words = verdict_words(loaded, run.data.samples[0])
+    words = verdict_words(loaded, *prompts_at(loaded, run.data.samples[:1], run.position))
     directions = logit_directions(loaded.model, words).float().numpy()
     score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
     return Control("answer", "direct logit ({})", score, by_side)
@@ -358,7 +359,7 @@ def controls_of(
     films = film_changes(samples, seed) if all(sample.shows for sample in samples) else {}
 
     def read(model: LoadedModel, inputs: Sequence[Sample]) -> np.ndarray:
-        how: dict[str, Any] = {"site": run.x.site, "batch_size": run.batch_size}
+        how: Any = {"site": run.x.site, "batch_size": run.batch_size, "position": run.position}
         return extract(model, inputs, on_progress=lambda done, total: None, **how).x
 
     def seen(name: str) -> np.ndarray:
@@ -402,12 +403,12 @@ def content_rows(
     if not all(pairs.values()):
         raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
     every = [pair for split in SPLITS for pair in pairs[split]]
-    layout = reply_prompt if pair_set.reply else open_prompt
 
     def heads_of(pair: ContrastPair) -> np.ndarray:
         read = []
-        for sample in pair.samples:
-            prompt = layout(loaded, sample.turns, sample.shows)
+        for sample, prompt in zip(
+            pair.samples, prompts_of(loaded, pair, pair_set.reply), strict=True
+        ):
             frames = [sample.frames()] if sample.shows else None
             batch = Prepared(process(loaded, [prompt], frames), [], [])
             read.append(activations_of(loaded, batch, run.x.site)[0])

@@ -16,7 +16,7 @@ from sally_anne.models.options import ModelOptions, settle
 Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
-Position = Literal["last_prompt"]
+Position = Literal["statement", "reply"]
 # Tasks that are made here of texts that go on.
 Made = Literal["ioi", "statements", "beliefs"]
 
@@ -35,6 +35,7 @@ _NAMED = {
     "data_seed": "seed{}",
     "backend": "{}",
     "prompt": "{}",
+    "position": "{}",
     "solver": "{}",
     "c": "c{:.12g}",
     "max_iter": "iter{}",
@@ -97,7 +98,9 @@ class ProbeConfig(ModelOptions, ScanOptions):
             data-seed and frames alone are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
-        position: at which tokens.
+        position: at which token. statement is the text's last one, its turn still open, the paper's
+            final token; reply is the last before the model's answer, in a turn of its own, where
+            the released code reads, and where vectors act.
         backend: which library reads the activations; all give the same numbers.
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
@@ -128,7 +131,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     contrast: Contrast = "matched"
     setting: Literal["auto"] | Setting = "auto"
     site: Site = "head_out"
-    position: Position = "last_prompt"
+    position: Position = "statement"
     backend: Literal["native", "nnsight", "transformer_lens"] = "native"
     data: Path | None = None
     stories: int | None = None

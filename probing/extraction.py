@@ -44,13 +44,12 @@ from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.processor import unknown_words
-from sally_anne.models.prompts import narrowed, open_prompt, process, to_model
+from sally_anne.models.processor import RAW, unknown_words
+from sally_anne.models.prompts import narrowed, open_prompt, process, reply_prompt, to_model
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
-from sally_anne.probing.config import DEFAULT_BATCH
+from sally_anne.probing.config import DEFAULT_BATCH, Position
 
-POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
 _SMALL, _MOST_WORKERS = 1_000_000_000, 8
 # From malloc.h: freed memory above this size goes back to the system, and larger pieces always do.
@@ -128,15 +127,31 @@ def prepare(
     return Prepared(inputs, parts.rows, parts.endings)
 
 
+def prompts_at(
+    loaded: LoadedModel, samples: Sequence[Sample], position: Position = "statement"
+) -> list[str]:
+    """Rendered prompts whose last tokens are read; see `sally_anne.probing.config.ProbeConfig`.
+
+    A ProbingError for replies to raw prompts, which have no turns.
+    """
+    if position == "reply" and loaded.prompt == RAW:
+        raise ProbingError(
+            "--position reply is the turn of the model's answer, and raw prompts have no turns: "
+            "leave it out, or take --prompt chat and a model with a chat template"
+        )
+    layout = reply_prompt if position == "reply" else open_prompt
+    return [layout(loaded, sample.turns, sample.shows) for sample in samples]
+
+
 def check_samples(
-    loaded: LoadedModel, samples: Sequence[Sample]
+    loaded: LoadedModel, samples: Sequence[Sample], position: Position = "statement"
 ) -> list[tuple[int, int, int] | None]:
     """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
     shapes = [sample.shape() for sample in samples]
     for shape in dict.fromkeys(shapes):
         alike = [s for s, other in zip(samples, shapes, strict=True) if other == shape]
         longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
-        prompt = open_prompt(loaded, longest.turns, longest.shows)
+        (prompt,) = prompts_at(loaded, [longest], position)
         remedy = "give it less text" + ", or fewer frames, or --setting text" * longest.shows
         check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
     return shapes
@@ -158,10 +173,10 @@ def activations_of(
         inputs = to_model(loaded, batch.inputs)
         if not batch.rows:
             reader = reader or backend_named(NATIVE)
-            z = reader.read(loaded.model, inputs, site, POSITION, items=items)
+            z = reader.read(loaded.model, inputs, site, LAST_PROMPT, items=items)
             return z[:, 0].float().numpy()
         prefix = prefill(loaded, inputs)
-        with Capture(loaded.model, site=site, positions=POSITION) as capture:
+        with Capture(loaded.model, site=site, positions=LAST_PROMPT) as capture:
             extend(loaded, prefix, batch.rows, batch.endings)
             return capture.take(items=items)[:, 0].float().cpu().numpy()
 
@@ -176,6 +191,7 @@ def extract(
     backend: str = NATIVE,
     seed: Seed = 0,
     on_progress: Callable[[int, int], None] | None = None,
+    position: Position = "statement",
 ) -> Activations:
     """Run every sample through the model once and take its activations.
 
@@ -187,6 +203,7 @@ def extract(
         seed: of splits that are drawn.
         on_progress: called with how many of how many batches are read; by default a bar in a
             terminal or notebook.
+        position: statement reads at the text's last token, reply where an answer begins.
 
     Raises:
         RecordError: too few groups for three splits.
@@ -203,7 +220,7 @@ def extract(
     if not given or not all(isinstance(sample, Sample) for sample in given):
         raise ProbingError("give samples, as sa.samples, sa.read_samples or sa.gridtom make them")
     samples = with_splits(given, seed)
-    check_samples(loaded, samples)
+    check_samples(loaded, samples, position)
     unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))
     for note in filter(None, (untrained(samples), copies(samples), unknown.warning(loaded.name))):
         warnings.warn(note.removeprefix("warning: "), stacklevel=3)
@@ -212,7 +229,7 @@ def extract(
         about = {} if folder is None else {"samples": fingerprint(samples)}
         where = Path(passing, "store") if folder is None else Path(folder)
         own = loaded, samples, where, site, batch_size, about, ALONE, backend
-        store = fill_store(*own, on_progress=show)
+        store = fill_store(*own, on_progress=show, position=position)
         x = store.read().float().numpy()
     facts = loaded.identity.facts()
     model = {"model": facts.pop("source"), **facts}
@@ -234,6 +251,7 @@ def fill_store(
     backend: str = NATIVE,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_batch: Callable[[Sequence[int], np.ndarray], None] = lambda rows, made: None,
+    position: Position = "statement",
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
 
@@ -241,8 +259,8 @@ def fill_store(
     the same however many there are, and so is the store.
 
     Args:
-        loaded, site, backend: as of :func:`extract`, errors too. All backends but the native one
-            read every prompt whole, from its first token on, which differs by rounding.
+        loaded, site, backend, position: as of :func:`extract`, errors too. All backends but the
+            native one read every prompt whole, from its first token on, which differs by rounding.
         samples: what is run, in the order of the store; each in a split.
         batch_size: with auto a store that is there keeps its own; else what fits is tried.
         about: further facts, next to how the model was loaded, that must agree when a store is
@@ -256,13 +274,13 @@ def fill_store(
         The complete store, ``[N, L, H, D]``.
     """
     reader = backend_named(backend)
-    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
+    prompts = prompts_at(loaded, samples, position)
     about = {**about, **loaded.changes} | ({} if backend == NATIVE else {"backend": backend})
     items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
     meta = StoreMeta(
         site=site,
-        position=POSITION,
+        position=position,
         model_id=loaded.source,
         model_revision=loaded.revision,
         processor_hash=loaded.processor_hash,

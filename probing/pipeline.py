@@ -33,11 +33,17 @@ from sally_anne.hooks.identity import SEEN
 from sally_anne.models import estimate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
-from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import crop_notes
 from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
-from sally_anne.probing.extraction import check_samples, cut, fill_store, plan_batches, stored_size
+from sally_anne.probing.extraction import (
+    check_samples,
+    cut,
+    fill_store,
+    plan_batches,
+    prompts_at,
+    stored_size,
+)
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import (
@@ -97,11 +103,12 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     pair_sets = open_pairs(config, data) if config.patching else {}
     shows = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)
-    unknown = _check_inputs(loaded, data, config.setting, console)
+    unknown = _check_inputs(loaded, data, config, console)
     with counting(console, "activations") as show:
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
-        own = folder / ACTIVATIONS, *how, processes, config.backend, show
-        store = fill_store(loaded, data.samples, *own, first_look(config, data, console))
+        look = first_look(config, data, console)
+        own = folder / ACTIVATIONS, *how, processes, config.backend, show, look
+        store = fill_store(loaded, data.samples, *own, position=config.position)
     if not processes.first:
         processes.wait()
         return Run.open(folder).heads
@@ -169,7 +176,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
         size = stored_size(store) or DEFAULT_BATCH
     batches = plan_batches(samples, size)
     counter = estimate.Counter(loaded)
-    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
+    prompts = prompts_at(loaded, samples, config.position)
     loads, tokens = [], []
     for batch in batches:
         parts = cut(loaded, [(samples[i], prompts[i]) for i in batch], config.backend == NATIVE)
@@ -353,9 +360,11 @@ def require_same_probes(config: ProbeConfig) -> None:
             )
 
 
-def _check_inputs(loaded: LoadedModel, data: SampleSet, setting: str, console: Console) -> Unknown:
+def _check_inputs(
+    loaded: LoadedModel, data: SampleSet, config: ProbeConfig, console: Console
+) -> Unknown:
     """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
-    shapes = check_samples(loaded, data.samples)
+    shapes = check_samples(loaded, data.samples, config.position)
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))
@@ -363,7 +372,7 @@ def _check_inputs(loaded: LoadedModel, data: SampleSet, setting: str, console: C
     console.print(
         f"[bold]{escape(loaded.described)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
         f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples, "
-        f"setting {setting}, {loaded.prompt} prompts"
+        f"setting {config.setting}, {loaded.prompt} prompts"
     )
     if geometry.note:
         console.print(escape(geometry.note), soft_wrap=True)

@@ -13,7 +13,7 @@ from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
-from sally_anne.probing.config import Made
+from sally_anne.probing.config import Made, Position
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -56,6 +56,8 @@ class SteeringOptions(ModelOptions):
             validation stories by this share at most; none does not ask them. Where the model can
             but guess them this is no condition.
         max_reality_drop: the same of the question where the participant is in reality.
+        position: at which token the probes that give heads and directions read: the statement's
+            end, or reply, where the vector acts; see `sally-anne probe`.
         limit: only so many stories of each split, drawn evenly over maps; three times so many, at
             least 20, of a probing run that has to be made.
         style: plain questions, or questions that ask for a JSON object.
@@ -79,6 +81,7 @@ class SteeringOptions(ModelOptions):
     leave_out: Natural = 8
     max_initial_drop: float | None = 0.01
     max_reality_drop: float | None = 0.01
+    position: Position = "statement"
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     data: Path | None = None
@@ -175,7 +178,8 @@ class SweepConfig(SteeringOptions):
         if self.out is not None:
             return self.out
         parts = [Path(self.model).name or "model", self.part, self.direction.replace(":", "-")]
-        for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed", "prompt"):
+        names = ("label", "towards", "rank_by", "style", "position", "split_seed", "data_seed")
+        for name in (*names, "prompt"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
                 text = "-".join(value) if isinstance(value, tuple) else value
                 parts.append(f"{name.replace('_', '')}{text}")

@@ -49,7 +49,7 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 TEST_PAIRS = 100
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
-_PROBE = ("c", "max_iter", "normalise")
+_PROBE = ("position", "c", "max_iter", "normalise")
 _OPTIONS = ("order", "contrast", "setting", "stories", *_PROBE, "split_seed", "data_seed")
 _MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint", "prompt")
 _OPEN = "open"

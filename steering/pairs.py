@@ -106,7 +106,8 @@ class Pairs:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.measure = config, Shifts()
-        names = ("task", "samples", "setting", "data", "batch_size", "split_seed", "data_seed")
+        names = ["task", "samples", "setting", "position", "data", "batch_size"]
+        names += ["split_seed", "data_seed"]
         self._probing = ProbeConfig(
             order=1 if config.order == "1" else 2, **config.model_options(*names), **config.short
         )

@@ -62,8 +62,8 @@ def work(config: SweepConfig) -> None:
 
 
 def of_run(config: SweepConfig, run: Run) -> SweepConfig:
-    """The options with the task or samples of a probing run; SteeringError if they have others."""
-    own = {name: run.config.get(name) or getattr(SweepConfig, name) for name in ("task", "samples")}
+    """The options with task, samples and position of a probing run; SteeringError for others."""
+    own = {n: run.config.get(n) or getattr(SweepConfig, n) for n in ("task", "samples", "position")}
     for name, value in own.items():
         if str(getattr(config, name)) not in (str(getattr(SweepConfig, name)), str(value)):
             raise SteeringError(

@@ -24,7 +24,7 @@ CONFIG = {
     "contrast": "matched",
     "setting": "multimodal",
     "site": "head_out",
-    "position": "last_prompt",
+    "position": "statement",
 }
 WIDTH = 6
 
@@ -44,7 +44,7 @@ def write_store(folder: Path, items: pd.DataFrame, z: np.ndarray) -> None:
     """A complete activation store of ``z [N, L, H, D]``, written as an extraction does."""
     meta = StoreMeta(
         site="head_out",
-        position="last_prompt",
+        position="statement",
         model_id="tiny",
         model_revision="0",
         processor_hash="0",

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from sally_anne.core.errors import StoreError
+from sally_anne.core.errors import ProbingError, StoreError
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.samples import Sample
+from sally_anne.hooks.capture import Capture
 from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 from sally_anne.probing.extraction import extract, fill_store, plan_batches
 
 FILMS = [np.zeros((length, 28, 28, 3), np.uint8) for length in (2, 4, 2, 4)]
@@ -70,3 +73,21 @@ def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
     for other, folder in (("native", "nnsight"), ("nnsight", "native")):
         with pytest.raises(StoreError, match="backend"):
             activations(other, folder)
+
+
+@pytest.mark.integration
+def test_replies_are_read_after_the_generation_prompt(model_folder: Path, tmp_path: Path) -> None:
+    loaded = load_model(str(model_folder))
+    words = [replace(sample, video=None) for sample in SAMPLES[:1]]
+    read = {
+        at: extract(loaded, words, tmp_path / at, position=at).x for at in ("statement", "reply")
+    }
+    for at, layout in (("statement", open_prompt), ("reply", reply_prompt)):
+        with torch.no_grad(), Capture(loaded.model, positions="all") as capture:
+            loaded.model(**encode(loaded, [layout(loaded, words[0].text, False)], None))
+        np.testing.assert_allclose(read[at], capture.take()[:, -1].cpu(), atol=1e-5)
+    assert not np.allclose(read["statement"], read["reply"], atol=1e-2)
+    with pytest.raises(StoreError):
+        extract(loaded, words, tmp_path / "statement", position="reply")
+    with pytest.raises(ProbingError, match="--position reply"):
+        extract(load_model(str(model_folder), prompt="raw"), words, position="reply")

@@ -85,10 +85,10 @@ def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, mo
 def test_progress_counts_what_is_stored_already(carry, tmp_path, options, monkeypatch) -> None:
     seen: list[tuple[int, int]] = []
 
-    def watched(*args):
+    def watched(*args, **how):
         *rest, _, on_batch = args
         see = lambda done, total: seen.append((done, total))  # noqa: E731
-        return extraction.fill_store(*rest, see, on_batch)
+        return extraction.fill_store(*rest, see, on_batch, **how)
 
     monkeypatch.setattr(pipeline, "fill_store", watched)
     with monkeypatch.context() as patch:

@@ -36,7 +36,7 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     found = json.loads((finished / "results.json").read_text())
     config = saved["config"]
     assert (config["order"], config["contrast"], config["setting"]) == (1, "matched", "text")
-    assert (config["site"], config["position"]) == ("head_out", "last_prompt")
+    assert (config["site"], config["position"]) == ("head_out", "statement")
     assert (config["c"], config["max_iter"], config["split_seed"]) == (0.015, 400, 0)
     assert saved["model"] == {
         "source": str(model_folder),

@@ -19,7 +19,6 @@ import sally_anne.steering.questions
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.extraction import POSITION
 from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.probing.probes import Activations
@@ -62,7 +61,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
     ) -> Made:
         folder = tmp_path_factory.mktemp("run")
         stored = torch.from_numpy(x).to(getattr(torch, dtype))
-        meta = StoreMeta("head_out", POSITION, "tiny", "0", "p", "q", dtype, *x.shape[1:])
+        meta = StoreMeta("head_out", "statement", "tiny", "0", "p", "q", dtype, *x.shape[1:])
         order = np.random.default_rng(5).permutation(len(items)).tolist()
         batches = [order[start : start + 7] for start in range(0, len(order), 7)]
         with ActivationStore.open_or_create(folder / "activations", meta, items, batches) as store:
@@ -77,7 +76,8 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
         save_probes(folder / "probes.safetensors", probes)
         heads.to_parquet(folder / "heads.parquet", index=False)
         saved = {
-            "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+            "config": json.loads(json.dumps(asdict(config), default=str))
+            | {"position": "statement"},
             "model": {"source": "tiny", "revision": "0", "dtype": dtype},
             "data": {"source": "generated", "fingerprint": "abc"},
         }

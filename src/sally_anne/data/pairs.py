@@ -87,7 +87,9 @@ def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T]
     return [thing for _, thing in sorted(sum(turns, []), key=lambda turn: turn[0])]
 
 
-def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str, str]) -> PairSet:
+def statement_pairs(
+    samples: Iterable[Sample], label: str, clusters: Mapping[str, str], reply: bool = False
+) -> PairSet:
     """Two statements on one context of which a true-or-false label holds for one alone.
 
     Those of one group and context are compared; a group without a cluster, as a map, is its own.
@@ -102,8 +104,8 @@ def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str
         if len(sides) == 2
     ]
     noun = "maps" if clusters else "groups"
-    asks, place = "truth of the statement", "the statement's end"
-    return PairSet("statement", pairs, False, asks, place, noun)
+    place = PairSet.place if reply else "the statement's end"
+    return PairSet("statement", pairs, reply, "truth of the statement", place, noun)
 
 
 def own_pairs(samples: Sequence[Sample]) -> PairSet:

@@ -113,5 +113,6 @@ def open_pairs(options: Any, data: SampleSet) -> dict[str, PairSet]:
     if source.questions is not None:
         pair_sets["question"] = source.questions(options, data)
     label = next(iter(data.samples[0].labels))
-    pair_sets["statement"] = statement_pairs(data.samples, label, data.clusters)
+    reply = options.position == "reply"
+    pair_sets["statement"] = statement_pairs(data.samples, label, data.clusters, reply)
     return {kind: pairs for kind, pairs in pair_sets.items() if pairs.pairs}
