@@ -156,3 +156,18 @@ def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None
         evaluate(config, loaded=crops)
     assert "model" not in vars(crops)
     assert not (tmp_path / "asked" / "answers.jsonl").exists()
+
+
+def test_a_processor_that_crops_may_do_so(opened) -> None:
+    whole, cut = (opened("llava-next-video", crop=crop) for crop in (False, True))
+    clip = np.random.default_rng(0).integers(0, 256, (4, 420, 294, 3), dtype=np.uint8)
+    stock = cut.processor.video_processor(videos=[clip], do_sample_frames=False)
+    text = reply_prompt(cut, "Where?", True)
+    same, other = (process(one, [text], [clip])["pixel_values_videos"] for one in (cut, whole))
+    np.testing.assert_array_equal(same, stock["pixel_values_videos"])
+    assert same.shape == other.shape and not np.array_equal(same, other)
+    assert video_size(cut, clip.shape[:3]) == video_size(whole, clip.shape[:3])
+    assert (cut.changes, whole.changes) == ({"crop": "True"}, {})
+    for name in ("tiny-qwen2-vl", "qwen2-vl"):
+        with pytest.raises(ModelError, match="--crop has no effect"):
+            open_described(ModelOptions(model=name, crop=True))

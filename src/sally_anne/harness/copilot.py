@@ -329,7 +329,8 @@ def run(
     writer = check.open_model(config, loaded, prompts, most, "give less transcript")
     checker = writer
     if config.checker is not None:
-        own = {"name": config.checker, "revision": None, "max_pixels": None, "prompt": "auto"}
+        own: dict[str, Any] = {"name": config.checker, "revision": None, "prompt": "auto"}
+        own |= {"max_pixels": None, "crop": False}
         checker = SteeredModel(load_model(**config.opening() | own))
     about = {"writer": writer.about, "checker": checker.about, "tokens": most}
     kept = keeping(config.folder, {"": writer})

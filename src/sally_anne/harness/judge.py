@@ -209,7 +209,7 @@ def open_judge(
         return Judge(open_endpoint(config, budget, "judge"), words, template)
     own = {"name": config.judge, "device_map": device_map, "revision": None, "prompt": "auto"}
     # A judge reads, and is shown no frames.
-    loaded = load_model(**config.opening() | own | {"max_pixels": None})
+    loaded = load_model(**config.opening() | own | {"max_pixels": None, "crop": False})
     return Judge(SteeredModel(loaded), words, template)
 
 

@@ -20,7 +20,7 @@ from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.decoding import ROOM
 from sally_anne.models.families import check_senses, family_of
-from sally_anne.models.loading import LoadedModel, check_pixels, load_model
+from sally_anne.models.loading import LoadedModel, check_crop, check_pixels, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, frame_of
 from sally_anne.models.videos import context_of, side_of, video_size, words_of
@@ -244,6 +244,9 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     if pixels is not None:
         check_pixels(loaded.family, name, pixels)
         loaded.changes["max_pixels"] = str(pixels)
+    if options.crop:
+        check_crop(loaded.processor, name)
+        loaded.changes["crop"] = "True"
     if options.prompt == RAW:
         loaded.prompt = loaded.changes["prompt"] = frame_of(name, RAW, True, videos)
     return loaded

@@ -63,7 +63,7 @@ from sally_anne.models.options import (
 )
 from sally_anne.models.processor import RAW, frame_of, hash_of, layout_of, marks_of, open_processor
 from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
-from sally_anne.models.videos import frames_at_once
+from sally_anne.models.videos import crops, frames_at_once
 
 
 @dataclass(repr=False)
@@ -83,9 +83,9 @@ class LoadedModel(Shown):
         prompt: what stands around a text, ``chat`` or ``raw``.
         date: today, as its chat template may say it.
         changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
-            ``max_pixels``, ``adapter`` and the hash of its files, ``processor``, each only if it
-            was given, ``prompt`` if it is raw, and ``date`` if its chat template tells it; part of
-            a run's identity.
+            ``max_pixels``, ``crop``, ``adapter`` and the hash of its files, ``processor``, each if
+            it was given, ``prompt`` if it is raw, and ``date`` if its chat template tells it; part
+            of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
         limits: of a type without a family, once it is loaded, how it cannot be read and why.
     """
@@ -290,6 +290,7 @@ def load_model(
     attn_implementation: Attention | None = None,
     quantization: Quantization = "none",
     max_pixels: int | None = None,
+    crop: bool = False,
     videos: bool = False,
     sounds: bool = False,
 ) -> LoadedModel:
@@ -354,6 +355,8 @@ def load_model(
             place, own = read_from(located(processor))
             how = {"trust_remote_code": False, **own}
         opened = open_processor(name, family, place, config, how)
+        if crop:
+            check_crop(opened, name)
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
         version = folder_hash(Path(location)) if is_here else str(commit)
         check_quantised(name, config, device_map)
@@ -366,6 +369,7 @@ def load_model(
         "quantization": None if quantization == "none" else quantization,
         "attn_implementation": attn_implementation,
         "max_pixels": max_pixels,
+        "crop": crop or None,
         "adapter": adapter_folder and (adapter or source),
         # One that is trained on in its folder is another one.
         "adapter_hash": adapter_folder and file_hash(adapter_folder / file for file in ADAPTER),
@@ -389,6 +393,14 @@ def load_model(
         date=today,
         changes={option: str(value) for option, value in asked.items() if value is not None},
     )
+
+
+def check_crop(processor: Any, name: str) -> None:
+    """Refuse frames as they are for a model whose processor cuts nothing off."""
+    if not crops(getattr(processor, "video_processor", None)):
+        raise ModelError(
+            f"--crop has no effect on model {name!r}: it sees frames whole; leave it out"
+        )
 
 
 def check_pixels(family: Family, name: str, max_pixels: int) -> None:

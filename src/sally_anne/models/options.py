@@ -111,6 +111,8 @@ class ModelOptions:
         max_pixels: of a frame, for models that take frames of any size (Qwen's): larger ones are
             scaled down. By default to three quarters of the model's context for all frames
             together; the rest is for words and reply.
+        crop: leave frames to a processor that cuts their edges off, as LLaVA-NeXT-Video's does, and
+            the released GridToM code; by default they are padded first, so that all is seen.
     """
 
     model: str = DEFAULT_MODEL
@@ -125,6 +127,7 @@ class ModelOptions:
     attn_implementation: Attention | None = None
     quantization: Quantization = "none"
     max_pixels: int | None = None
+    crop: bool = False
 
     @property
     def place(self) -> str | None:

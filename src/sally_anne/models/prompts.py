@@ -193,7 +193,8 @@ def process(
 
     Clips are one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames are
     used, and the whole of each: where the processor would cut off their edges, they are padded
-    first. ``sounds`` are the pieces of each prompt's sound, see :func:`pieces_of`.
+    first, unless the model was opened with ``crop``. ``sounds`` are the pieces of each prompt's
+    sound, see :func:`pieces_of`.
     ``attention_mask`` marks the padding on the left. Raw prompts may be token ids.
 
     Raises:
@@ -227,8 +228,8 @@ def _processed(
     if clips is not None:
         check_senses(loaded.family, loaded.name, videos=True)
         eye = loaded.processor.video_processor
-        shaped = [pad_for_crop(clip, eye) for clip in clips]
-        arguments |= {"videos": shaped, "do_sample_frames": False}
+        shaped = clips if "crop" in loaded.changes else [pad_for_crop(clip, eye) for clip in clips]
+        arguments |= {"videos": list(shaped), "do_sample_frames": False}
         if (rate := loaded.family.frame_rate) is not None:
             arguments["video_metadata"] = [times_of(len(clip), rate) for clip in clips]
         limits = [size_limits(loaded, len(clip)) for clip in clips]

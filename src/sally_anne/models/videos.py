@@ -27,6 +27,11 @@ REMEDY = (
 )
 
 
+def crops(eye: Any) -> bool:
+    """Whether a video processor scales frames and cuts out their middle."""
+    return bool(getattr(eye, "do_center_crop", None) and eye.do_resize)
+
+
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     """Frames with margins, so that a video processor that cuts out their middle cuts off no more.
 
@@ -54,7 +59,7 @@ def cropped_fraction(eye: Any, height: int, width: int) -> float:
 
 def _canvas(eye: Any, height: int, width: int) -> tuple[int, int]:
     """Height and width to which frames must be padded before they are scaled and cropped."""
-    if not (getattr(eye, "do_center_crop", None) and eye.do_resize):
+    if not crops(eye):
         return height, width
     resized, crop = _resized(eye, height, width), (eye.crop_size.height, eye.crop_size.width)
     if all(round(size) <= most for size, most in zip(resized, crop, strict=True)):
@@ -107,7 +112,8 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     options: dict[str, Any] = {"do_sample_frames": False, "return_tensors": "pt"}
     if limits := size_limits(loaded, frames):
         options["size"] = limits
-    empty = torch.empty(frames, 3, *_canvas(eye, height, width), dtype=torch.uint8, device="meta")
+    canvas = (height, width) if "crop" in loaded.changes else _canvas(eye, height, width)
+    empty = torch.empty(frames, 3, *canvas, dtype=torch.uint8, device="meta")
     times = times_of(frames, loaded.family.frame_rate or 1.0)
     try:
         found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
@@ -185,15 +191,17 @@ def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> i
 
 
 def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
-    """A line if frames would be cropped; ``sizes`` counts videos by height and width."""
+    """A line if frames are, or would be cropped; ``sizes`` counts videos by height and width."""
     eye = getattr(loaded.processor, "video_processor", None)
     lost = {size: part for size in sizes if eye and (part := cropped_fraction(eye, *size))}
     if not lost:
         return []
     count, worst = sum(sizes[size] for size in lost), max(lost.values())
+    cut = "cuts off" if (crop := "crop" in loaded.changes) else "would cut off"
+    then = "(--crop)" if crop else "They are padded first"
     return [
         f"{count} of {sum(sizes.values())} videos are not of the shape that {loaded.name} sees: "
-        f"its processor would cut off up to {100 * worst:.0f} % of a frame. They are padded first"
+        f"its processor {cut} up to {100 * worst:.0f} % of a frame. {then}"
     ]
 
 
