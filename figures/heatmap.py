@@ -74,7 +74,7 @@ def accuracy_table(
         part = heads[["layer", "head"]].astype("int64")
         part.insert(0, "label", label)
         part["accuracy"] = heads[column].astype("float64")
-        part["best"] = (part[["layer", "head"]] == best(heads, label)).all(axis=1)
+        part["best"] = (part[["layer", "head"]] == list(best(heads, label))).all(axis=1)
         part["threshold"] = heads.get(f"{label}_threshold", np.nan)
         validation = heads.get(f"{label}_validation_accuracy", heads[column])
         part["above"] = validation.astype("float64") > part["threshold"]
