@@ -1,9 +1,12 @@
 """Time extraction, probes, permutations, patching and a sweep against simpler ways.
 
     python tools/speed.py --model tiny-qwen2-vl --stories 24 --out runs/speed.json
+    python tools/speed.py --model qwen2-vl --random --only trace default_run
 
-Contenders take turns, so that a slow moment of the machine hits all of them. A ratio is the median
-of the ratios turn by turn.
+The second makes a model of full size with random weights, shows where the time of a batch and of
+patched pairs goes, and runs the default command; such weights say nothing of beliefs. Contenders
+take turns, so that a slow moment of the machine hits all of them. A ratio is the median of the
+ratios turn by turn.
 """
 
 from __future__ import annotations
@@ -12,10 +15,15 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,19 +32,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
+from torch.profiler import profile
 
 import sally_anne as sa
 from sally_anne.core.console import Console
-from sally_anne.core.processes import in_batches
+from sally_anne.core.processes import first_gpu, in_batches
+from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
-from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
+from sally_anne.models.estimate import open_published
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_C, ProbeConfig
+from sally_anne.probing.extraction import activations_of, plan_batches, prepare
+from sally_anne.probing.interchange import PAIRS, effects_of
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.probing.solver import permutation_test, shuffled
 from sally_anne.steering.config import SweepConfig
@@ -46,6 +60,8 @@ BATCH = 8
 # One position's logits and no cache: what a forward costs at least.
 LEAN = {"logits_to_keep": 1, "use_cache": False}
 SAMPLES, HELD = 444, 148
+# Sets of heads that a default run exchanges within a pair.
+SETS = 206
 SKLEARN = "scikit-learn newton-cholesky"
 Run = Callable[[], Any]
 
@@ -82,6 +98,64 @@ def rows(
     found = {"part": part, "multiplied": times, "seconds": runs.median(), "low": runs.min()}
     found |= {"high": runs.max(), "ratio": runs.div(runs.iloc[:, 0], axis=0).median()}
     return pd.DataFrame(found).reset_index(names="contender")
+
+
+def random_model(name: str) -> str:
+    """Save a model with random weights in the shape of a catalogue model; gives its folder."""
+    device, folder = first_gpu() or "cpu", Path(tempfile.mkdtemp(dir="/dev/shm", prefix="random-"))
+    described = open_published(name, "bfloat16" if device != "cpu" else "float32")
+    tokenizer, options = described.processor.tokenizer, described.config.to_dict()
+    config = type(described.config)(**options)
+    # The shipped vocabulary stands in for the model's own.
+    marks = {name: getattr(described.processor, f"{name}_token") for name in ("image", "video")}
+    marks |= {name: f"<|{name}|>" for name in ("vision_start", "vision_end")}
+    for name, mark in marks.items():
+        for key in (f"{name}_token_id", f"{name}_token_index"):
+            if hasattr(config, key):
+                setattr(config, key, tokenizer.convert_tokens_to_ids(mark))
+    torch.manual_seed(0)
+    kind = getattr(transformers, described.family.class_name)
+    with torch.device(device):
+        model = kind._from_config(config, dtype=getattr(torch, described.dtype))
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=False,
+    )
+    model.save_pretrained(folder)
+    described.processor.save_pretrained(folder)
+    return str(folder)
+
+
+def counted(work: Run, repeats: int) -> dict[str, Any]:
+    """Of one turn of ``work``: seconds, and what it asks of the machine by torch's profiler.
+
+    Kernels, the times that the processor waits for the accelerator, bytes copied by direction,
+    operators, and the milliseconds for which the accelerator computes.
+    """
+    seconds = in_turns({"": work}, repeats)[""]
+    with profile(activities=list(torch.profiler.supported_activities())) as traced:
+        work()
+        now()
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        traced.export_chrome_trace(file.name)
+        every = json.loads(Path(file.name).read_text())["traceEvents"]
+    events = [event for event in every if "cat" in event]
+    calls, bytes_, busy, slow = Counter[str](), Counter[str](), 0.0, Counter[str]()
+    for event in events:
+        kind, name = event["cat"], event["name"]
+        if kind == "kernel":
+            busy += event["dur"] / 1000
+            slow[re.sub(r"<.*|\(.*", "", name)[-60:]] += event["dur"] / 1000
+        calls["kernels"] += kind == "kernel"
+        calls["operators"] += kind == "cpu_op"
+        calls["waits"] += kind == "cuda_runtime" and "Synchronize" in name
+        if kind == "gpu_memcpy":
+            bytes_[name.split(" (")[0]] += event["args"].get("bytes", 0)
+            busy += event["dur"] / 1000
+    copied = {f"MB {name}": round(size / 1e6, 1) for name, size in bytes_.items()}
+    most = ", ".join(f"{name} {ms:.1f}" for name, ms in slow.most_common(8))
+    return {"seconds": np.median(seconds), "busy ms": busy, **calls, **copied, "most": most}
 
 
 def batches(loaded: Any, samples: Sequence[Any]) -> Iterator[dict[str, Any]]:
@@ -229,14 +303,48 @@ def sweep(args: argparse.Namespace) -> pd.DataFrame:
     return rows("sweep", seconds, {"16 evaluations": 16})
 
 
-PARTS = {part.__name__: part for part in (extraction, probes, permutations, patching, sweep)}
+def trace(args: argparse.Namespace) -> pd.DataFrame:
+    """The first batch by its size, its frames drawn before, and pairs that are read together."""
+    loaded, found = sa.load_model(args.model), []
+    samples = sa.gridtom(stories=max(20, args.stories))
+    for size in (8, 16, 32, 64):
+        chosen = [samples[i] for i in plan_batches(samples, size)[0]]
+        batch = prepare(loaded, [(s, open_prompt(loaded, s.turns, s.shows)) for s in chosen])
+        work = partial(activations_of, loaded, batch, HEAD_OUT)
+        found.append({"contender": f"{len(chosen)} samples"} | counted(work, args.repeats))
+    geometry = find_geometry(loaded.skeleton)
+    shape = geometry.n_layers, geometry.n_heads
+    sets, mean = torch.rand(SETS, *shape) < 0.02, torch.zeros(*shape, geometry.head_dim)
+    config = ProbeConfig(model=args.model, stories=max(40, args.stories))
+    for kind, every in open_pairs(config, open_task(config)).items():
+        pairs = every.choose("test", PAIRS)
+        work = partial(effects_of, loaded, pairs, every.reply, sets, mean)
+        found.append({"contender": f"{len(pairs)} {kind} pairs"} | counted(work, args.repeats))
+    return pd.DataFrame([{"part": "trace", **row} for row in found])
+
+
+def default_run(args: argparse.Namespace) -> pd.DataFrame:
+    """The default command, whole, in a process of its own; what it says is printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["-m", "sally_anne.probing.run", "--model", args.model, "--out", folder]
+        start = now()
+        subprocess.run([sys.executable, *words], check=True)
+        seconds = now() - start
+    return pd.DataFrame([{"part": "default_run", "contender": "probe", "seconds": seconds}])
+
+
+PARTS = {
+    part.__name__: part
+    for part in (extraction, probes, permutations, patching, sweep, trace, default_run)
+}
 
 
 def main() -> None:
     """Measure, print a table and write it as JSON after each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:5])
     parser.add_argument("--model", default="tiny-qwen2-vl")
+    parser.add_argument("--random", action="store_true", help="weights of a catalogue model")
     parser.add_argument("--stories", type=int, default=24)
     parser.add_argument("--heads", type=int, default=256, help="of the made-up activations")
     parser.add_argument("--width", type=int, default=128, help="of one of these heads")
@@ -251,6 +359,8 @@ def main() -> None:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": {name: version(name) for name in ("torch", "transformers", "scikit-learn")},
     }
+    if args.random:
+        args.model = random_model(args.model)
     results: list[pd.DataFrame] = []
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for part in args.only:
@@ -259,7 +369,8 @@ def main() -> None:
         cells = pd.concat(results).to_dict("records")
         saved = {"machine": machine, "config": config, "results": cells}
         args.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    print(f"{pd.concat(results).to_string(index=False)}\n\n{machine}\n{args.out}")
+    shown = pd.concat(results).drop(columns="most", errors="ignore")
+    print(f"{shown.to_string(index=False)}\n\n{machine}\n{args.out}")
 
 
 if __name__ == "__main__":
