@@ -66,6 +66,10 @@ COMMANDS: dict[str, Command] = {
         "exchange heads within pairs: which are used",
         *("probing.patching:run", "probing.config:PatchingConfig"),
     ),
+    "check": Command(
+        "open a model: what would be captured, where, and what is doubtful",
+        *("models.check:run", "models.options:ModelOptions"),
+    ),
     "audit": Command(
         "what else than a belief could explain a run's accuracy",
         *("probing.audit:run", "probing.config:AuditConfig"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from transformers import ViTConfig
 
 from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import LFS
-from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.geometry import find_geometry, o_projs
+from sally_anne.models.check import checked
 from sally_anne.models.loading import load_model
 from sally_anne.models.tiny import FAMILIES, Family, deepen
 
@@ -25,6 +27,22 @@ def rewrite(path: Path, change) -> None:
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata={"format": "pt"})
+
+
+def test_check_says_what_is_captured_and_whether_heads_add_up(copy) -> None:
+    loaded = load_model(str(copy()), dtype="float32")
+    geometry = find_geometry(loaded.model)
+    found = checked(loaded)
+    shape = geometry.n_layers, geometry.n_heads, geometry.head_dim
+    assert found["heads"].startswith("{} layers x {} heads x {},".format(*shape))
+    assert geometry.o_proj_names[-1] in found["captured"]
+    assert found["a step of 0"] == "changes no bit" and "nothing" not in found["a step of 1"]
+    off = re.compile(r"within (\S+) of it")
+    assert float(off.search(found["heads add up"])[1]) < 1e-5
+    module = o_projs(loaded.model)[1]
+    module.register_forward_hook(lambda module, args, out: 1.5 * out)
+    # What stands between W_o and the stream is a third of what comes out.
+    assert float(off.search(checked(loaded)["heads add up"])[1]) == pytest.approx(1 / 3, rel=0.1)
 
 
 def test_dtype_is_the_checkpoints_or_the_one_asked_for(copy) -> None:

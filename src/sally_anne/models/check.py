@@ -1,0 +1,94 @@
+"""``sally-anne check --model M``: what would be captured and steered in a model, before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from sally_anne.core.console import print_table
+from sally_anne.core.options import check_options
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, w_o
+from sally_anne.models.families import FAMILIES
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.options import ModelOptions
+from sally_anne.models.processor import unknown_words
+from sally_anne.models.prompts import encode, open_prompt, reply_prompt
+
+TEXT = "The white agent is in the red room."
+SHOWN = 60
+
+
+def run(options: ModelOptions, console: Console | None = None) -> dict[str, str]:
+    """Open a model with its weights and print what :func:`checked` finds."""
+    check_options(options)
+    found = checked(load_model(**options.opening()))
+    print_table(console or Console(), options.model, ("what", "found"), [*found.items()])
+    return found
+
+
+def checked(loaded: LoadedModel) -> dict[str, str]:
+    """What is read of a model, where, and whether heads add up, in plain words by their names.
+
+    Errors are those of loading a model and of finding its heads.
+    """
+    geometry, family, model = find_geometry(loaded.skeleton), loaded.family, loaded.model
+    shape = f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}"
+    known = "its row in the table of families" if family in FAMILIES else "what its modules say"
+    opened = open_prompt(loaded, TEXT, False)
+    inputs = encode(loaded, [opened], None)
+    last = loaded.processor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0, -2:].tolist())
+    marks = {name: getattr(loaded.processor, f"{name}_token", None) for name in ("video", "audio")}
+    senses = {"video": bool(family.frames_seen), "audio": family.hears}
+    takes = ["text", *(f"{what} ({marks[what]})" for what, able in senses.items() if able)]
+    facts = {
+        "model": f"{loaded.described}, {family.class_name}, opened by {known}",
+        "heads": f"{shape}, {geometry.n_kv_heads} of keys and values; hidden size "
+        f"{geometry.hidden_size}",
+        "captured": f"the input of {geometry.o_proj_names[0]} to {geometry.o_proj_names[-1]}",
+        "left out": geometry.note or "no layer",
+        "takes": ", ".join(takes),
+        "attention": loaded.attention,
+        "a statement ends": f"{loaded.prompt} prompt: ...{opened[-SHOWN:]!r}; tokens {last}",
+        "a reply begins": f"after ...{reply_prompt(loaded, TEXT, False)[-SHOWN:]!r}",
+        **measured(loaded, inputs),
+    }
+    doubts = [f"not read with {way}: {why}" for way, why in loaded.limits.items()]
+    doubts += filter(
+        None, [unknown_words(loaded, [TEXT]).warning(loaded.name).removeprefix("warning: ")]
+    )
+    if next(model.parameters()).dtype == torch.float16:
+        doubts.append("float16 overflows in some models: --dtype bfloat16")
+    return facts | {"doubtful": "; ".join(doubts) or "nothing was found"}
+
+
+@torch.no_grad()
+def measured(loaded: LoadedModel, inputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Whether heads add up to what W_o puts out, and what steps of length 0 and 1 do."""
+    model = loaded.model
+    plain = model(**inputs).logits
+    with Capture(model) as heads, Capture(model, ATTN_OUT) as sums:
+        model(**inputs)
+        z, out = heads.take()[0, 0].flatten(1).float(), sums.take()[0, 0].flatten(1).float()
+    off, modules = 0.0, list[Any](o_projs(model))
+    for layer, module in enumerate(modules):
+        if not module.weight.is_floating_point():
+            return {"heads add up": "not tried: the weights are quantised"}
+        bias = 0 if module.bias is None else module.bias.float().cpu()
+        made = z[layer] @ w_o(module).float().cpu().T + bias
+        off = max(off, float((made - out[layer]).abs().max() / out[layer].abs().max()))
+    step = torch.zeros(1, *z.unflatten(1, (heads.geometry.n_heads, -1)).shape)
+    said = []
+    for size in (0.0, 1.0):
+        step[:, -1] = size
+        with Edit(model, step, heads=torch.ones(step.shape[:3], dtype=torch.bool)):
+            said.append(float((model(**inputs).logits - plain).abs().max()))
+    return {
+        "heads add up": f"to the output of W_o within {off:.1e} of it",
+        "a step of 0": "changes no bit" if said[0] == 0 else f"changes logits by {said[0]:.1e}",
+        "a step of 1": f"in all heads of the last layer changes logits by {said[1]:.2g}",
+    }
