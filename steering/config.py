@@ -56,8 +56,8 @@ class SteeringOptions(ModelOptions):
             validation stories by this share at most; none does not ask them. Where the model can
             but guess them this is no condition.
         max_reality_drop: the same of the question where the participant is in reality.
-        position: at which token the probes that give heads and directions read: the statement's
-            end, or reply, where the vector acts; see `sally-anne probe`.
+        position: at which token the probes read that give heads and directions, as of `sally-anne
+            probe`; by default reply, where the vector acts, of pairs and raw prompts statement.
         limit: only so many stories of each split, drawn evenly over maps; three times so many, at
             least 20, of a probing run that has to be made.
         style: plain questions, or questions that ask for a JSON object.
@@ -81,7 +81,7 @@ class SteeringOptions(ModelOptions):
     leave_out: Natural = 8
     max_initial_drop: float | None = 0.01
     max_reality_drop: float | None = 0.01
-    position: Position = "statement"
+    position: Position | None = None
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     data: Path | None = None

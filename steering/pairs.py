@@ -106,11 +106,10 @@ class Pairs:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.measure = config, Shifts()
-        names = ["task", "samples", "setting", "position", "data", "batch_size"]
-        names += ["split_seed", "data_seed"]
-        self._probing = ProbeConfig(
-            order=1 if config.order == "1" else 2, **config.model_options(*names), **config.short
-        )
+        names = ("task", "samples", "setting", "data", "batch_size", "split_seed", "data_seed")
+        options = config.model_options(*names) | {"position": config.position or "statement"}
+        order: Any = int(config.order)
+        self._probing = ProbeConfig(order=order, **options, **config.short)
         folder = config.run or self._probing.folder
         if (folder / CONFIG).exists():
             opened = reopen(folder)

@@ -274,8 +274,8 @@ class Questions:
         With ``--limit`` that is one of few stories, unless there is one of all already.
         """
         config = self.config
-        names = ("setting", "data", "batch_size", "split_seed", "data_seed", "position")
-        options = config.model_options(*names)
+        options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
+        options["position"] = config.position or "reply"
         probing = ProbeConfig(order=1 if config.order == "1" else 2, **options, **config.short)
         if config.limit is not None and not (probing.folder / CONFIG).exists():
             most = len(samples.assign(self.stories, config.split_seed))

@@ -25,6 +25,7 @@ from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_sam
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.estimate import Figure, exact, open_described, show
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.processor import RAW
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import CONTROLS, FOUND, RankBy, SweepConfig
@@ -105,8 +106,11 @@ def probing_run(
 ) -> Run:
     """A finished run of this very model; one that is only described is made now."""
     if isinstance(run, ProbeConfig):
-        console.print(f"first the probes: {escape(str(run.folder))}")
-        probe(run, console)
+        if config.position is None and loaded.prompt == RAW:  # it has no turns
+            run = replace(run, position="statement")
+        if not (run.folder / CONFIG).exists():
+            console.print(f"first the probes: {escape(str(run.folder))}")
+            probe(run, console)
         run = Run.open(run.folder)
     if not config.allow_mismatch:
         remedy = "make one with `sally-anne probe --out DIR` for --run, or pass --allow-mismatch"

@@ -164,7 +164,9 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
     foreign = replace(config, model=str(other_folder), limit=2)
     # The folder that is made by default has the model's base name.
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(probed, ProbeConfig(model=str(other_folder), setting="text").folder)
+    shutil.copytree(
+        probed, ProbeConfig(model=str(other_folder), setting="text", position="reply").folder
+    )
     for wrong in (foreign, replace(config, dtype="bfloat16"), replace(foreign, run=None)):
         with pytest.raises(ModelError):
             sweep(wrong)
