@@ -11,9 +11,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from sally_anne.core.errors import ModelError, SteeringError
+from sally_anne.core.errors import ModelError, RunFolderError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Lineage
@@ -24,6 +25,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering import bake
+from sally_anne.steering import sweep as sweeping
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import VectorConfig, fit_vector
 from sally_anne.steering.fit import run as make_vector
@@ -213,3 +215,18 @@ def test_a_vector_steers_its_own_model_alone(
             command(**options)
         command(**options, allow_mismatch=True)
         assert json.loads((tmp_path / name / record).read_text())["mismatch"] == both
+
+
+def test_probes_read_where_vectors_act_unless_prompts_are_raw(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made: list[ProbeConfig] = []
+    monkeypatch.setattr(sweeping, "probe", lambda config, console: made.append(config))
+    for prompt, position in (("chat", "reply"), ("raw", "statement")):
+        loaded = load_model(model_folder, prompt=prompt)
+        config = SweepConfig(model=str(model_folder), prompt=prompt, setting="text", limit=2)
+        source = sweeping.run_for(config, sweeping.opened(config))
+        with pytest.raises(RunFolderError):
+            sweeping.probing_run(config, source, loaded, Console(quiet=True))
+        assert made.pop().position == position
