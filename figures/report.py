@@ -246,23 +246,25 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     ]
     if not results.get("test"):
         warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
-    conclusions, badges = [], [("no controls on test stories", "bad")]
+    what = main if main == "Both" else f"logit difference {sweep.aim(results)[0]}"
+    conclusions, badges = [], [(f"no controls on test {noun}", "bad")]
     if rank:
         kinds = (f"{sweep.CONTROLS[k]} {sweep.amount(o, main)}" for k, o in rank["kinds"].items())
         gain = sweep.amount({"value": rank["gain"]}, main)
         conclusions.append(
-            f"{main} minus baseline on {rank[noun]} test {noun}: {gain}; "
+            f"{what[0].upper()}{what[1:]} minus baseline on {rank[noun]} test {noun}: {gain}; "
             f"controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
         )
         tone, words = ("good", "specific") if rank["beats_controls"] else ("bad", "not specific")
         badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
         if not rank["beats_controls"]:
             warnings.append("Random directions or heads with steps of this length may do as well.")
-    costs = [
-        f"{words} {sweep.amount(sweep.cost(gain), side)} on {split} {noun}"
-        for side, words in sweep.SIDES.items()
+    costs = dict.fromkeys(
+        sweep.lost(side, split, gain, noun)
+        for side in sweep.SIDES
         for split, gain in results.get(side, {}).items()
-    ]
+    )
+    warnings += sweep.too_costly(results)
     conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
     if worse := results.get("worse"):
         conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
@@ -273,7 +275,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         before, after = (test[name][main] for name in ("baseline", "chosen"))
         two = (sweep.amount(one, main).rpartition(" ")[0] for one in (before, after))
         unit = "%" if main == "Both" else "logits"
-        sentence += f"; {main} goes from {' to '.join(two)} {unit} of {int(after['n'])} test {noun}"
+        sentence += f"; {what} goes from {' to '.join(two)} {unit} of {int(after['n'])} test {noun}"
     differences = results.get("test", {}).get(chosen.get("name"), {}).get("difference", {})
     if gain := differences.get(main):
         sentence += f", a paired difference of {sweep.amount(gain, main)}"
@@ -288,12 +290,17 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         line = page.again("sally-anne evaluate", results["config"], names, steer=folder / vector)
         commands["ask the steered model all test stories"] = line
     elif vector:
-        line = page.again("sally-anne side-effects", results["config"], vector=folder / vector)
+        line = page.again(
+            "sally-anne side-effects", results["config"], ("setting",), vector=folder / vector
+        )
         commands["see what else the vector changes"] = line
     if test:
         rows = [
             {"setting": setting}
-            | {name: sweep.amount(one, name).replace("points", "%") for name, one in own.items()}
+            | {
+                sweep.TEXTS.get(name, name): sweep.amount(one, name).replace("points", "%")
+                for name, one in own.items()
+            }
             for setting, own in test.items()
         ]
         caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"

@@ -11,7 +11,7 @@ tried for the choice, which is the star.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -43,10 +43,12 @@ DASHES |= {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5)), "TB": (0, (4,
 COLOURS |= {"towards": COLOURS["Both"], "apart": COLOURS["TB"]}
 MARKERS |= {"towards": "s", "apart": "o"}
 TEXTS = {"invalid": "invalid (share of answers)", **SIDES}
-TEXTS |= {"towards": "towards the value", "apart": "between the two of a pair"}
+TEXTS |= {"towards": "towards the value", "apart": "told apart (one input less the other)"}
 TEXTS |= {name: f"Both, {text}" for name, text in CONTROLS.items()}
 STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 13, "label": "chosen"}
 STAR |= {"markeredgecolor": "white", "linestyle": "none", "zorder": 7}
+# Shares of few questions are not exact in binary.
+ROUNDING = 1e-9
 # What one panel shows: how theta was found, by what heads are ranked, and their number.
 KEYS = ["panel", "rank_by", "k"]
 
@@ -122,18 +124,38 @@ def cost(gain: Mapping[str, Any]) -> dict[str, float]:
     return {"value": -gain["value"], "low": -gain["high"], "high": -gain["low"]}
 
 
+def lost(side: str, split: str, gain: Mapping[str, Any], noun: str) -> str:
+    """What is lost of a side question, and on what; the same plain text is read of each split."""
+    where = f"{gain['n']} lines" if side == "text" else f"{split} {noun}"
+    return f"{SIDES[side]} {amount(cost(gain), side)} on {where}"
+
+
+def limits(results: Mapping[str, Any]) -> Iterator[tuple[str, float, float, bool]]:
+    """Each side question, what the choice costs of it, may, and whether it is but guessed."""
+    for side in SIDES:
+        gain, most = results.get(side, {}).get(SPLIT), results["config"].get(f"max_{side}_drop")
+        if gain and most is not None:
+            yield side, 0.0 - gain["value"], most, side in results.get("guessed", {})
+
+
+def too_costly(results: Mapping[str, Any]) -> list[str]:
+    """Where the choice costs more than it may, that nothing else is nearer to its limits."""
+    over = any(cost > most + ROUNDING and not free for _, cost, most, free in limits(results))
+    return ["No K and alpha keeps to the limits of cost: this one is nearest to them."] * over
+
+
 def chosen_words(results: Mapping[str, Any]) -> list[str]:
-    """What was chosen, what that costs of the side questions, and what it may."""
+    """What was chosen, its rank among controls, and what it costs of side questions, and may."""
     if not (chosen := results.get("chosen")):
         return []
     words = [f"chosen: K = {chosen['k']}, α = {chosen['alpha']:g}"]
-    for side, text in SIDES.items():
-        gain, most = results.get(side, {}).get(SPLIT), results["config"].get(f"max_{side}_drop")
-        if gain and most is not None:
-            limit = f"at most {UNITS.get(side, (100,))[0] * most:g}"
-            limit = "guessed, no condition" if side in results.get("guessed", {}) else limit
-            lost = amount({"value": 0.0 - gain["value"]}, side)
-            words.append(f"cost of {text}: {lost} ({limit})")
+    if rank := results.get("control_rank"):
+        noun = "pairs" if "pairs" in rank else "stories"
+        words.append(f"rank {rank['rank']} of {rank['of']} on test {noun}")
+    for side, value, most, guessed in limits(results):
+        limit = f"at most {UNITS.get(side, (100,))[0] * most:g}"
+        limit = "guessed, no condition" if guessed else limit
+        words.append(f"cost of {SIDES[side]}: {amount({'value': value}, side)} ({limit})")
     return words
 
 
@@ -168,10 +190,11 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
     style.legend(figure, list(handles.values()), 4 if figure.bbox.width / figure.dpi > 7 else 3)
     pairs = sorted({int(n) for n in table.loc[table["measure"] == main, "n"]})
     count = " to ".join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))
+    count += " pairs" if main == "Both" else ""
     same = f"direction {panels[0].panel}, heads by {panels[0].rank_by}"
     there = aim(results) if main != "Both" else []
     parts = [*title, *there, *([] if several else [same]), *chosen_words(results)]
-    style.heading(figure, parts, f"{SPLIT} {noun} (N = {count} pairs), bands: 95 % intervals")
+    style.heading(figure, parts, f"{SPLIT} {noun} (N = {count}), bands: 95 % intervals")
     return figure
 
 

@@ -36,7 +36,7 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import raw_ids
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.interchange import COLUMNS, read_pair
+from sally_anne.probing.interchange import COLUMNS, answer_ids, prompts_of, read_pair
 from sally_anne.probing.patching import NO_PAIRS
 from sally_anne.steering.config import NEUTRAL, SweepConfig
 from sally_anne.steering.fit import class_towards
@@ -119,13 +119,16 @@ class Pairs:
             found = open_pairs(self._probing, data)
         if not found:
             raise SteeringError(NO_PAIRS)
-        pair_set = found.get("question") or found["statement"]
         labels = data.samples[0].labels
         self.label = config.label
         if self.label == SweepConfig.label and self.label not in labels:
             self.label = next(iter(labels))
         if self.label not in labels:
             raise SteeringError(f"--label {self.label}: the samples have {', '.join(labels)}")
+        pair_set = found.get("question") or found["statement"]
+        if config.task == "beliefs":
+            # Its questions ask for a place, whose label is no probe's.
+            pair_set = datasets.judged(data.samples, self.label)
         values = [s.labels[self.label] for s in data.samples if self.label in s.labels]
         value = class_towards(values, self.label, config.towards)
         other = "statements" if config.task == "ioi" else "ioi"
@@ -158,7 +161,11 @@ class Pairs:
         return self._probing
 
     def check(self, loaded: LoadedModel) -> list[str]:
-        """Nothing is to be said first: what does not fit the model, probing says."""
+        """Nothing is to be said first; ProbingError for answers that no token tells apart."""
+        for side in (item for items in self._sides.values() for item in items):
+            if isinstance(side, Side):
+                for prompt in prompts_of(loaded, side.pair, side.reply):
+                    answer_ids(loaded, side.pair, prompt)
         return []
 
     def leave_out(self, run: Run) -> None:

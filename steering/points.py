@@ -18,7 +18,7 @@ import pandas as pd
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.run import Head
-from sally_anne.figures.sweep import amount
+from sally_anne.figures.sweep import ROUNDING, amount
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -32,8 +32,6 @@ FINE = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
 WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 # The largest p at which a vector beats its controls.
 LEVEL = 0.05
-# Shares of few questions are not exact in binary.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, order=True)

@@ -18,14 +18,14 @@ from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
+from sally_anne.figures.sweep import ROUNDING, aim, amount, lost, too_costly
 from sally_anne.figures.sweep import SIDES as TASK_LABELS
-from sally_anne.figures.sweep import amount, cost
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import FOUND, SideEffectsConfig, SweepConfig
-from sally_anne.steering.points import BASELINE, ROUNDING, Measure, SweepPoint, by_kind, ends
+from sally_anne.steering.points import BASELINE, Measure, SweepPoint, by_kind, ends
 
 NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
@@ -154,7 +154,7 @@ def print_sweep(
     if sweep.test is not None:
         _print_points(console, config, "test", (chosen,), sweep, metrics)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
-    lines = [f"chosen: {_label(chosen)}, {how}"]
+    lines = [f"chosen: {_label(chosen)}, {how}, {aim(saved)[0]}"]
     if sweep.test is not None:
         lines += saved[FOUND].split("; ")
         worse, needed = saved["worse"], [r for r in sweep.left_out if r["low"] > 0]
@@ -163,7 +163,7 @@ def print_sweep(
         both += [f"{main} falls without {heads}"] if needed else []
         lines += ["; ".join(both)] if both else []
     lines += [
-        f"cost, {TASK_LABELS[task]}: {amount(cost(gain), task)} on {split} {noun}"
+        f"cost: {lost(task, split, gain, noun)}"
         for task in sweep.tasks
         for split, gain in [*saved[task].items()][-1:]
     ]
@@ -173,17 +173,13 @@ def print_sweep(
         f"({100 * right['chance']:.1f} %), and puts no condition on the choice"
         for task, right in guessed.items()
     ]
-    if any(
-        task not in guessed and -saved[task]["validation"]["value"] > most + ROUNDING
-        for task, most in config.tasks.items()
-    ):
-        lines.append("no K and alpha leaves the side questions alone: this one is nearest to it")
+    lines += too_costly(saved)
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     command = "evaluate"
     following: Any = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     if config.on_pairs:
         command = "side-effects"
-        following = SideEffectsConfig(sweep.vector, **config.model_options())
+        following = SideEffectsConfig(sweep.vector, **config.model_options("setting"))
     lines += [f"report: {config.folder / NAME}"]
     lines += [f"next: {command_line(f'sally-anne {command}', following)}"]
     print_lines(console, lines)

@@ -122,8 +122,8 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     (line,) = [line for line in lines if line.startswith("Both, less")]
     assert line.split("baseline's: ")[1].startswith(f"{100 * sum(pairs) / STORIES:.1f} ")
     # Reality, too, is told only when the harm is undone.
-    (line,) = [line for line in lines if line.startswith("cost, reality: ")]
-    assert float(line.removeprefix("cost, reality: ").split()[0]) < -50
+    (line,) = [line for line in lines if line.startswith("cost: reality ")]
+    assert float(line.removeprefix("cost: reality ").split()[0]) < -50
 
 
 def test_a_vector_elsewhere_is_not_specific(
@@ -209,6 +209,15 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
     sweep(config, Console(quiet=True), whole)
     assert {path: path.read_bytes() for path in files} == whole_bytes
+
+
+def test_statements_on_beliefs_are_swept_by_either_label(tmp_path: Path) -> None:
+    for label in ("y_p", "y_o"):
+        config = SweepConfig(task="beliefs", label=label, limit=8, out=tmp_path / label)
+        for side in Pairs(config).items("test"):
+            true = [sample.labels[label] for sample in side.pair.samples]
+            assert side.pair.answers == tuple(str(one).lower() for one in true)
+            assert sorted(true) == [False, True] and side.sign == (1 if true[0] else -1)
 
 
 def test_what_has_no_pairs_is_refused_at_once(tmp_path: Path) -> None:

@@ -240,11 +240,14 @@ def statements(
                         split=split,
                         tags={"kind": kind},
                     )
-                    if asked:
-                        text, answer = f"{text} This statement is", str(truth).lower()
-                        sample = replace(sample, text=text, pair=pair, answer=answer)
-                    made.append(sample)
+                    made.append(_asked(sample, "truth") if asked else sample)
     return made
+
+
+def _asked(sample: Sample, label: str) -> Sample:
+    """A statement that goes on with "This statement is"; its pair is its name's without the end."""
+    text, pair = f"{sample.text} This statement is", sample.item_id.rpartition("/")[0]
+    return replace(sample, text=text, pair=pair, answer=str(sample.labels[label]).lower())
 
 
 class Story(NamedTuple):
@@ -380,6 +383,15 @@ def questions(name: str, pairs: int | None, seed: int) -> PairSet:
     conditions = ("TB", "FB") if name == "beliefs" else ("", "")
     found = own_pairs(SETS[name](seed=seed, **more))
     return replace(found, reply=False, asks=ASKS[name], conditions=conditions)
+
+
+def judged(samples: Sequence[Sample], label: str) -> PairSet:
+    """Pairs of statements on one telling, as :func:`opened` has them of ``beliefs``.
+
+    Whether each is true, by a label, is asked as of ``statements``.
+    """
+    found = own_pairs([_asked(sample, label) for sample in samples])
+    return replace(found, reply=False, asks=ASKS["statements"])
 
 
 SETS = dict[str, Callable[..., list[Sample]]](ioi=ioi, statements=statements, beliefs=beliefs)
