@@ -21,6 +21,7 @@ from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import Table1Config
 from sally_anne.figures.report import NAME, write_index
+from sally_anne.figures.sweep import SIDES
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import check_items, evaluate
 from sally_anne.harness.protocols import Baseline
@@ -39,7 +40,7 @@ from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
 from sally_anne.steering.points import BASELINE, by_kind, ends, rows_of
 from sally_anne.steering.questions import made_worse
-from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, TASK_LABELS, Sweep
+from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, Sweep
 from sally_anne.steering.sweep import run as sweep
 
 # How the method of such rows begins.
@@ -225,7 +226,7 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
     """
     accuracies: list[list[Any]] = []
     controls: list[list[Any]] = []
-    tasks = [task for task in TASK_LABELS if any(task in row for row in rows)]
+    tasks = [task for task in SIDES if any(task in row for row in rows)]
     for row in rows:
         label, rank = row["method"].removeprefix("control: "), ""
         if label == "baseline":
@@ -254,5 +255,5 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
             "the lowest and the highest"
         )
         title = "Controls: stories made worse (%), side questions (points)"
-        names = ["method", "rank", "worse", *(TASK_LABELS[task] for task in tasks)]
+        names = ["method", "rank", "worse", *(SIDES[task] for task in tasks)]
         table(console, title, names, controls, note)

@@ -239,11 +239,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     title = title_of(dict(results)) or [folder.resolve().name]
     noun = "stories" if (main := sweep.main_of(points)) == "Both" else "pairs"
     test, rank = _tested(chosen, points), results.get("control_rank")
-    warnings = [
-        f"The model can but guess the {sweep.SIDES[side]} ({page.percent(right)} %, chance "
-        f"{100 * right['chance']:.1f} %): it does not say what steering costs."
-        for side, right in results.get("guessed", {}).items()
-    ]
+    warnings = sweep.cautions(results)
     if not results.get("test"):
         warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
     what = main if main == "Both" else f"logit difference {sweep.aim(results)[0]}"
@@ -264,7 +260,6 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         for side in sweep.SIDES
         for split, gain in results.get(side, {}).items()
     )
-    warnings += sweep.too_costly(results)
     conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
     if worse := results.get("worse"):
         conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")

@@ -138,10 +138,14 @@ def limits(results: Mapping[str, Any]) -> Iterator[tuple[str, float, float, bool
             yield side, 0.0 - gain["value"], most, side in results.get("guessed", {})
 
 
-def too_costly(results: Mapping[str, Any]) -> list[str]:
-    """Where the choice costs more than it may, that nothing else is nearer to its limits."""
+def cautions(results: Mapping[str, Any]) -> list[str]:
+    """Side questions that are but guessed, and whether the choice costs more than it may."""
     over = any(cost > most + ROUNDING and not free for _, cost, most, free in limits(results))
-    return ["No K and alpha keeps to the limits of cost: this one is nearest to them."] * over
+    return [
+        f"The model can but guess the {SIDES[side]} ({page.percent(right)} %, chance "
+        f"{100 * right['chance']:.1f} %): it put no condition on the choice."
+        for side, right in results.get("guessed", {}).items()
+    ] + ["No K and alpha keeps to the limits of cost: this one is nearest to them."] * over
 
 
 def chosen_words(results: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
-from sally_anne.core.errors import SteeringError
+from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.core.files import text_of
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import AUTO, within_memory
@@ -162,10 +162,16 @@ class Pairs:
 
     def check(self, loaded: LoadedModel) -> list[str]:
         """Nothing is to be said first; ProbingError for answers that no token tells apart."""
-        for side in (item for items in self._sides.values() for item in items):
-            if isinstance(side, Side):
+        for (_, task), items in self._sides.items():
+            for side in items if task != "text" else ():
                 for prompt in prompts_of(loaded, side.pair, side.reply):
-                    answer_ids(loaded, side.pair, prompt)
+                    try:
+                        answer_ids(loaded, side.pair, prompt)
+                    except ProbingError as error:
+                        if task is None:
+                            raise
+                        why = "the model does not know the words of another task's pairs"
+                        raise SteeringError(f"--max-other-drop: {why}; leave it out") from error
         return []
 
     def leave_out(self, run: Run) -> None:

@@ -18,8 +18,7 @@ from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
-from sally_anne.figures.sweep import ROUNDING, aim, amount, lost, too_costly
-from sally_anne.figures.sweep import SIDES as TASK_LABELS
+from sally_anne.figures.sweep import ROUNDING, aim, amount, cautions, lost
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
@@ -167,13 +166,7 @@ def print_sweep(
         for task in sweep.tasks
         for split, gain in [*saved[task].items()][-1:]
     ]
-    guessed: Mapping[str, Any] = saved["guessed"]
-    lines += [
-        f"{TASK_LABELS[task]}: the baseline's {percent(right)} % is no more than guessing "
-        f"({100 * right['chance']:.1f} %), and puts no condition on the choice"
-        for task, right in guessed.items()
-    ]
-    lines += too_costly(saved)
+    lines += cautions(saved)
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     command = "evaluate"
     following: Any = EvalConfig(steer=sweep.vector, **config.model_options(*names))

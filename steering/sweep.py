@@ -21,6 +21,7 @@ from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.samples import SEEN
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
+from sally_anne.figures.sweep import SIDES
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.estimate import Figure, exact, open_described, show
@@ -42,7 +43,6 @@ from sally_anne.steering.points import (
 )
 from sally_anne.steering.questions import Questions
 from sally_anne.steering.reporting import (
-    TASK_LABELS,
     Sweep,
     print_sweep,
     save,
@@ -254,7 +254,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     parts: dict[str, tuple[list[Any], int]] = {}
     splits = ("validation", "test") if config.test else ("validation",)
     for split, task in product(splits, (None, *config.tasks)):
-        name = f"{split}, {TASK_LABELS[task]}" if task else split
+        name = f"{split}, {SIDES[task]}" if task else split
         items, count = asked.items(split, task), kinds
         swept = (split, task) == ("validation", None)
         parts[name] = items, len(grid) if swept else 2

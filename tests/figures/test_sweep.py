@@ -143,8 +143,7 @@ def test_what_was_chosen_is_marked_and_what_it_costs_is_said() -> None:
     said = "cost of initial belief: 1.0 points ({})"
     # Beyond its limit it is no good choice, and a rank stands next to it.
     assert [
-        sweep.too_costly({**results, "config": {"max_initial_drop": m}}) != []
-        for m in (0.01, 0.009)
+        sweep.cautions({**results, "config": {"max_initial_drop": m}}) != [] for m in (0.01, 0.009)
     ] == [False, True]
     ranked = results | {"control_rank": {"rank": 2, "of": 41, "pairs": 9}}
     assert sweep.chosen_words(ranked)[1] == "rank 2 of 41 on test pairs"
