@@ -121,6 +121,8 @@ class Run:
             if not isinstance(value, str | int | float | None):
                 kind = type(value).__name__
                 raise RunFolderError(f"{path}: config.{word} should be text or a number, is {kind}")
+        if saved["config"].get("position") == "last_prompt":
+            raise RunFolderError(f"{folder} was made by an earlier version: make the run again")
         return cls(folder, saved)
 
     @property
