@@ -26,7 +26,7 @@ GOLDEN_METADATA = "3baad66af28339bc5a0a2a3aacb60a210b56f0587e619adb288ef6ebb96ed
 GOLDEN_FRAMES = "e3bae95ba72fdd01c443e9e05a51d0a556895174cc8fffe14227b756568e45d4"
 
 # All samples of both orders and all contrasts: text, labels, split, tags.
-GOLDEN_SAMPLES = "fc41297b580d6ca78134451659a8aafa8f3ba473ea57d4ea2aac4d98df96c500"
+GOLDEN_SAMPLES = "a9ff2276852a473f988341905ae90a564f23d2420f56ccb09d8409d082b3e787"
 
 SCRIPT = """
 import hashlib
