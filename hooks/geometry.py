@@ -32,9 +32,9 @@ _OTHER = re.compile(
     r"cross|(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE
 )
 _HEADS = ("num_heads", "num_attn_heads", "num_attention_heads", "n_heads", "n_head")
+_WIDTHS = ("head_dim", "v_head_dim", "dim_head", "head_size", "attention_head_size")
 # Of a model that was looked through before.
 _KNOWN: WeakKeyDictionary[Any, Geometry] = WeakKeyDictionary()
-_WIDTHS = ("head_dim", "v_head_dim", "dim_head", "head_size", "attention_head_size")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class Geometry:
     layer_names: tuple[str, ...]
     o_proj_names: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.n_layers} layers x {self.n_heads} heads x {self.head_dim}"
 
     @property
     def note(self) -> str:
@@ -123,6 +126,13 @@ def o_projs(model: nn.Module) -> list[nn.Module]:
 def w_o(o_proj: Any) -> Tensor:
     """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way."""
     return o_proj.weight if hasattr(o_proj, "in_features") else o_proj.weight.T
+
+
+def written(o_proj: Any, z: Tensor) -> Tensor:
+    """What W_o makes of its heads' outputs ``[..., H * D]``, with its bias, in float32."""
+    weight = w_o(o_proj).detach().float()
+    bias = 0 if o_proj.bias is None else o_proj.bias.detach().float()
+    return z.to(weight) @ weight.T + bias
 
 
 def final_norm(model: nn.Module) -> nn.Module:

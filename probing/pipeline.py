@@ -370,9 +370,8 @@ def _check_inputs(
         console.print(escape(line))
     geometry = find_geometry(loaded.skeleton)
     console.print(
-        f"[bold]{escape(loaded.described)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
-        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples, "
-        f"setting {config.setting}, {loaded.prompt} prompts"
+        f"[bold]{escape(loaded.described)}[/bold]: {geometry}; {data.groups} {data.noun}, "
+        f"{len(data.samples)} samples, setting {config.setting}, {loaded.prompt} prompts"
     )
     if geometry.note:
         console.print(escape(geometry.note), soft_wrap=True)

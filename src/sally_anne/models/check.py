@@ -12,7 +12,7 @@ from sally_anne.core.console import print_table
 from sally_anne.core.options import check_options
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, w_o
+from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, written
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
@@ -37,7 +37,6 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
     Errors are those of loading a model and of finding its heads.
     """
     geometry, family, model = find_geometry(loaded.skeleton), loaded.family, loaded.model
-    shape = f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}"
     known = "its row in the table of families" if family in FAMILIES else "what its modules say"
     opened = open_prompt(loaded, TEXT, False)
     inputs = encode(loaded, [opened], None)
@@ -47,7 +46,7 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
     takes = ["text", *(f"{what} ({marks[what]})" for what, able in senses.items() if able)]
     facts = {
         "model": f"{loaded.described}, {family.class_name}, opened by {known}",
-        "heads": f"{shape}, {geometry.n_kv_heads} of keys and values; hidden size "
+        "heads": f"{geometry}, {geometry.n_kv_heads} of keys and values; hidden size "
         f"{geometry.hidden_size}",
         "captured": f"the input of {geometry.o_proj_names[0]} to {geometry.o_proj_names[-1]}",
         "left out": geometry.note or "no layer",
@@ -78,8 +77,7 @@ def measured(loaded: LoadedModel, inputs: Mapping[str, torch.Tensor]) -> dict[st
     for layer, module in enumerate(modules):
         if not module.weight.is_floating_point():
             return {"heads add up": "not tried: the weights are quantised"}
-        bias = 0 if module.bias is None else module.bias.float().cpu()
-        made = z[layer] @ w_o(module).float().cpu().T + bias
+        made = written(module, z[layer]).cpu()
         off = max(off, float((made - out[layer]).abs().max() / out[layer].abs().max()))
     step = torch.zeros(1, *z.unflatten(1, (heads.geometry.n_heads, -1)).shape)
     said = []

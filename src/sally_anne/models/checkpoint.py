@@ -21,7 +21,7 @@ from sally_anne.core import hub
 from sally_anne.core.errors import HookError, ModelError, first_line
 from sally_anne.core.files import LFS, POINTER, read_object
 from sally_anne.core.processes import first_gpu
-from sally_anne.hooks.geometry import find_geometry, w_o
+from sally_anne.hooks.geometry import find_geometry, written
 from sally_anne.hooks.identity import GGUF, weight_files
 from sally_anne.models.decoding import State, extend, prefill, read_side_by_side, step
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
@@ -267,10 +267,9 @@ def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
         raise ModelError(f"model {name!r} sees later words, too: take one that goes on with a text")
     for place, (z, out) in seen.items():
         module = model.get_submodule(place)
-        if module.weight.is_floating_point() and not module.weight.is_meta:
-            bias = 0 if module.bias is None else module.bias.detach().float()
-            if not _alike(z.float() @ w_o(module).detach().float().T + bias, out):
-                raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
+        known = module.weight.is_floating_point() and not module.weight.is_meta
+        if known and not _alike(written(module, z), out):
+            raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
     parts = SimpleNamespace(tokenizer=tokenizer)
     like: Any = SimpleNamespace(name=name, model=model, limits={}, processor=parts)
 

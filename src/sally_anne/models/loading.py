@@ -111,8 +111,7 @@ class LoadedModel(Shown):
     def _shown(self) -> dict[str, object]:
         facts: dict[str, object] = {"name": self.name, "class": self.family.class_name}
         with suppress(SallyAnneError):  # of a config that makes no model the rest is known
-            at = find_geometry(self.skeleton)
-            facts["heads"] = f"{at.n_layers} layers x {at.n_heads} heads x {at.head_dim}"
+            facts["heads"] = find_geometry(self.skeleton)
         facts |= {"dtype": self.dtype, "device": self.place, "prompt": self.prompt}
         return facts | self.changes
 
