@@ -27,6 +27,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.estimate import Figure, exact, open_described, show
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import RAW
+from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import CONTROLS, FOUND, RankBy, SweepConfig
@@ -93,7 +94,7 @@ def opened(config: SweepConfig) -> Questions | Pairs:
 def run_for(config: SweepConfig, asked: Questions | Pairs) -> Run | ProbeConfig:
     """The probing run that a sweep takes, or the one that has to be made first."""
     probing = asked.source()
-    if config.run is None and not (probing.folder / CONFIG).exists():
+    if config.run is None and not _finished(probing.folder):
         return probing
     run = Run.open(config.run or probing.folder)
     if "patching" in config.rank_by:
@@ -101,16 +102,25 @@ def run_for(config: SweepConfig, asked: Questions | Pairs) -> Run | ProbeConfig:
     return run
 
 
+def _finished(folder: Path) -> bool:
+    """Whether a probing run is there with all that it was to do; its figures are drawn last."""
+    if not (folder / CONFIG).exists():
+        return False
+    run = Run.open(folder)
+    return not run.config.get("figures") or bool(run.results.get("figures"))
+
+
 def probing_run(
     config: SweepConfig, run: Run | ProbeConfig, loaded: LoadedModel, console: Console
 ) -> Run:
-    """A finished run of this very model; one that is only described is made now."""
+    """A finished run of this very model; one that is only described is made, or ended, now."""
     if isinstance(run, ProbeConfig):
         if config.position is None and loaded.prompt == RAW:  # it has no turns
             run = replace(run, position="statement")
-        if not (run.folder / CONFIG).exists():
+        if not _finished(run.folder):
             console.print(f"first the probes: {escape(str(run.folder))}")
-            probe(run, console)
+            # What was killed goes on with its own options.
+            probe(reopen(run.folder).probing if (run.folder / CONFIG).exists() else run, console)
         run = Run.open(run.folder)
     if not config.allow_mismatch:
         remedy = "make one with `sally-anne probe --out DIR` for --run, or pass --allow-mismatch"

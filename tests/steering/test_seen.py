@@ -230,3 +230,23 @@ def test_probes_read_where_vectors_act_unless_prompts_are_raw(
         with pytest.raises(RunFolderError):
             sweeping.probing_run(config, source, loaded, Console(quiet=True))
         assert made.pop().position == position
+
+
+def test_a_run_killed_while_its_figures_were_drawn_is_ended_first(
+    model_folder: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_model(model_folder)
+    config = SweepConfig(model=str(model_folder), setting="text", limit=8)
+    folder = sweeping.opened(config).source().folder
+    shutil.copytree(probed, folder)
+    saved = json.loads((folder / "config.json").read_text())
+    saved["config"]["figures"] = True
+    (folder / "config.json").write_text(json.dumps(saved))
+    monkeypatch.setattr("sally_anne.probing.pipeline.fit_probes", lambda *_: pytest.fail("again"))
+    for is_there in (False, True):
+        source = sweeping.run_for(config, sweeping.opened(config))
+        assert isinstance(source, Run) == is_there
+        run = sweeping.probing_run(config, source, loaded, Console(quiet=True))
+        assert run.config["permutations"] == 19 and run.results["figures"]
+        assert all((folder / name).exists() for name in run.results["figures"])
