@@ -123,9 +123,12 @@ class ModelHooks:
         add = self._handles.append
         add(self.model.register_forward_pre_hook(self.before_pass, with_kwargs=True))
         add(self.model.register_forward_hook(self.after_pass))
+        self._add_layers()
+
+    def _add_layers(self) -> None:
         for layer in self.layers:
             see = partial(self._checked, layer)
-            add(attach(self.model, self.geometry, self.site, layer, see))
+            self._handles.append(attach(self.model, self.geometry, self.site, layer, see))
 
     def before_pass(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The hook before `model(*args, **kwargs)`; who runs that elsewhere calls it."""
