@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
-from sally_anne.data.items import Kind, Setting
+from sally_anne.data.items import TEXT_SETS, Kind, Setting, short_name
 from sally_anne.models.options import ModelOptions, settle
 
 Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["statement", "reply"]
-# Tasks that are made here of texts that go on.
-Made = Literal["ioi", "statements", "beliefs"]
+# Tasks of texts that go on: made here, and benchmarks of stories in words.
+RAW_TEXT = ("ioi", "statements", "beliefs", *TEXT_SETS)
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
@@ -82,9 +82,11 @@ class ProbeConfig(ModelOptions, ScanOptions):
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
             llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral, smollm2.
-        task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; or text
-            that is made here, for which --prompt auto is raw: ioi, to whom something is given;
-            statements, true and false; beliefs, in plain sentences.
+        task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; text that
+            is made here: ioi, to whom something is given; statements, true and false; beliefs, in
+            plain sentences; or any other task of `sally-anne evaluate` whose questions have
+            options, with its --data: is an option the right answer? Of the texts that are made
+            here and the text sets --prompt auto is raw.
         samples: labelled texts or chats of your own, with pictures or films, in place of a task: a
             file of JSON lines with the fields text or messages, images or video, labels, group,
             split. All its labels are probed.
@@ -105,7 +107,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
         stories: use only so many stories, test, train and validation in proportion; of ioi,
-            statements (of each kind) and beliefs so many pairs.
+            statements (of each kind), beliefs and questions with options so many pairs.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             and 8 on a CPU. A run that goes on keeps its own.
@@ -125,7 +127,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
             catalogue's models no weights are needed.
     """
 
-    task: Literal["gridtom", "mmtom_qa"] | Made = "gridtom"
+    task: str = "gridtom"
     samples: Path | None = None
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
@@ -149,7 +151,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, self.samples is None and self.task in get_args(Made))
+        settle(self, self.samples is None and self.task in RAW_TEXT)
 
     @property
     def folder(self) -> Path:
@@ -161,8 +163,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
         if self.samples is not None:
             parts = [name, f"samples-{self.samples.stem}", self.setting, self.site]
         elif self.task != ProbeConfig.task:
-            parts = [name, self.task, self.site]
-            parts[2:2] = [self.setting] * (self.task == "mmtom_qa")
+            parts = [name, short_name(self.task), self.site]
+            parts[2:2] = [self.setting] * (self.task not in RAW_TEXT)
         for name, form in _NAMED.items():
             if (value := getattr(self, name)) != getattr(ProbeConfig, name):
                 if isinstance(value, Path):  # of . and .., too, the folder's own name

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Seed
-from sally_anne.data.items import Setting
+from sally_anne.data.items import Setting, short_name
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
-from sally_anne.probing.config import Made, Position
+from sally_anne.probing.config import RAW_TEXT, Position
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -102,8 +102,8 @@ class SweepConfig(SteeringOptions):
     Attributes:
         label: the label that ranks heads and gives directions; of pairs the first by default.
         towards: value of the label to steer towards; of two values the second (true) by default.
-        task: what is asked: gridtom's questions; or the pairs of ioi, statements, beliefs or
-            mmtom_qa, as of `sally-anne probe`, by the logit difference of their answers.
+        task: what is asked: gridtom's questions; or the pairs of any other task of `sally-anne
+            probe`, by the logit difference of their answers.
         samples: pairs of your own samples, each with its answer, in place of a task.
         max_text_drop: of pairs, in place of initial beliefs and reality: by so many nats may the
             log-probability of plain text fall, a token; none does not read any.
@@ -127,7 +127,7 @@ class SweepConfig(SteeringOptions):
     order: Literal["1", "2"] = "1"
     setting: Literal["auto"] | Setting = "auto"
     run: Path | None = None
-    task: Literal["gridtom", "mmtom_qa"] | Made = "gridtom"
+    task: str = "gridtom"
     samples: Path | None = None
     max_text_drop: float | None = 0.2
     max_other_drop: float | None = None
@@ -136,7 +136,7 @@ class SweepConfig(SteeringOptions):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, self.samples is None and self.task in get_args(Made))
+        settle(self, self.samples is None and self.task in RAW_TEXT)
 
     @property
     def on_pairs(self) -> bool:
@@ -170,7 +170,7 @@ class SweepConfig(SteeringOptions):
         """What is asked, in the names of folders."""
         if self.samples is not None:
             return f"samples-{self.samples.stem}"
-        return self.task if self.on_pairs else f"order{self.order}-{self.setting}"
+        return short_name(self.task) if self.on_pairs else f"order{self.order}-{self.setting}"
 
     @property
     def folder(self) -> Path:

@@ -113,18 +113,17 @@ class Pairs:
         folder = config.run or self._probing.folder
         if (folder / CONFIG).exists():
             opened = reopen(folder)
-            data, found = opened.data, opened.pair_sets
+            probing, data = opened.probing, opened.data
         else:
-            data = open_task(self._probing)
-            found = open_pairs(self._probing, data)
-        if not found:
-            raise SteeringError(NO_PAIRS)
+            probing, data = self._probing, open_task(self._probing)
         labels = data.samples[0].labels
         self.label = config.label
         if self.label == SweepConfig.label and self.label not in labels:
             self.label = next(iter(labels))
         if self.label not in labels:
             raise SteeringError(f"--label {self.label}: the samples have {', '.join(labels)}")
+        if not (found := open_pairs(probing, data, self.label)):
+            raise SteeringError(NO_PAIRS)
         pair_set = found.get("question") or found["statement"]
         if config.task == "beliefs":
             # Its questions ask for a place, whose label is no probe's.

@@ -18,13 +18,14 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading, text_of, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.processes import in_batches, within_memory
+from sally_anne.data.items import short_name
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import Prompting
 from sally_anne.harness.score import accuracy, paired_accuracy, scores
-from sally_anne.harness.tasks import TASKS, load_items, open_task, short_name
+from sally_anne.harness.tasks import TASKS, load_items, open_task
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.steering.config import SideEffectsConfig

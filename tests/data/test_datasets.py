@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,17 @@ from sally_anne.data.datasets import (
 )
 from sally_anne.data.pairs import own_pairs
 from sally_anne.data.samples import SPLITS, Sample
-from sally_anne.data.tasks import open_pairs, open_task
+from sally_anne.data.tasks import (
+    BENCHMARKS,
+    SURFACE,
+    find_task,
+    open_pairs,
+    open_task,
+    option_pairs,
+)
 from sally_anne.probing.config import ProbeConfig
+from tests.data import made_text_sets
+from tests.shared_data import MADE
 
 Made = Callable[..., list[Sample]]
 ASKED = partial(statements, asked=True)
@@ -154,3 +164,25 @@ def test_a_task_and_its_pairs_are_of_the_same_groups_and_splits(task: str) -> No
     assert task in str(options.folder)
     with pytest.raises(OptionError):
         open_task(replace(options, setting="video"))
+
+
+@pytest.mark.parametrize("task", [name for name in BENCHMARKS if name != "mimeqa"])
+def test_options_make_pairs_that_differ_in_the_answer_alone(task: str, tmp_path: Path) -> None:
+    folder, benchmark = MADE / task, find_task(task)
+    if not folder.exists():
+        folder = getattr(made_text_sets, task)(tmp_path) and tmp_path
+    items = {item.item_id: item for item in benchmark.load(folder)}
+    samples = list(option_pairs(benchmark, items.values(), "text"))
+    for right, wrong in zip(samples[::2], samples[1::2], strict=True):
+        item, sides = items[right.context], [s.text.rsplit("\nAnswer: ", 1) for s in (right, wrong)]
+        said = {option.text.rstrip("."): option.label for option in item.options}
+        assert sides[0][0] == sides[1][0] and sides[0][0].endswith(item.question)
+        assert [said[end.rstrip(".")] == item.answer for _, end in sides] == [True, False]
+        assert [s.labels for s in (right, wrong)] == [{"right": True}, {"right": False}]
+        assert {(s.group, s.context) for s in (right, wrong)} == {(item.group, item.item_id)}
+        for name in SURFACE:
+            assert {right.tags[name], wrong.tags[name]} in ({"as much"}, {"less", "more"})
+    assert len(samples) == 2 * sum(bool(item.answer) for item in items.values()) > 0
+    assert sorted(samples, key=str) == sorted(
+        option_pairs(benchmark, [*items.values()][::-1], "text"), key=str
+    )

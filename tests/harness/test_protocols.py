@@ -14,11 +14,12 @@ from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import Media, Question
 from sally_anne.data.media import cut
+from sally_anne.data.tasks import find_task
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.questions import PromptConfig, render
-from sally_anne.harness.tasks import find_task, load_items
+from sally_anne.harness.tasks import load_items
 from tests.harness.made_benchmarks import bigtom, mimeqa
 from tests.shared_data import official_data, shared_data
 

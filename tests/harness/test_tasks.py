@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.core.errors import HarnessError, OptionError, RecordError
+from sally_anne.data.items import short_name
+from sally_anne.data.tasks import find_task
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import Row, Subset, find_task, load_items, sample_groups, short_name
+from sally_anne.harness.tasks import Row, Subset, load_items, sample_groups
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
@@ -234,10 +236,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_module_of_the_working_folder(module: str) -> None:
     assert find_task(f"{module}:MINE").name == "mine"
     assert short_name(f"{module}:MINE") == "MINE"
-    with pytest.raises(HarnessError):
-        find_task(f"{module}:OTHER")
-    with pytest.raises(HarnessError):
-        find_task(f"{module}:NONE")
+    for name in ("OTHER", "NONE"):
+        with pytest.raises(OptionError):
+            find_task(f"{module}:{name}")
 
 
 def test_a_file_and_its_replies(tmp_path: Path) -> None:

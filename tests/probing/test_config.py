@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,8 @@ from sally_anne.data import tasks
 from sally_anne.data.datasets import SETS
 from sally_anne.data.gridtom.samples import choose_stories
 from sally_anne.data.gridtom.stories import Identity, StorySet
-from sally_anne.probing.config import Made, ProbeConfig
+from sally_anne.data.items import TEXT_SETS
+from sally_anne.probing.config import RAW_TEXT, ProbeConfig
 
 # Of stories that all differ; see tests/data/gridtom/test_samples.py for pairs.
 FULL = {"test": 500, "train": 96, "validation": 48}
@@ -101,4 +101,4 @@ def test_a_folder_says_what_its_model_is_given(kind: str, setting: str, tmp_path
 
 
 def test_tasks_made_here_are_all_of_raw_text() -> None:
-    assert set(get_args(Made)) == set(SETS)
+    assert set(RAW_TEXT) == {*SETS, *TEXT_SETS}

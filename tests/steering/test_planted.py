@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rich.console import Console
 
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.run import Run
+from sally_anne.data.pairs import VERDICT
 from sally_anne.data.tasks import open_task
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
@@ -38,6 +40,7 @@ from sally_anne.steering.reporting import Sweep
 from sally_anne.steering.sweep import of_run
 from sally_anne.steering.sweep import run as sweep
 from tests.made_run import make_items
+from tests.shared_data import official_data
 from tests.steering.conftest import Made
 
 pytestmark = pytest.mark.integration
@@ -212,11 +215,18 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
 
 
 def test_statements_on_beliefs_are_swept_by_either_label(tmp_path: Path) -> None:
-    for label in ("y_p", "y_o"):
-        config = SweepConfig(task="beliefs", label=label, limit=8, out=tmp_path / label)
+    lines = official_data("made", "mmtom_qa", "questions.json").read_text().splitlines()
+    records = [json.loads(line) | {"episode": n} for line in lines for n in range(9)]
+    (tmp_path / "questions.json").write_text("\n".join(map(json.dumps, records)))
+    told: dict[str, Any] = {"data": tmp_path, "setting": "text"}
+    for label, (task, more, (yes, no)) in product(
+        ("y_p", "y_o"),
+        (("beliefs", {"limit": 8}, ("true", "false")), ("mmtom_qa", told, VERDICT)),
+    ):
+        config = SweepConfig(task=task, label=label, out=tmp_path / task / label, **more)
         for side in Pairs(config).items("test"):
             true = [sample.labels[label] for sample in side.pair.samples]
-            assert side.pair.answers == tuple(str(one).lower() for one in true)
+            assert side.pair.answers == tuple(yes if one else no for one in true)
             assert sorted(true) == [False, True] and side.sign == (1 if true[0] else -1)
 
 

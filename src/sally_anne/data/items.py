@@ -20,6 +20,8 @@ from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.read import Field, named_lines
 
 LETTERS = string.ascii_uppercase
+# Benchmarks of stories in words, which one module reads.
+TEXT_SETS = ("bigtom", "tomi", "hi_tom", "fantom", "opentom", "tombench")
 # In order of preference where one video has several files.
 VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi", ".m4v")
 
@@ -300,6 +302,17 @@ FIELDS = (
 )
 # As many frames of a video as the other benchmarks show that do not say otherwise.
 FRAMES = 8
+
+
+def own_file(task: str) -> Path | None:
+    """The file of JSON lines that a task is; None if it is a name."""
+    return Path(task) if task.endswith((".jsonl", ".json")) else None
+
+
+def short_name(task: str) -> str:
+    """A task in the name of a folder."""
+    path = own_file(task)
+    return path.stem if path else task.rpartition(":")[2]
 
 
 def own_task(path: Path) -> Benchmark:

@@ -266,10 +266,18 @@ class SampleSet:
 def sample_set(
     samples: Sequence[Sample], source: str, seed: int = 0, facts: Mapping[str, str] | None = None
 ) -> SampleSet:
-    """Samples of any source, those without a split drawn into one by :func:`with_splits`."""
+    """Samples of any source, those without a split drawn into one by :func:`with_splits`.
+
+    BenchmarkError where a film is not there.
+    """
     drawn = with_splits(samples, seed)
     said: dict[str, str] = {}
     for sample in drawn:
+        if isinstance(sample.video, Media) and not sample.video.path:
+            raise BenchmarkError(
+                f"the film of {sample.item_id} is not there; take --setting text, or get it from "
+                f"{sample.video.url or 'those who made it'}"
+            )
         said[sample.group] = f"{said.get(sample.group, '')}{sample.turns}"
     return SampleSet(
         samples=drawn,

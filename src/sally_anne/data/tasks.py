@@ -1,18 +1,139 @@
-"""Where the samples of a probing run come from: a row a source, all opened in one way."""
+"""Where the samples of a probing run come from: a row a source, all opened in one way.
+
+Also what ``--task`` names: of benchmarks one of :data:`BENCHMARKS`, a file of JSON lines, the
+``package.module:NAME`` of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, cast
 
-from sally_anne.core.errors import OptionError
+from sally_anne.core.errors import BenchmarkError, OptionError
 from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import StorySet, open_stories
-from sally_anne.data.pairs import PairSet, own_pairs, statement_pairs
+from sally_anne.data.items import TEXT_SETS, Benchmark, Question, View, own_file, own_task
+from sally_anne.data.pairs import PairSet, in_turn, own_pairs, statement_pairs
 from sally_anne.data.samples import Sample, SampleSet, read_samples, sample_set
+
+# Each has a loader here; of those that are no text set it is a module of their name.
+BENCHMARKS = ("moments", "mmtom_qa", "muma_tom", "mimeqa", *TEXT_SETS)
+GROUP = "sally_anne.tasks"
+
+
+def find_task(task: str) -> Benchmark:
+    """The benchmark that ``--task`` names, or an OptionError."""
+    if task in BENCHMARKS:
+        module = "text_sets" if task in TEXT_SETS else task
+        return cast(Benchmark, pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}"))
+    if (path := own_file(task)) is not None:
+        return own_task(path.absolute())
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if ":" not in task and task not in installed:
+        known = ", ".join(["gridtom", *datasets.SETS, *BENCHMARKS, *sorted(installed)])
+        raise OptionError(
+            f"--task {task}: it is none of {known}, no file of JSON lines (.jsonl) and not "
+            "package.module:NAME"
+        )
+    try:
+        # Modules of the working folder come after all others, so that none stands in their way.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        found = pkgutil.resolve_name(task) if ":" in task else installed[task].load()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(f"--task {task}: {error}") from error
+    if not isinstance(found, Benchmark):
+        raise OptionError(f"--task {task}: is a {type(found).__name__}, not a Benchmark")
+    return found
+
+
+# Pairs of statements made of a benchmark's questions: the right option and a wrong one, each after
+# the same words. Story, question and mark at the end are one, so that a probe is left with the
+# option; how the two differ on the surface is kept in tags, of which the audit has a row each.
+
+RIGHT = "right"
+MORE = ("less", "as much", "more")
+SURFACE = {
+    "option_length": "words of the option, against the other option's",
+    "option_marks": "marks in the option, against the other option's",
+    "option_overlap": "share of the option's words that the story has, against the other option's",
+}
+_WORD = re.compile(r"\w+")
+
+
+def option_pairs(benchmark: Benchmark, items: Iterable[Question], view: View) -> Iterator[Sample]:
+    """Two samples a question that has options and one right answer: with that, and a wrong one.
+
+    Which of several wrong ones depends on the question's name alone. Samples have the label
+    ``right``, the loader's group, its tags (of several values the first), and :data:`SURFACE`.
+    """
+    notes = benchmark.notes or {}
+    for item in items:
+        wrong = [option.text for option in item.options if option.label != item.answer]
+        if item.answer is None or not wrong:
+            continue
+        (right,) = (option.text for option in item.options if option.label == item.answer)
+        told = [getattr(item.context, part) for part in benchmark.views[view]]
+        note = notes.get(view, notes.get("", "")) if any(told) else ""
+        begin = [*told, note, f"Question: {item.question}"]
+        options = right, min(wrong, key=lambda text: _digest(f"{item.item_id} {text}"))
+        features = [_surface(option, " ".join(told)) for option in options]
+        own = {k: item.tags[k][0] for k in benchmark.breakdowns if k in item.tags}
+        for at, option in enumerate(options):
+            mine, other = features[at], features[1 - at]
+            signs = [(a > b) - (a < b) + 1 for a, b in zip(mine, other, strict=True)]
+            option = option.strip()
+            end = "" if option.endswith((".", "!", "?", "。", "！", "？")) else "."
+            yield Sample(
+                f"{item.item_id}/{('right', 'wrong')[at]}",
+                "\n".join(filter(None, [*begin, f"Answer: {option}{end}"])),
+                video=item.media[0] if view == "multimodal" and item.media else None,
+                labels={RIGHT: at == 0},
+                group=item.group,
+                tags=own | dict(zip(SURFACE, (MORE[sign] for sign in signs), strict=True)),
+                context=item.item_id,
+            )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _surface(option: str, story: str) -> tuple[float, ...]:
+    """Words, marks, and the share of words that the story has."""
+    words, told = _WORD.findall(option.lower()), set(_WORD.findall(story.lower()))
+    marks = len(re.findall(r"[^\w\s]", option.strip().rstrip(".")))
+    return len(words), marks, sum(word in told for word in words) / max(1, len(words))
+
+
+def _asked(benchmark: Benchmark, options: Any) -> SampleSet:
+    """Samples of the questions of a benchmark's own split; so many pairs, of all groups in turn."""
+    data = own_file(options.task) or options.data
+    if data is None and benchmark.layout:
+        raise OptionError(f"--task {options.task} needs --data with {benchmark.layout}")
+    items = benchmark.load(data or Path())
+    splits = list(dict.fromkeys(item.split for item in items))
+    split = benchmark.default_split if benchmark.default_split in splits else splits[0]
+    own = [item for item in items if item.split == split and item.answer and len(item.options) > 1]
+    if not own:
+        raise BenchmarkError(f"{data}: of split {split!r} no question has options and an answer")
+    # Groups by hashes of their names, as files have one kind of story after the other.
+    chosen = in_turn(own, lambda i: _digest(i.group), lambda i: i.item_id)[: options.stories]
+    samples = list(option_pairs(benchmark, chosen, options.setting))
+    facts = {"task": benchmark.name, "setting": options.setting, "questions of": split}
+    found = sample_set(samples, f"options of {benchmark.name}", options.split_seed, facts)
+    return replace(found, meaning={RIGHT: "is it the right answer?"}, features=SURFACE)
 
 
 @dataclass(frozen=True)
@@ -24,12 +145,14 @@ class Source:
         samples: opens the samples, each in a split.
         questions: the pairs of questions, if it has any.
         settings: what the model may be given.
+        judged: pairs are the samples themselves: whether each is true is asked.
     """
 
     takes: tuple[str, ...]
     samples: Callable[[Any], SampleSet]
     questions: Callable[[Any, SampleSet], PairSet] | None = None
     settings: tuple[str, ...] = ("multimodal", "text")
+    judged: bool = False
 
 
 def _stories(o: Any) -> StorySet:
@@ -83,8 +206,15 @@ SOURCES = {
 SPECIAL = tuple(dict.fromkeys(name for source in SOURCES.values() for name in source.takes))
 
 
-def _named(options: Any) -> str:
-    return f"--task {options.task}" if options.samples is None else "--samples"
+def _source(options: Any) -> tuple[str, Source]:
+    """Its name as an option, and itself; of any other task that of its benchmark's questions."""
+    if options.samples is not None:
+        return "--samples", SOURCES["--samples"]
+    if (name := f"--task {options.task}") in SOURCES:
+        return name, SOURCES[name]
+    benchmark = find_task(options.task)
+    takes, views = ("data", "stories"), tuple(benchmark.views)
+    return name, Source(takes, partial(_asked, benchmark), settings=views, judged=True)
 
 
 def open_task(options: Any) -> SampleSet:
@@ -92,8 +222,7 @@ def open_task(options: Any) -> SampleSet:
 
     OptionError for options that do not go together; RecordError or BenchmarkError for the samples.
     """
-    name = _named(options)
-    source = SOURCES[name]
+    name, source = _source(options)
     given = [n for n in SPECIAL if getattr(options, n) != getattr(type(options), n)]
     if name == "--samples" and options.task != type(options).task:
         given.append("task")
@@ -104,15 +233,19 @@ def open_task(options: Any) -> SampleSet:
     return source.samples(options)
 
 
-def open_pairs(options: Any, data: SampleSet) -> dict[str, PairSet]:
+def open_pairs(options: Any, data: SampleSet, label: str = "") -> dict[str, PairSet]:
     """The pairs that a run's samples have, by kind; none where nothing says which are pairs.
 
-    RecordError for a pair of the user's own that is none; BenchmarkError for unreadable stories.
+    Statements are right and wrong by a label, the first by default. RecordError for a pair of the
+    user's own that is none; BenchmarkError for unreadable stories.
     """
-    source, pair_sets = SOURCES[_named(options)], {}
+    _, source = _source(options)
+    label = label or next(iter(data.samples[0].labels))
+    if source.judged:
+        return {"question": datasets.judged(data.samples, label)}
+    pair_sets = {}
     if source.questions is not None:
         pair_sets["question"] = source.questions(options, data)
-    label = next(iter(data.samples[0].labels))
     reply = options.position == "reply"
     pair_sets["statement"] = statement_pairs(data.samples, label, data.clusters, reply)
     return {kind: pairs for kind, pairs in pair_sets.items() if pairs.pairs}

@@ -16,11 +16,12 @@ from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, saved_results
+from sally_anne.data.items import short_name
+from sally_anne.data.tasks import find_task
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import part_name
 from sally_anne.harness.score import Part, over, paired, parsers, parts
-from sally_anne.harness.tasks import find_task, short_name
 
 MADE_BY = "sally-anne evaluate"
 ANSWERS, TABLE = "answers.parquet", "comparison.parquet"

@@ -14,9 +14,9 @@ import tyro
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Positive, Range, Seed, check_options, flag_name
-from sally_anne.data.items import Setting, View, Window
+from sally_anne.data.items import Setting, View, Window, short_name
 from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
-from sally_anne.harness.tasks import open_task, short_name
+from sally_anne.harness.tasks import open_task
 from sally_anne.models.options import ModelOptions
 
 # Prompts that go through the model together.

@@ -18,7 +18,7 @@ from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
 from sally_anne.core.processes import AUTO, BatchSize, fitting, here, in_batches, within_memory
-from sally_anne.data.items import Question
+from sally_anne.data.items import Question, short_name
 from sally_anne.data.samples import Lineage
 from sally_anne.data.speech import RATE
 from sally_anne.figures.report import write_report
@@ -29,7 +29,7 @@ from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.report import print_evaluation, save, save_items
 from sally_anne.harness.score import counts, results_of, score, write_submission
-from sally_anne.harness.tasks import TaskItems, open_task, short_name
+from sally_anne.harness.tasks import TaskItems, open_task
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector

@@ -21,12 +21,14 @@ from sally_anne.data.items import (
     Sampling,
     View,
     Window,
+    own_file,
+    short_name,
 )
 from sally_anne.data.media import cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import Task, TaskItems, own_file, sample_items, short_name, subset_of
+from sally_anne.harness.tasks import Task, TaskItems, sample_items, subset_of
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # The whole published question, and what of it follows the last "Question:".

@@ -1,27 +1,23 @@
 """Tasks by name, and what each gives an evaluation to ask.
 
-`--task` takes one of :data:`TASKS`, a file of JSON lines, the ``package.module:NAME``
-of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
+`--task` takes gridtom and all that :func:`sally_anne.data.tasks.find_task` knows.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import pkgutil
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Benchmark, Question, own_task
+from sally_anne.data.items import Question
+from sally_anne.data.tasks import BENCHMARKS, find_task
 from sally_anne.harness.protocols import PROTOCOLS, THOUGHTS, Protocol
 
 if TYPE_CHECKING:
@@ -29,10 +25,7 @@ if TYPE_CHECKING:
 
 # Tasks that make their own questions, by name; the other names are of benchmarks' records.
 _MADE = {"gridtom": "sally_anne.harness.gridtom:GridToM"}
-# Sets of stories in words, which one module reads.
-TEXT_SETS = ("bigtom", "tomi", "hi_tom", "fantom", "opentom", "tombench")
-TASKS = (*_MADE, "moments", "mmtom_qa", "muma_tom", "mimeqa", *TEXT_SETS)
-GROUP = "sally_anne.tasks"
+TASKS = (*_MADE, *BENCHMARKS)
 # An item's group (story, film, episode) and its tags, by kind.
 Row = tuple[str, Mapping[str, Sequence[str]]]
 
@@ -156,42 +149,6 @@ def open_task(task: str) -> Task:
 def load_items(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
     """What a run of these options asks, see :meth:`Task.load`."""
     return open_task(config.task).load(config, fitted)
-
-
-def find_task(task: str) -> Benchmark:
-    """The benchmark that ``--task`` names, or a HarnessError."""
-    if task in TASKS and task not in _MADE:
-        module = "text_sets" if task in TEXT_SETS else task
-        return cast(Benchmark, pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}"))
-    if (path := own_file(task)) is not None:
-        return own_task(path.absolute())
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    if ":" not in task and task not in installed:
-        raise HarnessError(
-            f"--task {task}: it is none of {', '.join([*TASKS, *sorted(installed)])}, no file of "
-            "JSON lines (.jsonl) and not package.module:NAME"
-        )
-    try:
-        # Modules of the working folder come after all others, so that none stands in their way.
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
-        found = pkgutil.resolve_name(task) if ":" in task else installed[task].load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise HarnessError(f"--task {task}: {error}") from error
-    if not isinstance(found, Benchmark):
-        raise HarnessError(f"--task {task}: is a {type(found).__name__}, not a Benchmark")
-    return found
-
-
-def own_file(task: str) -> Path | None:
-    """The file of JSON lines that a task is; None if it is a name."""
-    return Path(task) if task.endswith((".jsonl", ".json")) else None
-
-
-def short_name(task: str) -> str:
-    """A task in the name of a folder."""
-    path = own_file(task)
-    return path.stem if path else task.rpartition(":")[2]
 
 
 def sample_groups(

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.core.errors import RecordError
 from sally_anne.data.items import (
     Benchmark,
     Context,
@@ -245,11 +245,6 @@ def sample_set(
     samples = [sample for pair in pairs for sample in pair]
     if setting != "text":
         samples = [replace(sample, video=films[sample.context]) for sample in samples]
-        if lacking := [s.context for s in samples if films[s.context].path is None]:
-            raise BenchmarkError(
-                f"the film of {lacking[0]} is not there; take --setting text, or get it from "
-                f"{films[lacking[0]].url}"
-            )
     facts = {"task": "mmtom_qa", "setting": setting}
     found = from_samples(samples, "belief pairs of MMToM-QA", split_seed, facts)
     return replace(found, meaning=MEANING, features=FEATURES, content=("says",))

@@ -14,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sally_anne.harness.tasks import GROUP, TASKS
+from sally_anne.data.tasks import GROUP
+from sally_anne.harness.tasks import TASKS
 
 _ORDERS = {"order1": "1", "order2": "2", "initial": "initial"}
 _SETTINGS = ("multimodal", "video", "text")

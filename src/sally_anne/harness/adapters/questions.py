@@ -20,14 +20,15 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Question
+from sally_anne.data.items import Question, own_file
+from sally_anne.data.tasks import find_task
 from sally_anne.figures.draw import measures
 from sally_anne.harness.adapters.common import options_of
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
 from sally_anne.harness.report import expected_parsers, part_name
 from sally_anne.harness.score import results_of, score
-from sally_anne.harness.tasks import TaskItems, find_task, load_items, own_file
+from sally_anne.harness.tasks import TaskItems, load_items
 
 LOGGER = logging.getLogger(__name__)
 _CONFIG = TypeAdapter(EvalConfig)
