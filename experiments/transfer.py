@@ -194,8 +194,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     with style.look():
         titles = [one.run.title for one in opened]
         alike = [part for part in titles[0] if all(part in title for title in titles)]
-        label = symbol(parts[0].label)
-        figure = transfer_figure(table, [*alike, label, f"K {config.k}"])
+        labels = ", ".join(dict.fromkeys(symbol(part.label) for part in parts))
+        figure = transfer_figure(table, [*alike, labels, f"K {config.k}"])
         paths = style.save(figure, config.folder, "transfer", table)
     cells = table.astype(object).where(table.notna(), None).to_dict("records")
     write_json(config.folder / RESULTS, {"config": asdict(config), "cells": cells})
@@ -206,7 +206,9 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
 def names_of(opened: Sequence[Reopened]) -> list[str]:
     """What tells runs apart: options in which they differ, or their folders."""
     options = [vars(one.probing) for one in opened]
-    differ = [name for name in NAMED_BY if len({str(each[name]) for each in options}) > 1]
+    several = {n: len({str(each[n]) for each in options}) for n in NAMED_BY}
+    goes_along = ("data", "stories") if several["task"] == len(options) else ()
+    differ = [name for name in NAMED_BY if several[name] > 1 and name not in goes_along]
     names = [
         ", ".join(
             NAMED_BY[name].format(Path(str(each[name])).name)

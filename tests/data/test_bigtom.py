@@ -89,5 +89,5 @@ def test_the_same_row_is_the_same_story_with_the_other_answer(source: str, count
 def test_an_error_names_file_line_and_column(tmp_path, row, place) -> None:
     with pytest.raises(RecordError, match=place):
         load_bigtom(write(tmp_path, TB, line(*ROW), line(*row)))
-    with pytest.raises(RecordError, match="has no condition"):
+    with pytest.raises(RecordError, match="must hold folders"):
         load_bigtom(tmp_path / "elsewhere")

@@ -251,7 +251,7 @@ def test_a_file_and_its_replies(tmp_path: Path) -> None:
     assert EvalConfig(task=str(closed)).folder.name.endswith("-a")
     with pytest.raises(RecordError, match="nowhere.jsonl"):
         find_task(str(tmp_path / "nowhere.jsonl"))
-    with pytest.raises(HarnessError, match="--data is for other tasks"):
+    with pytest.raises(OptionError, match="--data is for other tasks"):
         load_items(EvalConfig(task=str(closed), data=tmp_path))
 
 

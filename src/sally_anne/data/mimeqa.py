@@ -25,7 +25,7 @@ from sally_anne.data.items import (
     tags_of,
     videos_in,
 )
-from sally_anne.data.read import Field, csv_rows, find_file, read_bytes, read_json, some
+from sally_anne.data.read import Field, csv_rows, find_files, read_bytes, read_json, some
 
 NAME = "mimeqa"
 TABLES = ("annotation_final.csv", "annotations.csv", "annotation.csv", "metadata.csv", "mimeqa.csv")
@@ -67,7 +67,7 @@ def load(folder: Path) -> list[Question]:
     """All questions of a folder, in the order of its CSV; RecordError names file, line, column."""
     folder = Path(folder)
     tables = [f"{place}{name}" for place in ("", "data/") for name in TABLES]
-    path = find_file(folder, tables, LAYOUT)
+    path = find_files(folder, tables, LAYOUT)[0]
     titles_path = path.parent / TITLES
     titles = read_json(titles_path).entries() if titles_path.is_file() else {}
     return items_of(

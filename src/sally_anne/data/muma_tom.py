@@ -29,7 +29,7 @@ from sally_anne.data.items import (
     tags_of,
     videos_in,
 )
-from sally_anne.data.read import Field, find_file, one_line, read_json, some
+from sally_anne.data.read import Field, find_files, one_line, read_json, some
 
 NAME = "muma_tom"
 QUESTIONS, TEXTS, VIDEOS = "questions.json", "texts.json", ("videos", "Videos")
@@ -68,7 +68,7 @@ def load(folder: Path) -> list[Question]:
     RecordError names file, episode, question and field.
     """
     folder = Path(folder)
-    path = find_file(folder, (QUESTIONS,), LAYOUT)
+    path = find_files(folder, (QUESTIONS,), LAYOUT)[0]
     texts_path = folder / TEXTS
     texts = read_json(texts_path).entries() if texts_path.exists() else {}
     videos = {

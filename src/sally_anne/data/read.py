@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -137,11 +137,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def find_file(folder: Path, names: Collection[str], layout: str) -> Path:
-    """The first of these files in a folder; RecordError describes what the folder must hold."""
-    for name in names:
-        if (path := Path(folder) / name).is_file():
-            return path
+def find_files(
+    folder: Path,
+    patterns: Iterable[str],
+    layout: str,
+    fits: Callable[[Path], object] = Path.is_file,
+) -> list[Path]:
+    """The files of the first pattern that fit, sorted; RecordError says what a folder must hold."""
+    for pattern in patterns:
+        if found := sorted(path for path in Path(folder).glob(pattern) if fits(path)):
+            return found
     raise RecordError(f"{folder}: must hold {layout}")
 
 

@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from sally_anne.core.errors import BenchmarkError, OptionError
+from sally_anne.core.errors import OptionError
 from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
@@ -56,6 +56,31 @@ def find_task(task: str) -> Benchmark:
     if not isinstance(found, Benchmark):
         raise OptionError(f"--task {task}: is a {type(found).__name__}, not a Benchmark")
     return found
+
+
+def read_task(
+    benchmark: Benchmark, task: str, data: Path | None, split: str = "auto"
+) -> tuple[list[Question], list[Question]]:
+    """All records of a benchmark that ``--task`` names, and those of a split.
+
+    That is by default the benchmark's own, or the first that is there. OptionError where ``--data``
+    lacks, is given in vain, or has nothing of the split.
+    """
+    file = own_file(task)
+    if file is not None and data is not None:
+        raise OptionError(f"--data is for other tasks: {file} names its own films")
+    data = file or data
+    if data is None and benchmark.layout:
+        raise OptionError(f"--task {task} needs --data with {benchmark.layout}")
+    records = benchmark.load(data or Path())
+    splits = dict.fromkeys(record.split for record in records)
+    if split == "auto":
+        own = benchmark.default_split
+        split = own if own in splits else next(iter(splits), "")
+    members = [record for record in records if record.split == split]
+    if not members:
+        raise OptionError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
+    return records, members
 
 
 # Pairs of statements made of a benchmark's questions: the right option and a wrong one, each after
@@ -119,19 +144,14 @@ def _surface(option: str, story: str) -> tuple[float, ...]:
 
 def _asked(benchmark: Benchmark, options: Any) -> SampleSet:
     """Samples of the questions of a benchmark's own split; so many pairs, of all groups in turn."""
-    data = own_file(options.task) or options.data
-    if data is None and benchmark.layout:
-        raise OptionError(f"--task {options.task} needs --data with {benchmark.layout}")
-    items = benchmark.load(data or Path())
-    splits = list(dict.fromkeys(item.split for item in items))
-    split = benchmark.default_split if benchmark.default_split in splits else splits[0]
-    own = [item for item in items if item.split == split and item.answer and len(item.options) > 1]
+    _, items = read_task(benchmark, options.task, options.data)
+    own = [item for item in items if item.answer and len(item.options) > 1]
     if not own:
-        raise BenchmarkError(f"{data}: of split {split!r} no question has options and an answer")
+        raise OptionError(f"--task {options.task}: no question has options and a right answer")
     # Groups by hashes of their names, as files have one kind of story after the other.
     chosen = in_turn(own, lambda i: _digest(i.group), lambda i: i.item_id)[: options.stories]
     samples = list(option_pairs(benchmark, chosen, options.setting))
-    facts = {"task": benchmark.name, "setting": options.setting, "questions of": split}
+    facts = {"task": benchmark.name, "setting": options.setting, "questions of": own[0].split}
     found = sample_set(samples, f"options of {benchmark.name}", options.split_seed, facts)
     return replace(found, meaning={RIGHT: "is it the right answer?"}, features=SURFACE)
 

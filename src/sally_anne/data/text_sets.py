@@ -27,7 +27,7 @@ from sally_anne.data.items import (
 from sally_anne.data.read import (
     Field,
     csv_rows,
-    find_file,
+    find_files,
     json_lines,
     read_bytes,
     read_json,
@@ -67,11 +67,9 @@ _FOLDER = re.compile(
 
 
 def load_bigtom(folder: Path) -> Items:
-    for place in ("", "conditions", "data/conditions"):
-        files = sorted((Path(folder) / place).glob("*/stories.csv"))
-        if known := [path for path in files if _FOLDER.fullmatch(path.parent.name)]:
-            return [item for path in known for item in read_stories(read_bytes(path), path)]
-    raise RecordError(f"{folder}: has no condition; it must hold {BIGTOM_LAYOUT}")
+    places = (f"{place}*/stories.csv" for place in ("", "conditions/", "data/conditions/"))
+    files = find_files(folder, places, BIGTOM_LAYOUT, lambda p: _FOLDER.fullmatch(p.parent.name))
+    return [item for path in files for item in read_stories(read_bytes(path), path)]
 
 
 def read_stories(content: bytes, path: Path) -> Items:
@@ -144,14 +142,8 @@ _PLACED = re.compile(r"(?:The \w+ is in|\w+ moved the \w+ to) the (?P<place>\w+)
 
 
 def load_tomi(folder: Path) -> Items:
-    files = [
-        path
-        for place in ("", "data")
-        for path in sorted((Path(folder) / place).glob("*.txt"))
-        if _TOMI_FILE.fullmatch(path.name)
-    ]
-    if not files:
-        raise RecordError(f"{folder}: must hold {TOMI_LAYOUT}")
+    places = "*.txt", "data/*.txt"
+    files = find_files(folder, places, TOMI_LAYOUT, lambda p: _TOMI_FILE.fullmatch(p.name))
     return [item for path in files for item in read_tomi(path)]
 
 
@@ -269,7 +261,7 @@ ASSUMED = (
 
 
 def load_hi_tom(folder: Path) -> Items:
-    path = find_file(folder, (HI_TOM_FILE,), HI_TOM_LAYOUT)
+    path = find_files(folder, (HI_TOM_FILE,), HI_TOM_LAYOUT)[0]
     # Records do not name their story: it is the n-th of those of its kind, in each order.
     counts: Counter[str] = Counter()
     items = []
@@ -347,7 +339,7 @@ _Asked = tuple[str, int, str, tuple[tuple[Option, ...], str], str, str]
 
 def load_fantom(folder: Path) -> Items:
     names = [f"{place}{FANTOM_FILE}" for place in ("", "fantom/", "data/fantom/")]
-    path = find_file(folder, names, FANTOM_LAYOUT)
+    path = find_files(folder, names, FANTOM_LAYOUT)[0]
     # The authors' script (eval_fantom.py) draws for one belief question after another.
     draws = random.Random(99)
     return [item for record in read_list(path) for item in read_fantom(record, draws)]
@@ -466,7 +458,7 @@ _SPELLING = {"center of dinint table": "center of dining table"}
 
 def load_opentom(folder: Path) -> Items:
     names = [f"{place}{file}" for file, _ in OPENTOM_FILES.values() for place in ("", "data/")]
-    root = find_file(folder, names, OPENTOM_LAYOUT).parent
+    root = find_files(folder, names, OPENTOM_LAYOUT)[0].parent
     items = []
     for split, (file, _) in OPENTOM_FILES.items():
         # Questions on one story are spread over the file, and do not name it.
@@ -552,10 +544,7 @@ _LABEL = re.compile(r"([A-D])(?:\.\s*)?")
 
 
 def load_tombench(folder: Path) -> Items:
-    places = (Path(folder), Path(folder) / "data")
-    files = next((files for place in places if (files := sorted(place.glob("*.jsonl")))), [])
-    if not files:
-        raise RecordError(f"{folder}: must hold {TOMBENCH_LAYOUT}")
+    files = find_files(folder, ("*.jsonl", "data/*.jsonl"), TOMBENCH_LAYOUT)
     # Questions on one story form a group, also in two files, and in both languages.
     stories: dict[str, str] = {}
     items: Items = []

@@ -21,11 +21,11 @@ from sally_anne.data.items import (
     Sampling,
     View,
     Window,
-    own_file,
     short_name,
 )
 from sally_anne.data.media import cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
+from sally_anne.data.tasks import read_task
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.tasks import Task, TaskItems, sample_items, subset_of
@@ -87,7 +87,8 @@ class BenchmarkTask(Task):
     def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
         benchmark = self.benchmark
         how = PromptConfig.of(benchmark, config, self.protocol(config))
-        there, chosen = self._records(config)
+        there, members = read_task(benchmark, config.task, config.data, config.split)
+        chosen = sample_items(members, benchmark.breakdowns, config)
         lacks = {r.item_id: parts for r in chosen if (parts := missing_parts(benchmark, r, how))}
         here = [r for r in chosen if r.item_id not in lacks]
         if not here:
@@ -135,24 +136,6 @@ class BenchmarkTask(Task):
             subset=subset_of(items, benchmark.breakdowns, config),
             departs=how.protocol.departs if how.protocol else "",
         )
-
-    def _records(self, config: EvalConfig) -> tuple[list[Question], list[Question]]:
-        """All records, and those of the chosen split, of as many groups as the limit takes."""
-        benchmark, file = self.benchmark, own_file(config.task)
-        if file is not None and config.data is not None:
-            raise HarnessError(f"--data is for other tasks: {file} names its own films")
-        data = file or config.data
-        if data is None and benchmark.layout:
-            raise HarnessError(f"--task {config.task} needs --data with {benchmark.layout}")
-        records = benchmark.load(data or Path())
-        splits, split = dict.fromkeys(record.split for record in records), config.split
-        if split == "auto":
-            own = benchmark.default_split
-            split = own if own in splits else next(iter(splits), "")
-        members = [record for record in records if record.split == split]
-        if not members:
-            raise HarnessError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
-        return records, sample_items(members, benchmark.breakdowns, config)
 
 
 def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from sally_anne.data.items import (
     tags_of,
 )
 from sally_anne.data.mmtom_qa.scenes import Contents
-from sally_anne.data.read import Field, find_file, json_lines, read_bytes, some
+from sally_anne.data.read import Field, find_files, json_lines, read_bytes, some
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.samples import sample_set as from_samples
 
@@ -74,7 +74,7 @@ def load(folder: Path) -> list[Question]:
     Without videos ``Media.path`` is None. RecordError names file, line and field, or a pickle.
     """
     folder = Path(folder)
-    path = find_file(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)
+    path = find_files(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)[0]
     videos = episode_media(folder)
     items: dict[str, Question] = {}
     for record in json_lines(read_bytes(path), path, "question"):
