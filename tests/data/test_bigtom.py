@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Question
 from sally_anne.data.text_sets import BIGTOM, load_bigtom, read_stories
+from tests.data.test_text_sets import right_text
 from tests.shared_data import official_data
 
 FB, TB = "0_forward_belief_false_belief", "0_forward_belief_true_belief"
@@ -34,10 +34,6 @@ def write(folder: Path, name: str, *lines: bytes) -> Path:
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / "stories.csv").write_bytes(b"".join(lines))
     return folder
-
-
-def right_text(item: Question) -> str:
-    return next(option.text for option in item.options if option.label == item.answer)
 
 
 @pytest.mark.parametrize("place", ["", "conditions", "data/conditions"])

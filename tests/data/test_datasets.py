@@ -183,6 +183,3 @@ def test_options_make_pairs_that_differ_in_the_answer_alone(task: str, tmp_path:
         for name in SURFACE:
             assert {right.tags[name], wrong.tags[name]} in ({"as much"}, {"less", "more"})
     assert len(samples) == 2 * sum(bool(item.answer) for item in items.values()) > 0
-    assert sorted(samples, key=str) == sorted(
-        option_pairs(benchmark, [*items.values()][::-1], "text"), key=str
-    )
