@@ -2,15 +2,16 @@
 
 The font is the one that matplotlib ships, so the same numbers give the same bytes on any machine
 with the same versions. Characters that it lacks, such as Chinese ones, are drawn in a font of the
-machine; where none has them, they are written as escapes.
+machine; where none has them, they are written as escapes, with a warning.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, fontManager
+from matplotlib.font_manager import findfont, findSystemFonts, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -96,6 +97,11 @@ def look(place: Axes | None = None) -> Iterator[None]:
 def fonts_for(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Fonts that together have these characters, the shipped one first; and what none has."""
     rest = characters - _drawn_by(findfont(FONT))
+    # matplotlib keeps a list of fonts, in which those are not that were installed since.
+    new = {*findSystemFonts()} - {font.fname for font in fontManager.ttflist} if rest else ()
+    for file in new:
+        with suppress(OSError, RuntimeError):
+            fontManager.addfont(file)
     # What comes with matplotlib besides is for formulas, or draws boxes.
     shipped = matplotlib.get_data_path()
     files = {
@@ -143,6 +149,9 @@ class Picture(Figure):
         texts = self.findobj(Text)
         said = "".join([*(text.get_text() for text in texts), *sum(ticks.values(), [])])
         names, lacking = fonts_for(frozenset(said.replace("\n", "")))
+        if letters := "".join(sorted(filter(str.isprintable, lacking)))[:20]:
+            advice = "install one that has them, such as Noto Sans CJK"
+            warnings.warn(f"no font here has {letters}: drawn as escapes; {advice}", stacklevel=2)
         for axis, labels in ticks.items():
             if (shown := [readable(label, lacking) for label in labels]) != labels:
                 axis.set_ticks(axis.get_ticklocs(), labels=shown)

@@ -221,6 +221,7 @@ def shown_classes(first: str, second: str) -> dict[str, Any]:
     figure = of_classes(first, second)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("always", "no font here has")
         style.render(figure)
     words = figure.legends[0].get_texts()[:2]
     assert not any(text.get_parse_math() or text.get_usetex() for text in words)
@@ -255,8 +256,10 @@ def test_a_font_of_the_machine_draws_what_the_shipped_one_lacks(tmp_path, monkey
     font.setupPost()
     font.save(tmp_path / "made.ttf")
     monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
-    fontManager.addfont(tmp_path / "made.ttf")
+    monkeypatch.setattr(style, "findSystemFonts", lambda: [str(tmp_path / "made.ttf")])
     style.fonts_for.cache_clear()
     both = [style.FONT, "Made"]
-    assert shown_classes("信", "不") == {"fits \\u4e0d (n = 20)": both, "fits 信 (n = 20)": both}
+    with pytest.warns(UserWarning, match="no font here has 不:"):
+        shown = shown_classes("信", "不")
+    assert shown == {"fits \\u4e0d (n = 20)": both, "fits 信 (n = 20)": both}
     style.fonts_for.cache_clear()
