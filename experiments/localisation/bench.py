@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
-import shutil
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,9 +19,9 @@ from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console, print_table
-from sally_anne.core.errors import OptionError, RunFolderError
-from sally_anne.core.files import read_object, write_atomic, write_json
-from sally_anne.core.folder import RESULTS, claims, fingerprint, save_config
+from sally_anne.core.errors import OptionError
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import RESULTS, Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.core.run import Head
@@ -60,7 +58,7 @@ Rows = dict[str, list[dict[str, Any]]]
 SHIPPED = Path(__file__).parent / "models"
 TABLE, STEERING, RECOVERY = "localisation.parquet", "steering.parquet", "recovery.parquet"
 # What is known of single models, until all are.
-PARTS = "parts"
+PARTS = "parts.jsonl"
 ORDERING = ("recall", "auroc", "average_precision")
 MEASURES = (*ORDERING, "hits", "false")
 STEERED = ("moved", "kept", "kl", "cosine", "rank")
@@ -129,22 +127,6 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
     return {name: [{**about, **row} for row in part] for name, part in rows.items()}
 
 
-def kept_or_measured(folder: Path, config: LocalisationConfig) -> Rows:
-    """:func:`measure`, kept in ``parts`` for a run that goes on after it was stopped."""
-    own = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
-    files = [folder / TRUTH, folder / DIFFERENCE]
-    files += [Path(file) for module in own if (file := getattr(module, "__file__", None))]
-    options = asdict(replace(config, models=(), workers=1, out=Path()))
-    key = fingerprint([options, file_hash(files)])[:12]
-    path = config.folder / PARTS / f"{folder.name}-{key}.json"
-    if path.exists():
-        return read_object(path, RunFolderError, "sally-anne localisation")
-    found = measure(folder, config)
-    path.parent.mkdir(exist_ok=True)
-    write_atomic(path, json.dumps(found).encode())
-    return found
-
-
 def _localise(
     loaded: LoadedModel,
     contrast_pairs: Sequence[ContrastPair],
@@ -177,14 +159,10 @@ def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]
     found = []
     for names, rows in table[~table["failed"]].groupby([*by], sort=False, dropna=False):
         each: dict[str, Any] = dict(zip(by, names, strict=True)) | {"models": len(rows)}
-        values = {measure: rows[measure].dropna().to_numpy(dtype=float) for measure in measures}
-        for measure, own in values.items():
-            times = draw_groups(len(own), seed=seed)
-            each |= (
-                {measure: asdict(estimate_mean(own, np.arange(len(own)), times))}
-                if len(own)
-                else {}
-            )
+        for measure in measures:
+            if n := len(own := rows[measure].dropna().to_numpy(dtype=float)):
+                mean = estimate_mean(own, np.arange(n), draw_groups(n, seed=seed))
+                each[measure] = asdict(mean)
         found.append(each)
     if name != TABLE:
         return found
@@ -241,18 +219,25 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     folders = [*config.models] or shipped()
     truths = {folder: read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))
-    rows: Rows = {name: [] for name in COLUMNS}
-    one, several = partial(kept_or_measured, config=config), min(config.workers, len(folders)) > 1
+    modules = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
+    files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
+    about = asdict(replace(config, models=(), workers=1, out=None)) | {"files": file_hash(files)}
+    names = {f"{f.name} {file_hash([f / TRUTH, f / DIFFERENCE])}": f for f in folders}
+    one, several = partial(measure, config=config), min(config.workers, len(folders)) > 1
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // config.workers)
     with (
+        Journal(config.folder / PARTS, about) as journal,
         Bars(console) as bar,
         ProcessPoolExecutor(config.workers, context, _begin, (threads,)) as p,
     ):
-        task = bar.add_task("models", total=len(folders))
-        for found in (p.map if several else map)(one, folders):
-            rows = {name: [*part, *found[name]] for name, part in rows.items()}
+        todo = {name: folder for name, folder in names.items() if name not in journal.answers}
+        task = bar.add_task("models", total=len(todo))
+        for name, found in zip(todo, (p.map if several else map)(one, todo.values()), strict=True):
+            journal.add([{"item_id": name, **found}])
             bar.advance(task)
+    each = [journal.answers[name] for name in names]
+    rows = {table: [row for found in each for row in found[table]] for table in COLUMNS}
     tables = {name: pd.DataFrame(part) for name, part in rows.items() if part}
     content: dict[str, Any] = {"config": asdict(config)}
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
@@ -261,7 +246,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         content[part] = means(table, name, config.seed)
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
     write_json(config.folder / RESULTS, content)
-    shutil.rmtree(config.folder / PARTS)
+    (config.folder / PARTS).unlink()
     if failed := [folder.name for folder, truth in truths.items() if truth.failed]:
         console.print(f"not counted, since their truth does not hold: {', '.join(failed)}")
     if content["rows"]:

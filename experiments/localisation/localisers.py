@@ -67,10 +67,9 @@ def collect(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair], pairs: 
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
     outputs = outputs_of(loaded, contrast_pairs)
     mean = outputs.mean((0, 1))
-    found = [vars(effects_of(loaded, [pair], True, none, mean)) for pair in contrast_pairs[:pairs]]
-    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    found = (effects_of(loaded, [pair], True, none, mean) for pair in contrast_pairs[:pairs])
     answers = np.array([pair.answers for pair in contrast_pairs])
-    return PairStats(Effects(**joined), outputs.numpy(), answers)
+    return PairStats(Effects.joined(found), outputs.numpy(), answers)
 
 
 def swap_pairs(contrast_pairs: Sequence[ContrastPair], turned: np.ndarray) -> list[ContrastPair]:

@@ -164,13 +164,7 @@ def test_pictures_are_the_same_however_they_are_given(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        FRAMES.astype(np.uint16),
-        FRAMES[..., :1],
-        FRAMES.astype(float),
-        FRAMES[:0],
-        2.0 - FRAMES / 255,
-    ]
+    [FRAMES.astype(np.uint16), FRAMES[..., :1], FRAMES.astype(float), FRAMES[:0]]
     + [2 - FRAMES / 255, [], [FRAMES[0], FRAMES[1, :4]], "none.mp4", 7, [7]],
     ids=str,
 )

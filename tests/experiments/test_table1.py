@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +14,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import sally_anne.harness.evaluate
+from sally_anne.core.folder import Journal
+from sally_anne.data.items import Question
 from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config
-from sally_anne.experiments.table1 import print_table
+from sally_anne.experiments.table1 import against_prompting, print_table
+from sally_anne.harness.evaluate import ask
+from sally_anne.harness.model import SteeredModel
+from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import SteeringOptions, SweepConfig
+from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
+from tests.steering.made_sweep import STORIES, said
 
 FAMILY = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"), place="cpu", dtype="float32")
 
@@ -76,3 +86,90 @@ def test_a_part_without_directions_is_named(tmp_path: Path, asked: list[SweepCon
     with pytest.raises(NoDirectionError, match="order 1, video: K = 8: only 6 of 64 heads"):
         table1.run(replace(config, settings=("video",), out=tmp_path / "alone"))
     assert not (tmp_path / "alone" / "results.json").exists()
+
+
+# Of ten TB, ten FB, thirty initial-belief and twenty reality questions: how many are answered
+# rightly, from the first on. The chosen point has 7 and 8, the model as it is 2, 10, 30 and 20.
+PLAN = {
+    "cot": {"TB": 10, "FB": 9, "initial": 15, "reality": 20},
+    "few-shot": {"TB": 3, "FB": 4, "initial": 30, "reality": 10},
+}
+
+
+def planted(items: Sequence[Question]) -> list[dict[str, str]]:
+    how = "cot" if items[0].reasons else "few-shot"
+    assert items[0].text.startswith("Here are questions") == (how == "few-shot")
+    counts: dict[str, int] = {}
+    found = []
+    for item in items:
+        kind = item.item_id.split("/")[1]
+        n = counts[kind] = counts.get(kind, 0) + 1
+        found.append({"item_id": item.item_id, "reply": said(item, n <= PLAN[how][kind])})
+    return found
+
+
+@pytest.fixture
+def config(
+    model_folder: Path,
+    probed: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Table1Config:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(probed, ProbeConfig(model=str(model_folder), setting="text").folder)
+    few = {"settings": ("text",), "orders": ("1",), "limit": STORIES, "out": tmp_path / "table"}
+    grid = {"k": (2, 3, 4), "alpha": (1.0, 2.0), "random_controls": 2, "leave_out": 2}
+    return Table1Config(model=str(model_folder), prompting=("cot", "few-shot"), **few, **grid)
+
+
+@pytest.mark.integration
+def test_rows_of_prompting_stand_beside_the_steered_one(
+    config: Table1Config,
+    answered: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def prepared(model: SteeredModel, items: Sequence[Question], journal: Journal, *rest, **named):
+        journal.add(planted(items))
+        return ask(model, items, journal, *rest, **named)
+
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
+    rows = {row["method"]: row for row in table1.run(config)}
+    printed = " ".join(capsys.readouterr().out.split())
+
+    def percents(row: dict[str, Any], *names: str) -> list[float]:
+        return [pytest.approx(100 * row[name]["value"]) for name in names]
+
+    measures = ("TB", "FB", "Both", "invalid", "worse", "initial", "reality")
+    assert percents(rows["+ alpha"], "TB", "FB", "Both") == [70, 80, 70]
+    assert percents(rows["prompting: cot"], *measures) == [100, 90, 90, 0, 10, -50, 0]
+    assert percents(rows["prompting: few-shot"], *measures) == [30, 40, 30, 0, 60, 0, -50]
+    assert percents(rows["prompting: cot"]["over_steered"], "TB", "FB", "Both") == [30, 10, 20]
+    assert rows["prompting: cot"]["Both"]["n"] == STORIES
+    assert "text, order 1: " in printed and "of the best prompting (cot)" in printed
+    assert "less the steered model's: 20.0 [" in printed
+
+    # What is there is not asked again.
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", ask)
+    monkeypatch.setattr(SteeredModel, "replies", None)
+    again = {row["method"]: row for row in table1.run(config)}
+    assert json.dumps(again, default=str) == json.dumps(rows, default=str)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.02, 0.2, "prompting beats steering"),
+        (-0.3, -0.1, "steering beats prompting"),
+        (-0.1, 0.2, "neither is shown"),
+    ],
+)
+def test_the_best_prompting_is_held_against_the_steered_model(low, high, verdict) -> None:
+    def row(how: str, both: float) -> dict[str, Any]:
+        gain = {"Both": {"value": (low + high) / 2, "low": low, "high": high}}
+        row = {"setting": "video", "order": 2, "method": f"prompting: {how}", "point": how}
+        return row | {"Both": {"value": both}, "over_steered": gain}
+
+    others = {"setting": "text", "order": 1, "method": "+ alpha", "Both": {"value": 1.0}}
+    (line,) = against_prompting([others, row("cot", 0.4), row("simtom", 0.5)])
+    assert line.startswith(f"video, order 2: {verdict}") and "simtom" in line

@@ -13,7 +13,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import own_task
-from sally_anne.harness.copilot import UNKNOWN, Draft, giveaways, read_proposal, run
+from sally_anne.harness.copilot import UNKNOWN, Draft, giveaways, run
 from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion, words
@@ -168,18 +168,3 @@ def test_what_gave_it_away(
 ) -> None:
     found = giveaways(ASKED, distractors, picked, blind, 5)
     assert all(any(part in line for line in found) for part in told)
-
-
-@pytest.mark.parametrize(
-    ("reply", "texts"),
-    [
-        ('["a x", "b", "c"]', ["a x", "b", "c"]),
-        ('<think>["x"]</think>Here: ```json\n["a",\n "b", "c"]\n```', ["a", "b", "c"]),
-        ("Sure!\n1. one thing\n2) another\n(c) a third", ["one thing", "another", "a third"]),
-        ('- "one"\n* two\n• three\n', ["one", "two", "three"]),
-        ('["a", 2, "c"]', []),
-        ("Nothing to say.", []),
-    ],
-)
-def test_replies_are_read(reply: str, texts: list[str]) -> None:
-    assert read_proposal(reply) == texts

@@ -13,21 +13,24 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sally_anne.data.items import Option
+from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import LABELS
-from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered, run
+from sally_anne.harness.distractors import Verdict, assess, run, shuffles
 from sally_anne.harness.method_config import DistractorConfig
-from tests.made_replies import printed, stopped_after
+from tests.made_replies import printed
 
 TEXTS = ("hope", "fear", "joy", "spite")
 OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict=True))
+ASKED = Question("x", "made", "test", "x", "Why?", OPTIONS, "C")
 
 
-def verdict(scorer, **options) -> Verdict:
-    offered, seed = options.pop("options", OPTIONS), options.pop("seed", 0)
-    orders = orders_of(len(offered), options.get("trials", 6), seed, options.get("exact", False))
-    choices = ((order, scorer("Why?", reordered(offered, order))) for order in orders)
-    return assess(offered, "C", choices, **options)
+def verdict(scorer) -> Verdict:
+    every = shuffles(ASKED, 6, "0", exact=True)
+    return assess("joy", [one.text(scorer("Why?", one.options)) for one in every], exact=True)
+
+
+def orders_of(trials: int, seed: str) -> list[tuple[int, ...]]:
+    return [one.order for one in shuffles(ASKED, trials, seed, exact=False)]
 
 
 def by_text(*texts: str):
@@ -41,7 +44,7 @@ def by_text(*texts: str):
 
 @pytest.mark.parametrize("label", "ABCD")
 def test_a_place_is_right_in_a_quarter_of_the_orders(label: str) -> None:
-    found = verdict(lambda question, options: label, exact=True)
+    found = verdict(lambda question, options: label)
     assert (found.orders, found.right, found.biased) == (24, 6, False)
     assert found.flag_probability == pytest.approx(6 * 0.25**5 * 0.75 + 0.25**6)
 
@@ -50,20 +53,19 @@ def test_a_place_is_right_in_a_quarter_of_the_orders(label: str) -> None:
 def test_the_threshold_over_all_orders_is_the_same_share(right: int, biased: bool) -> None:
     asked = itertools.count()
     scorer = by_text("joy")
-    found = verdict(lambda q, o: scorer(q, o) if next(asked) < right else None, exact=True)
+    found = verdict(lambda q, o: scorer(q, o) if next(asked) < right else None)
     share = right / 24
     assert found.right == right and found.invalid == 24 - right and found.biased == biased
     assert found.flag_probability == pytest.approx(6 * share**5 * (1 - share) + share**6)
 
 
 def test_draws_depend_on_the_seed_alone_and_are_fair() -> None:
-    assert orders_of(4, 6, "0 x", False) == orders_of(4, 6, "0 x", False)
-    assert orders_of(4, 6, "0 x", False)[:3] == orders_of(4, 3, "0 x", False)
-    drawn = Counter(order for n in range(4000) for order in orders_of(4, 6, n, False))
+    assert orders_of(6, "0 x")[:3] == orders_of(3, "0 x")
+    drawn = Counter(order for n in range(4000) for order in orders_of(6, str(n)))
     assert len(drawn) == 24
     # 24,000 draws: 1,000 expected of each, standard deviation 31.
     assert all(abs(count - 1000) < 150 for count in drawn.values())
-    assert any(len(set(orders_of(4, 6, n, False))) < 6 for n in range(50))
+    assert any(len(set(orders_of(6, str(n)))) < 6 for n in range(50))
 
 
 def record(name: str, texts: list[str], ability: str) -> dict[str, object]:
@@ -135,20 +137,3 @@ def test_answers_are_those_of_highest_probability(config: DistractorConfig) -> N
             right += order[LABELS.index(line["label"])] == "A"
     assert table.loc[0, "right"] == right
     assert table.loc[0, "chosen"] == answers["x ABCD"]["label"]
-
-
-@pytest.mark.integration
-def test_goes_on_where_it_was_stopped(
-    config: DistractorConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped_after(monkeypatch, "option_log_probs", 1)
-    with pytest.raises(KeyboardInterrupt):
-        check(config)
-    kept = (config.folder / "answers.jsonl").read_text()
-    assert len(kept.splitlines()) == 1 + 5
-    monkeypatch.undo()
-    table, _ = check(config)
-    assert (config.folder / "answers.jsonl").read_text().startswith(kept)
-    stopped_after(monkeypatch, "option_log_probs", 0)
-    again, _ = check(config)
-    pd.testing.assert_frame_equal(again, table)

@@ -1,15 +1,21 @@
-"""Prompts that go on from a shared beginning equal prompts read whole."""
+"""Prompts that go on from a shared beginning equal prompts read whole; a reply in one call."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sally_anne.core.errors import ModelError
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend, prefill, read_side_by_side, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
+from tests.hooks.tiny_inputs import vector_on
 
 pytestmark = pytest.mark.integration
 
@@ -69,3 +75,36 @@ def test_attention_that_takes_no_mask_is_refused(fresh: LoadedModel) -> None:
         config._attn_implementation = "flash_attention_2"
         with pytest.raises(ModelError, match="flash_attention_2.*--attn-implementation sdpa"):
             read_side_by_side(loaded, state, [0], [5], 2)
+
+
+TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
+
+
+@pytest.fixture(scope="module")
+def clip() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
+
+
+def vector(loaded: LoadedModel, positions: str) -> SteeringVector:
+    heads = ((1, 2), (4, 0))
+    return vector_on(loaded.skeleton, heads, [1.0, 2.0], 2, alpha=8.0, positions=positions)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_says_what_the_harness_answers(lively: LoadedModel, clip: np.ndarray, shown: bool) -> None:
+    prompt = Prompt(TEXT, clip if shown else None)
+    (plain,) = SteeredModel(lively).generate([prompt], 8)
+    assert lively.generate(TEXT, video=prompt.clip, max_new_tokens=8) == plain
+    for positions in ("last_prompt", "last_prompt+generated", "all"):
+        steering = vector(lively, positions)
+        (steered,) = SteeredModel(lively, steering).generate([prompt], 8)
+        with steering.apply(lively.model):
+            assert lively.generate(TEXT, video=prompt.clip, max_new_tokens=8) == steered
+        assert steered != plain
+
+
+def test_a_clip_is_shown_in_any_form(lively: LoadedModel, clip: np.ndarray, tmp_path: Path) -> None:
+    said = lively.generate(TEXT, video=clip, max_new_tokens=4)
+    assert lively.generate(TEXT, images=list(clip), max_new_tokens=4) == said
+    pictures = [Image.fromarray(frame) for frame in clip]
+    assert lively.generate(TEXT, video=pictures, max_new_tokens=4) == said

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import ViTConfig
 
-from sally_anne.core.errors import ModelError, OptionError
+from sally_anne.core.errors import HarnessError, ModelError, OptionError, SallyAnneError
 from sally_anne.core.files import LFS
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.models.check import checked
 from sally_anne.models.loading import load_model
+from sally_anne.models.options import CATALOGUE, ModelOptions
+from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.tiny import FAMILIES, Family, deepen
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.sweep import run as sweep
 
 pytestmark = pytest.mark.integration
 
@@ -186,3 +200,140 @@ def test_a_deeper_model_is_the_same_function(folders: dict[Family, Path], family
     ids = torch.randint(20, 200, (2, 12))
     with torch.inference_mode():
         assert torch.equal(deeper(input_ids=ids).logits, shallow(input_ids=ids).logits)
+
+
+SOURCE = Path(CATALOGUE["tiny-qwen2-vl"].source)
+FILES = ("config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json")
+FILES += ("generation_config.json", "chat_template.jinja", "model.safetensors")
+CONTENTS: dict[str, bytes | None] = {
+    "empty": b"",
+    "text": b"hello",
+    "object": b"{}",
+    "list": b"[]",
+    "bytes": b"\xff\xfe\x00" * 50,
+    "folder": None,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "model"
+    made.mkdir()
+    for name in FILES:
+        shutil.copy(SOURCE / name, made / name)
+    return made
+
+
+def ends_plainly(folder: Path) -> str | None:
+    """What is said, None if all goes well (not every file is needed)."""
+    try:
+        loaded = load_model(str(folder))
+        find_geometry(loaded.skeleton)
+        assert loaded.processor_hash
+        loaded.model(**encode(loaded, [reply_prompt(loaded, "Where is Ann?", False)], None))
+    except SallyAnneError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_replaced(folder, name, content) -> None:
+    (folder / name).unlink()
+    data = CONTENTS[content]
+    (folder / name).mkdir() if data is None else (folder / name).write_bytes(data)
+    said = ends_plainly(folder)
+    assert said is None or str(folder) in said
+    if name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert said is not None
+
+
+@pytest.mark.parametrize("template", ["{% for x in %}", "{{ 1 / 0 }}", "{{ messages[7].role.x }}"])
+def test_a_template_that_cannot_be_used(folder, template) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    said = ends_plainly(folder)
+    assert said is not None and "chat template cannot be used" in said and str(folder) in said
+
+
+COMMANDS: list[tuple[Callable[[Any], object], type[ModelOptions]]] = [
+    (probe, ProbeConfig),
+    (evaluate, EvalConfig),
+    (sweep, SweepConfig),
+]
+
+
+def _reached(*args: Any, **options: Any) -> None:
+    pytest.fail("the hub was asked")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without GPU, bitsandbytes and flash-attention, and out of the hub's reach."""
+    find = importlib.util.find_spec
+    missing = ("bitsandbytes", "flash_attn", "flash_attn_interface")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in missing else find(name)
+    )
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", _reached)
+
+
+@pytest.mark.parametrize(("run", "kind"), COMMANDS)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device_map": "cuda:99"}, "device 'cuda:99' cannot be used here.*--device cpu"),
+        ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
+        (
+            {"model": "gemma3", "setting": "multimodal"},
+            "'gemma3' takes no videos: run it with --setting text",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("bare")
+def test_refused_before_anything_is_made(run, kind, options, said, tmp_path) -> None:
+    config = kind(**{"model": "qwen2-vl", "out": tmp_path / "run"} | options)
+    with pytest.raises(ModelError, match=said) as caught:
+        run(config)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_attention_is_the_one_asked_for(folders: dict[Family, Path]) -> None:
+    plain = load_model(str(folders["qwen2-vl"]), device_map="cpu")
+    eager = load_model(str(folders["qwen2-vl"]), device_map="cpu", attn_implementation="eager")
+    assert (plain.attention, plain.changes) == ("sdpa", {})
+    assert (eager.attention, eager.changes) == ("eager", {"attn_implementation": "eager"})
+    assert eager.model.config.get_text_config()._attn_implementation == "eager"
+
+
+def test_quantization_reaches_bitsandbytes(folders, monkeypatch) -> None:
+    """No more than that: it is not installed here."""
+    asked: dict[str, Any] = {}
+
+    def from_pretrained(*args: Any, **options: Any) -> None:
+        asked.update(options)
+        raise OSError("far enough")
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    loaded = load_model(str(folders["qwen2-vl"]), quantization="8bit")
+    kind = getattr(transformers, loaded.family.class_name)
+    monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
+    with pytest.raises(ModelError, match="far enough"):
+        _ = loaded.model
+    assert asked["quantization_config"].load_in_8bit
+    assert loaded.changes == {"quantization": "8bit"}
+
+
+def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path: Path) -> None:
+    how: Any = {"setting": "text", "attn_implementation": "eager", "max_pixels": 4096}
+    where: Any = {"model": str(folders["qwen2-vl"]), "out": tmp_path / "asked", "device": "cpu"}
+    config = EvalConfig(limit=1, **how, **where)
+    evaluate(config)
+    about = json.loads((config.folder / "results.json").read_text())["about"]
+    assert (about["attn_implementation"], about["max_new_tokens"]) == ("eager", 16)
+    assert about["max_pixels"] == "4096"
+    with pytest.raises(HarnessError, match="attn_implementation"):
+        evaluate(replace(config, attn_implementation=None))
+    with pytest.raises(HarnessError, match="max_pixels is '4096' there, None here"):
+        evaluate(replace(config, max_pixels=None))

@@ -1,7 +1,11 @@
-"""How many tokens a prompt has, known without its film's pixels, and whether the model has room."""
+"""How many tokens a prompt has, known without its film's pixels, and whether the model has room.
+
+Published models are built without weights, and have the published sizes.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +17,11 @@ from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
-from sally_anne.models.estimate import open_described, open_published
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.models.estimate import TEXT_MORE, Counter, open_described, open_published
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.options import ModelOptions
-from sally_anne.models.prompts import process, reply_prompt
+from sally_anne.models.options import CATALOGUE, ModelOptions
+from sally_anne.models.prompts import open_prompt, process, reply_prompt
 from sally_anne.models.videos import check_room, size_limits, video_size
 from tests.harness import made_benchmarks as made
 from tests.models.checkpoints import FILMS, save
@@ -171,3 +176,56 @@ def test_a_processor_that_crops_may_do_so(opened) -> None:
     for name in ("tiny-qwen2-vl", "qwen2-vl"):
         with pytest.raises(ModelError, match="--crop has no effect"):
             open_described(ModelOptions(model=name, crop=True))
+
+
+DESCRIBED = [name for name in CATALOGUE if not name.startswith("tiny-")]
+FILM = (7, 420, 294, 3)
+# Tokens of seven frames of 420 x 294, worked out from the makers' rules.
+FILM_TOKENS = {
+    # Scaled to 420 x 280; patches of 14, of which 2 x 2 of two frames are a token.
+    "qwen2-vl": 4 * 15 * 10,
+    "qwen2-vl-2b": 4 * 15 * 10,
+    "qwen2.5-vl": 4 * 15 * 10,
+    # A square of 24 x 24 patches a frame, pooled 2 x 2.
+    "llava-next-video": 7 * 12 * 12,
+    # 27 x 27 patches, pooled to 14 x 14; one token ends the film.
+    "llava-onevision": 7 * 14 * 14 + 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        pytest.fail("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_a_description_has_the_published_sizes(name: str) -> None:
+    loaded = open_published(name)
+    geometry = find_geometry(loaded.skeleton)
+    assert CATALOGUE[name].note == (
+        f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}"
+    )
+    parameters = sum(p.numel() for p in loaded.skeleton.parameters())
+    # The published number of parameters, as the weights' own files count them.
+    assert abs(parameters / loaded.parameters - 1) < 0.001
+    assert loaded.source == CATALOGUE[name].source
+    with pytest.raises(ModelError, match="without its weights"):
+        _ = loaded.model
+
+
+@pytest.mark.parametrize("name", FILM_TOKENS)
+def test_a_film_takes_the_tokens_of_the_makers_rules(name: str) -> None:
+    loaded = open_published(name)
+    prompt = open_prompt(loaded, "The red agent goes to the blue room.", video=True)
+    inputs = process(loaded, [prompt], [np.zeros(FILM, dtype=np.uint8)])
+    mark = loaded.processor.tokenizer.convert_tokens_to_ids(loaded.processor.video_token)
+    assert (inputs["input_ids"] == mark).sum() == FILM_TOKENS[name]
+    counter = Counter(loaded)
+    tokens, _ = counter.context(prompt, FILM)
+    whole = inputs["attention_mask"].sum()
+    # The text's own tokens are stretched, the film's are not.
+    assert whole + TEXT_MORE < tokens < whole + TEXT_MORE + 5
+    assert "estimated" in counter.each("tokens", [tokens]).formula

@@ -1,17 +1,19 @@
-"""What a finished run leaves behind."""
+"""What a finished run leaves behind, and what the command prints when it cannot go on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.torch import load_file, save_file
 
+from sally_anne.cli import main
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.tasks import open_task
@@ -19,6 +21,7 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import weights_hash
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt
+from sally_anne.probing import pipeline
 from sally_anne.probing.config import ProbeConfig
 
 pytestmark = pytest.mark.integration
@@ -84,7 +87,8 @@ def test_table_of_heads(finished: Path) -> None:
 
 
 def test_probes_have_the_models_shape_and_score_as_in_the_table(finished: Path) -> None:
-    probes = load_file(finished / "probes.safetensors")
+    saved = load_file(finished / "probes.safetensors")
+    probes = {name: tensor.numpy() for name, tensor in saved.items()}
     for label in ("y_p", "y_o"):
         assert probes[f"{label}.coef"].shape == (LAYERS, HEADS, WIDTH)
         assert probes[f"{label}.intercept"].shape == (LAYERS, HEADS)
@@ -167,3 +171,41 @@ def test_second_order_runs(carry, tmp_path) -> None:
     assert len(items) == 18 * 8
     assert set(items["condition"]) == {"TB/TB", "FB/TB", "TB/FB", "FB/FB"}
     assert "Y_p: does the statement fit the participant's idea" in printed
+
+
+def command(*words: str) -> str | int | None:
+    """Run the command line in this process; what it exits with."""
+    with pytest.raises(SystemExit) as ended:
+        main(["probe", *words])
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    "words", [("--model", "no-such-model"), ("--stories", "3"), ("--out", "file/run")]
+)
+def test_what_cannot_be_done_is_named(monkeypatch, tmp_path, words) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    code = command("--stories", "20", "--out", "run", *words)
+    assert isinstance(code, str) and code.startswith("error: ") and words[1] in code
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_are_not_numbers(tmp_path, model_folder) -> None:
+    folder = Path(shutil.copytree(model_folder, tmp_path / "broken"))
+    weights = load_file(folder / "model.safetensors")
+    name = next(n for n in weights if n.endswith("layers.2.self_attn.v_proj.weight"))
+    weights[name][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    words = ("--model", str(folder), "--setting", "text", "--stories", "20")
+    code = command(*words, "--out", str(tmp_path / "run"))
+    assert isinstance(code, str) and "item 'story-" in code and "at layer 2" in code
+
+
+def test_interrupt_says_how_to_go_on(monkeypatch, tmp_path, capsys) -> None:
+    def interrupted(config) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "run", interrupted)
+    assert command("--out", str(tmp_path / "run")) == 130
+    assert str(tmp_path / "run") in capsys.readouterr().err

@@ -8,7 +8,6 @@ wherever it was stopped, with more questions or more rounds.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 from collections import Counter
@@ -30,11 +29,12 @@ from sally_anne.data.read import Field, named_lines
 from sally_anne.data.transcripts import read_transcript, within
 from sally_anne.harness import distractors as check
 from sally_anne.harness.config import check_endpoint
-from sally_anne.harness.distractors import Order, Shuffled, Verdict
+from sally_anne.harness.distractors import Shuffled, Verdict
+from sally_anne.harness.limp_prompts import read_list
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
-from sally_anne.harness.planning import AnyModel, keeping
+from sally_anne.harness.planning import AnyModel, ask_rest, keeping
 from sally_anne.models.loading import LoadedModel, load_model
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"
@@ -67,9 +67,6 @@ The last of them were not good enough:
 
 """
 _THOUGHTS = re.compile(r".*</think>", re.DOTALL | re.IGNORECASE)
-_LIST = re.compile(r"\[[^\[\]]*\]")
-# "1. text", "(b) text", "- text"
-_ENTRY = re.compile(r"\s*(?:[-*•]|\(?(?:[0-9]{1,2}|[A-Da-d])[.):])\s+(.*\S)\s*")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 # Shorter words stand in any two sentences.
 _LETTERS = 4
@@ -141,20 +138,6 @@ def proposal_prompt(question: Draft, rounds: Sequence[Round] = ()) -> str:
     )
 
 
-def read_proposal(reply: str) -> list[str]:
-    """The texts of the last JSON list of texts in a reply, or of its last numbered lines."""
-    reply = _THOUGHTS.sub("", reply, count=1)
-    for entry in reversed(_LIST.findall(reply)):
-        try:
-            texts = json.loads(entry)
-        except ValueError:
-            continue
-        if texts and all(isinstance(text, str) and text.strip() for text in texts):
-            return [" ".join(text.split()) for text in texts]
-    entries = filter(None, map(_ENTRY.fullmatch, reply.splitlines()))
-    return [" ".join(entry[1].strip("\"“”'").split()) for entry in entries]
-
-
 def faults(texts: Sequence[str], answer: str) -> str:
     """Why texts are no set of wrong options; empty if they are one."""
     plain = [" ".join(_words(text)) for text in texts]
@@ -170,7 +153,7 @@ def faults(texts: Sequence[str], answer: str) -> str:
 def giveaways(
     question: Draft,
     distractors: Sequence[str],
-    picked: Mapping[str, int],
+    picked: Mapping[str | None, int],
     blind: int,
     threshold: int,
 ) -> list[str]:
@@ -260,7 +243,8 @@ def work(
     while len(rounds) < config.rounds and (not rounds or rounds[-1].problems):
         texts = question.distractors
         if rounds or not texts:
-            texts = tuple(read_proposal(propose(question, proposal_prompt(question, rounds))))
+            reply = propose(question, proposal_prompt(question, rounds))
+            texts = read_list(_THOUGHTS.sub("", reply, count=1))
         seed = f"{config.seed} {question.item_id} {len(rounds)}"
         rounds.append(_checked(question, texts, seed, config, choose))
     return Outcome(question, tuple(rounds))
@@ -273,23 +257,18 @@ def _checked(
         return Round((), (f"the reply {problem}",), None)
     # The orders do not depend on where the right option stands in the record.
     options = tuple(map(Option, LABELS, (question.answer, *texts)))
-    orders = check.orders_of(len(options), config.trials, seed, exact=False)
 
-    def asked(text: str) -> tuple[list[tuple[Order, str | None]], Verdict]:
-        item = question.item_id
-        record = Question(item, NAME, "", item, text, options, LABELS[0])
-        chosen = choose([Shuffled(record, order) for order in orders])
-        pairs = list(zip(orders, chosen, strict=True))
-        verdict = check.assess(options, LABELS[0], pairs, config.trials, config.threshold)
-        return pairs, verdict
+    def asked(text: str) -> list[str | None]:
+        record = Question(question.item_id, NAME, "", question.item_id, text, options, LABELS[0])
+        shuffled = check.shuffles(record, config.trials, seed, exact=False)
+        return [one.text(label) for one, label in zip(shuffled, choose(shuffled), strict=True)]
 
-    pairs, verdict = asked(question.question)
+    chosen = asked(question.question)
+    verdict = check.assess(question.answer, chosen, config.trials, config.threshold)
     if not verdict.biased:
         return Round(texts, (), verdict)
-    offered = ((o, label) for order, label in pairs for o in check.reordered(options, order))
-    picked = Counter(option.text for option, label in offered if option.label == label)
-    _, blind = asked(UNKNOWN)
-    problems = giveaways(question, texts, picked, blind.right, config.threshold)
+    blind = asked(UNKNOWN).count(question.answer)
+    problems = giveaways(question, texts, Counter(chosen), blind, config.threshold)
     return Round(texts, tuple(problems), verdict)
 
 
@@ -321,7 +300,7 @@ def run(
     """
     console = console or Console()
     check_options(config)
-    check.check_trials(config.trials, config.threshold)
+    check.check_trials(config)
     check_endpoint(config)
     questions = read_questions(config.data)
     prompts = {f"question {one.item_id}": proposal_prompt(one) for one in questions}
@@ -347,7 +326,7 @@ def run(
         def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
             keys = [_key("choice", one.prompt.text) for one in shuffled]
             asked = dict(zip(keys, shuffled, strict=True))
-            found = check.ask_rest(journal, asked, size, partial(_choices, checker))
+            found = ask_rest(journal, asked, size, partial(_choices, checker))
             return [found[key]["label"] for key in keys]
 
         asked = bar.track(questions, description="questions")

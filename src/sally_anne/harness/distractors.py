@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from rich.markup import escape
@@ -24,13 +24,13 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
-from sally_anne.core.processes import in_batches, within_memory
+from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning import AnyModel, choose
+from sally_anne.harness.planning import AnyModel, ask_rest, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import save
 from sally_anne.harness.score import accuracy, by_value
@@ -39,7 +39,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room
 
-T = TypeVar("T")
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 # 8 options have 40,320 orders.
 MOST_OPTIONS = 6
@@ -64,29 +63,22 @@ class Verdict:
 
 
 def assess(
-    options: Sequence[Option],
-    answer: str,
-    choices: Iterable[tuple[Order, str | None]],
+    right_text: str,
+    chosen: Sequence[str | None],
     trials: int = DistractorConfig.trials,
     threshold: int = DistractorConfig.threshold,
     exact: bool = False,
 ) -> Verdict:
-    """Algorithm 1 for one question; ``answer`` is the label of the right one of its ``options``.
+    """Algorithm 1 for one question, by the texts that were ``chosen`` in each order, None for none.
 
-    ``choices`` are the orders asked and the labels chosen, None for none. Each shuffle samples one
-    of all orders, with replacement; labels stay in place and texts move. An option with the text of
-    the right one is right, too; a reply that chooses nothing is a trial without the right answer.
+    Each shuffle samples one of all orders, with replacement; labels stay in place and texts move.
+    An option with the text of the right one is right, too; a reply that chooses nothing is a trial
+    without the right answer.
 
     A model that decodes greedily answers one order always alike. So all n! orders (``exact``) can
     be asked: if R of them are right, a sample of N is flagged with a probability known exactly, and
     the set is called biased if R / n! >= k / N.
     """
-    check_trials(trials, threshold)
-    right_text = {option.label: option.text for option in options}[answer]
-    chosen = [
-        label and {option.label: option.text for option in reordered(options, order)}[label]
-        for order, label in choices
-    ]
     orders, right = len(chosen), chosen.count(right_text)
     chance = float(binom.sf(threshold - 1, trials, right / orders)) if exact else None
     # In whole numbers: right / orders >= threshold / trials.
@@ -94,35 +86,16 @@ def assess(
     return Verdict(orders, right, chosen.count(None), biased, chance)
 
 
-def orders_of(count: int, trials: int, seed: str | int, exact: bool) -> list[Order]:
-    """All orders of so many options, or ``trials`` ones that ``seed`` samples for a question."""
-    if exact:
-        if count > MOST_OPTIONS:
-            raise HarnessError(f"{count} options have too many orders to ask all of them")
-        return list(itertools.permutations(range(count)))
-    # A string seeds the same sample in every process.
-    rng = random.Random(str(seed))
-    return [tuple(rng.sample(range(count), count)) for _ in range(trials)]
-
-
-def reordered(options: Sequence[Option], order: Order) -> tuple[Option, ...]:
-    """The texts in another order, under the labels in theirs."""
-    return tuple(
-        Option(place.label, options[i].text) for place, i in zip(options, order, strict=True)
-    )
-
-
-def check_trials(trials: int, threshold: int) -> None:
+def check_trials(config: Any) -> None:
     """HarnessError if N and k make no sense."""
-    if not 1 <= threshold <= trials:
-        raise HarnessError(
-            f"--threshold must be between 1 and --trials, got {threshold} and {trials}"
-        )
+    if not 1 <= config.threshold <= config.trials:
+        numbers = f"{config.threshold} and {config.trials}"
+        raise HarnessError(f"--threshold must be between 1 and --trials, got {numbers}")
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """One question in one order of its options."""
+    """One question with its option texts in an order, under the labels in theirs."""
 
     record: Question
     order: Order
@@ -134,11 +107,28 @@ class Shuffled:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        return reordered(self.record.options, self.order)
+        places = zip(self.record.options, self.order, strict=True)
+        return tuple(Option(o.label, self.record.options[i].text) for o, i in places)
 
     @property
     def prompt(self) -> Prompt:
         return Prompt(prompt_text(MOMENTS, replace(self.record, options=self.options), NO_CONTEXT))
+
+    def text(self, label: str | None) -> str | None:
+        """The text under a label."""
+        return next((option.text for option in self.options if option.label == label), None)
+
+
+def shuffles(record: Question, trials: int, seed: str, exact: bool) -> list[Shuffled]:
+    """A question in all orders, or in ``trials`` ones that ``seed`` samples."""
+    count = len(record.options)
+    if exact:
+        if count > MOST_OPTIONS:
+            raise HarnessError(f"{count} options have too many orders to ask all of them")
+        return [Shuffled(record, order) for order in itertools.permutations(range(count))]
+    # A string seeds the same sample in every process.
+    rng = random.Random(seed)
+    return [Shuffled(record, tuple(rng.sample(range(count), count))) for _ in range(trials)]
 
 
 def published(record: Question) -> Shuffled:
@@ -169,7 +159,7 @@ def run(
     """
     console = console or Console()
     check_options(config)
-    check_trials(config.trials, config.threshold)
+    check_trials(config)
     every = [record for record in MOMENTS.load(config.data) if record.split == config.split]
     tagged = ((record.item_id, record.tags) for record in every if not record.hidden)
     kept = sample_groups(tagged, MOMENTS.breakdowns, config.limit, config.seed)
@@ -184,8 +174,8 @@ def run(
     asked = {}
     for record in records:
         seed = f"{config.seed} {record.item_id}"
-        orders = orders_of(len(record.options), config.trials, seed, config.exact)
-        asked[record.item_id] = [published(record), *(Shuffled(record, o) for o in orders)]
+        asked[record.item_id] = shuffles(record, config.trials, seed, config.exact)
+        asked[record.item_id].insert(0, published(record))
     prompts = {one.name: one for several in asked.values() for one in several}
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
         save_config(config.folder, asdict(config), loaded)
@@ -195,9 +185,9 @@ def run(
     rows: list[dict[str, Any]] = []
     how = (config.trials, config.threshold, config.exact)
     for record in records:
-        (_, label), *choices = (
-            (one.order, answers[one.name]["label"]) for one in asked[record.item_id]
-        )
+        first, *others = asked[record.item_id]
+        label, right = answers[first.name]["label"], str(first.text(record.answer))
+        chosen = [one.text(answers[one.name]["label"]) for one in others]
         rows.append(
             {
                 "item_id": record.item_id,
@@ -205,7 +195,7 @@ def run(
                 "abilities": "|".join(record.tags.get("ability", ())),
                 "chosen": label,
                 "correct": label == record.answer,
-                **asdict(assess(record.options, str(record.answer), choices, *how)),
+                **asdict(assess(right, chosen, *how)),
             }
         )
     table = pd.DataFrame(rows)
@@ -261,23 +251,6 @@ def open_model(
     for what, prompt in prompts.items():
         check_room(loaded, what, reply_prompt(loaded, prompt, False), None, tokens, remedy)
     return SteeredModel(loaded)
-
-
-def ask_rest(
-    journal: Journal,
-    asked: Mapping[str, T],
-    batch_size: int,
-    answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
-    advance: Callable[[int], object] = lambda done: None,
-) -> dict[str, dict[str, Any]]:
-    """The answers by name; those that the journal lacks are asked in batches and kept at once."""
-    todo = [name for name in asked if name not in journal.answers]
-    advance(len(asked) - len(todo))
-    for batch in in_batches(todo, batch_size):
-        found = answer([asked[name] for name in batch])
-        journal.add({"item_id": n, **one} for n, one in zip(batch, found, strict=True))
-        advance(len(batch))
-    return {name: journal.answers[name] for name in asked}
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

@@ -25,11 +25,11 @@ from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option
 from sally_anne.data.read import Field, named_lines
 from sally_anne.harness.config import check_endpoint
-from sally_anne.harness.distractors import ask_rest, open_model, print_end, write_lines
+from sally_anne.harness.distractors import open_model, print_end, write_lines
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
-from sally_anne.harness.planning import AnyModel, keeping
+from sally_anne.harness.planning import AnyModel, ask_rest, keeping
 from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"

@@ -301,6 +301,5 @@ def run(
                 label = parse_choice(replies[name]["reply"], item.options, "robust")
                 marks.append(planning.marked("model", label, item))
             table = table.join(pd.DataFrame(marks, index=table.index))
-    choosers = ["model"] if config.choice == "model" else []
-    planning.finish(console, config, items, table, models, about, subset, others, choosers)
+    planning.finish(console, config, items, table, models, about, subset, others)
     return table

@@ -149,9 +149,11 @@ def _actions_of(parts: Mapping[str, Person]) -> str:
 
 # --- Replies -------------------------------------------------------------------------------------
 
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s*")
+_BULLET = re.compile(r"^\s*(?:[-*•]\s*|\(?\d+[.):]\s*|\(?[A-Da-d][.)]\s+)")
 # A list, and an object of objects.
 _FLAT, _NESTED = r"\[[^\[\]]*\]", r"\{(?:[^{}]|\{[^{}]*\})*\}"
+# Around a line that is no entry of a list in JSON.
+_MARKS = ",;\"“”'"
 _NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
 # A reply that repeats itself up to its last token is no list of actions.
 MOST = 40
@@ -168,10 +170,10 @@ def read_list(reply: str) -> tuple[str, ...]:
     lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
     bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
     if bulleted:
-        return _cleaned(bulleted)
+        return _cleaned(bulleted, _MARKS)
     if len(lines) == 1:
         lines = re.split(r"(?<=[.;!?])\s+", lines[0])
-    return _cleaned(line for line in lines if not line.rstrip().endswith(":"))
+    return _cleaned((line for line in lines if not line.rstrip().endswith(":")), _MARKS)
 
 
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
@@ -209,10 +211,10 @@ def _values(reply: str, form: str) -> Iterator[Any]:
                 break
 
 
-def _cleaned(texts: Iterable[str]) -> tuple[str, ...]:
+def _cleaned(texts: Iterable[str], marks: str = "") -> tuple[str, ...]:
     kept: list[str] = []
     for text in texts:
-        plain = " ".join(text.split()).strip(" ,;\"'")
+        plain = " ".join(text.split()).strip(f" {marks}")
         if plain.casefold().rstrip(".") not in _NOTHING and kept[-1:] != [plain]:
             kept.append(plain)
     return tuple(kept[:MOST])

@@ -8,9 +8,10 @@ BIP-ALM (MMToM-QA) have in common is here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 AnyModel = SteeredModel | ChatEndpoint
 # What the journal keeps of a question, with what is wrong in ``problem``.
 Answer = dict[str, Any]
+T = TypeVar("T")
 Request = TypeVar("Request", bound=Hashable)
 Judgement = TypeVar("Judgement")
 # Log-probabilities of the answers "likely" and "unlikely", in nats.
@@ -258,12 +260,25 @@ def answer_all(
     """The answer to each question, by name; what the journal ``file`` holds is not asked again."""
     with Journal(config.folder / file, about) as journal:
         save_config(config.folder, asdict(config))
-        task = bar.add_task(Path(file).stem, total=len(items))
-        for name, item in items.items():
-            if name not in journal.answers:
-                journal.add([{"item_id": name, **answer(item)}])
-            bar.advance(task)
-        return {name: journal.answers[name] for name in items}
+        advance = partial(bar.advance, bar.add_task(Path(file).stem, total=len(items)))
+        return ask_rest(journal, items, 1, lambda one: map(answer, one), advance)
+
+
+def ask_rest(
+    journal: Journal,
+    asked: Mapping[str, T],
+    batch_size: int,
+    answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
+    advance: Callable[[int], object] = lambda done: None,
+) -> dict[str, dict[str, Any]]:
+    """The answers by name; those that the journal lacks are asked in batches and kept at once."""
+    todo = [name for name in asked if name not in journal.answers]
+    advance(len(asked) - len(todo))
+    for batch in in_batches(todo, batch_size):
+        found = answer([asked[name] for name in batch])
+        journal.add({"item_id": n, **one} for n, one in zip(batch, found, strict=True))
+        advance(len(batch))
+    return {name: journal.answers[name] for name in asked}
 
 
 def score(
@@ -327,14 +342,13 @@ def finish(
     about: Mapping[str, Any],
     subset: Subset | None,
     others: Mapping[str, AnyModel] | None = None,
-    choosers: Sequence[str] = (),
 ) -> None:
-    """Write and print the results; ``config.mode`` answers for the run.
+    """Write and print the results; ``config.mode`` answers for the run, or a model that chose.
 
-    ``subset`` is the sample of --limit, ``others`` are further models by their roles, and
-    ``choosers`` go before both modes and answer in their place.
+    ``subset`` is the sample of --limit, ``others`` are further models by their roles.
     """
-    choosers = [*choosers, *sorted(MODES, key=lambda mode: mode != config.mode)]
+    every = [name for name in ("model", *MODES) if f"{name}_label" in table]
+    choosers = sorted(every, key=lambda name: (name != "model", name != config.mode))
     first = choosers[0]
     results = summarise(table, choosers)
     chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from sally_anne.core.errors import BenchmarkError
+from sally_anne.data.gridtom.narration import Cast, caption, environment
 from sally_anne.data.gridtom.plot import PLOTS, play
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import COMBINATIONS, RETURNING, StorySet, generate, generated
@@ -150,3 +151,44 @@ def test_captions_tell_what_is_so_and_what_is_seen(both: StorySet, order: int) -
             known_rooms = [room for room in known_rooms if room != record.cast.own_room]
             assert (known_rooms[-1] == case.believed) or case.second == "FB"
             assert f"The {a} agent" not in case.captions["protagonist"].split(" 3. ")[1]
+
+
+CAST = Cast("white", "yellow", "red", "green", "purple")
+VERSIONS = [("TB", None), ("FB", None), ("TB", "TB"), ("FB", "TB"), ("TB", "FB"), ("FB", "FB")]
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    found = re.fullmatch(r"1\. (.+) 2\. (.+) 3\. (.+) The video ends here\.", text)
+    assert found, text
+    return found[1], found[2], found[3]
+
+
+@pytest.mark.parametrize(("first", "second"), VERSIONS)
+def test_nobody_knows_what_they_missed(first, second) -> None:
+    known = caption(CAST, first, second, "protagonist")
+    if first == "FB":
+        assert "does not know what happens outside the green room" in known
+        assert "purple" not in known and "leaves the red room" not in known
+    else:
+        transfer = parts(known)[2]
+        assert "walks into the purple room" in transfer
+        assert ("Just then the yellow agent opens the green door" in transfer) == (second == "FB")
+    told = parts(caption(CAST, first, second, "participant"))
+    closed = (first == "FB") != (second == "FB")
+    assert "does not know what happens outside the red room" in told[1]
+    assert "green" not in told[1]
+    assert f"sees that the green door is {'closed' if closed else 'open'}." in told[2]
+    assert "Just then" not in told[2] and "just then" not in told[2]
+    assert "yellow agent" not in told[2]
+    assert "walks into the purple room" in told[2]
+
+
+def test_environments() -> None:
+    world = environment(("red", "green", "purple"))
+    assert "10 rows and 7 columns" in world
+    assert "the red room, the green room and the purple room" in world
+    bare = environment()
+    assert "10 rows and 7 columns" in bare
+    # The initial questions ask for these.
+    for told in ("red", "green", "purple", "white", "yellow", "two", "three", " 2", " 3"):
+        assert not re.search(rf"\b{told.strip()}\b", bare.replace("white squares", ""))

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import HarnessError, ProbingError
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig, PlantConfig
 from sally_anne.experiments.localisation import bench, localisers
@@ -156,10 +156,10 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: Patch) -> None:
         stopped.setattr(bench, "measure", measure)
         stopped.setattr(bench, "means", interrupted)
         bench.run(config)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(HarnessError, match="another run: draws"):
         bench.run(replace(config, draws=20))
     table = bench.run(config)
-    assert not (tmp_path / "out" / "parts").exists()
+    assert not (tmp_path / "out" / bench.PARTS).exists()
     measured = pd.DataFrame(measure(folder, config)[bench.TABLE])
     pd.testing.assert_frame_equal(table, measured, check_like=True)
     assert "leaderboard: " in capsys.readouterr().out

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -113,7 +113,7 @@ def write_story(seed: int, out: Path, index: int) -> None:
     """Write all frames and videos of a story into its folder, whole or not at all."""
     draft, final = out / PARTIAL / str(index), out / str(index)
     shutil.rmtree(draft, ignore_errors=True)
-    known: dict[Hashable, Shot] = {}
+    known: dict[bytes, Shot] = {}
     for first, second in SHOWN:
         trace = play(story_of(seed, index), first, second)
         # No contrast of the paper uses another view of the second-order versions.

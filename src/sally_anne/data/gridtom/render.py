@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -138,23 +139,14 @@ class Shot:
         self.yuv = _REFORMATTER.reformat(frame, format="yuv420p")
 
 
-def shots_of(trace: Trace, perspective: Perspective, known: dict[Hashable, Shot]) -> list[Shot]:
-    """One shot a tick; those that look alike are drawn once and kept in ``known``, by story."""
-    keys = [_look(state, perspective) for state in trace.states]
-    for key, state in zip(keys, trace.states, strict=True):
+def shots_of(trace: Trace, perspective: Perspective, known: dict[bytes, Shot]) -> list[Shot]:
+    """One shot a tick; those that look alike are encoded once and kept in ``known``, by story."""
+    frames = render(trace, perspective)
+    keys = [hashlib.sha256(frame).digest() for frame in frames]
+    for key, frame in zip(keys, frames, strict=True):
         if key not in known:
-            known[key] = Shot(_frame(trace, state, perspective))
+            known[key] = Shot(frame)
     return [known[key] for key in keys]
-
-
-def _look(state: State, perspective: Perspective) -> Hashable:
-    """Equal for states of one story that look alike from this perspective."""
-    agents = tuple(state.agents.items())
-    if perspective == "omniscient":
-        return agents, state.open_doors, None
-    seen = state.seen[perspective]
-    # A masked agent is not in the picture, wherever it stands.
-    return tuple(agent for agent in agents if agent[1][0] in seen), state.open_doors, seen
 
 
 def write_video(path: Path, shots: Sequence[Shot]) -> None:

@@ -12,16 +12,41 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("lmms_eval")
+import json
+
+import lmms_eval.__main__
+import pytest
+from lmms_eval import evaluator
 from lmms_eval.api.instance import Instance
 from lmms_eval.models import get_model
+from lmms_eval.tasks import TaskManager
 
 from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
-from sally_anne.harness.adapters.lmms_eval import manifest
+from sally_anne.harness.adapters import tasks
+from sally_anne.harness.adapters.lmms_eval import main, manifest
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne, clip_of, decoding_of
+from sally_anne.harness.adapters.questions import METADATA, documents, from_environment
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
+from tests.harness.adapters.benchmarks import (
+    ANSWERED,
+    CASES,
+    MODEL,
+    SYSTEM,
+    Case,
+    Expected,
+    assert_results,
+    expected,
+    name_of,
+    own_task,
+    speak,
+)
+from tests.harness.adapters.conftest import SEEN
 from tests.harness.made_benchmarks import encoded
 
 pytestmark = pytest.mark.plugins
@@ -103,16 +128,6 @@ def test_frames_of_a_film_are_sampled(loaded, tmp_path: Path) -> None:
         generated(lm, [[str(tmp_path / "no-film.mp4")]], TEXTS[:1])
 
 
-def test_replies_end_before_a_stop_string() -> None:
-    lm = made_by_name(QWEN)
-    (whole,) = generated(lm, [[]], [UNASKED], max_new_tokens=12)
-    words = whole.split()
-    assert len(words) > 2
-    stop = words[2]
-    (cut,) = generated(lm, [[]], [UNASKED], max_new_tokens=12, until=["never said", stop])
-    assert cut == whole[: whole.index(stop)]
-
-
 def test_marks_of_pictures_are_taken_out_of_the_text() -> None:
     lm = made_by_name(LLAVA)
     shown = [pictures(CLIPS[0])] * 2
@@ -162,11 +177,13 @@ def test_continuations_are_scored_as_options(loaded, vectors, name: str) -> None
                 assert not flags[4 * row + place]
 
 
-def test_the_beginning_of_a_greedy_reply_is_greedy() -> None:
+def test_the_beginning_of_a_greedy_reply_is_greedy_and_ends_before_a_stop_string() -> None:
     lm = made_by_name(QWEN)
     (whole,) = generated(lm, [[]], [UNASKED], max_new_tokens=12)
     words = whole.split()
     assert len(words) > 2
+    (cut,) = generated(lm, [[]], [UNASKED], max_new_tokens=12, until=["never said", words[2]])
+    assert cut == whole[: whole.index(words[2])]
     choices = [words[0], words[0][:-1], words[1], " ".join(words[:2])]
     arguments: list[tuple[Any, ...]] = [
         (UNASKED, f" {one}", lambda doc: [], 0, "made", "test") for one in choices
@@ -184,11 +201,8 @@ PICTURES = [Image.fromarray(frame) for frame in FRAMES]
 def test_frames_of_a_task_are_taken_as_they_are(visuals) -> None:
     """Also where there are more of them than of a film."""
     assert np.array_equal(clip_of(visuals, 2), FRAMES)
-
-
-def test_a_picture_is_a_clip_of_one_frame() -> None:
-    for visuals in (PICTURES[:1], PICTURES[0], [FRAMES[0]]):
-        assert np.array_equal(clip_of(visuals, 8), FRAMES[:1])
+    for one in (PICTURES[:1], PICTURES[0], [FRAMES[0]]):
+        assert np.array_equal(clip_of(one, 8), FRAMES[:1])
     assert clip_of([None], 4) is None
 
 
@@ -206,3 +220,108 @@ def test_a_picture_is_a_clip_of_one_frame() -> None:
 def test_what_is_not_done_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(HarnessError, match=next(iter(options))):
         decoding_of(options)
+
+
+CLASS = "sally_anne.harness.adapters.lmms_eval.model.Questions"
+OFFERED = [name for name in CASES if name != SYSTEM]
+
+
+def run(files: Path, task: str, **steering: Any) -> dict[str, Any]:
+    found = evaluator.simple_evaluate(
+        "sally_anne",
+        model_args=",".join(f"{n}={v}" for n, v in ({"pretrained": MODEL} | steering).items()),
+        tasks=[task],
+        task_manager=TaskManager(include_path=str(files), include_defaults=False),
+        batch_size=4,
+        bootstrap_iters=0,
+    )
+    assert found is not None
+    return found
+
+
+def assert_same(
+    files: Path, case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, **steering: Any
+) -> Expected:
+    own = expected(case, folder, **steering)
+    if (task := name_of(own.task, own.options)) is not None:
+        monkeypatch.setenv(METADATA, json.dumps(own.options))
+    else:
+        task, files = own_task(folder, CLASS, own), folder
+    found = run(files, task, **steering)
+    assert_results(own, found, task)
+    for sample in found["samples"][task]:
+        text = own.prompts[sample["doc"]["item_id"]].text
+        assert sample["doc"]["text"] == sample["arguments"][0] == text
+    return own
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_replies_and_scores_are_those_of_evaluate(files, name, tmp_path, monkeypatch) -> None:
+    assert_same(files, CASES[name], tmp_path, monkeypatch)
+
+
+def test_steered_replies_and_scores_are_those_of_evaluate(
+    files, vectors, tmp_path, monkeypatch
+) -> None:
+    case, steering = CASES["gridtom"], {"steer": vectors[MODEL], "alpha": 300.0}
+    own = assert_same(files, case, tmp_path, monkeypatch, **steering)
+    assert own.replies != expected(case, tmp_path / "plain").replies
+
+
+def test_choices_are_chosen_by_probability(loaded, tmp_path: Path) -> None:
+    """A task of lmms-eval's kind multiple_choice picks what the harness's options reader picks."""
+    items = load_items(EvalConfig(setting="text", limit=6)).items
+    options = [[option.text for option in item.options] for item in items]
+    model = SteeredModel(loaded(MODEL))
+    scores = model.option_log_probs([prompt_of(item) for item in items], options)
+    best = [max(range(2), key=row.__getitem__) for row in scores]
+    rows: list[dict[str, Any]] = [
+        {"text": item.text, "options": given, "answer": given.index(item.key[0])}
+        for item, given in zip(items, options, strict=True)
+    ]
+    (tmp_path / "choices.json").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "choices.yaml").write_text(
+        "task: choices\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
+        "dataset_kwargs:\n  data_files:\n    test: choices.json\n"
+        "doc_to_text: text\ndoc_to_choice: options\ndoc_to_target: answer\n"
+        "metric_list:\n  - metric: acc\n    aggregation: mean\n    higher_is_better: true\n"
+    )
+    found = run(tmp_path, "choices")
+    picked = [
+        row["answer"] if sample["acc"] == 1 else 1 - row["answer"]
+        for row, sample in zip(rows, found["samples"]["choices"], strict=True)
+    ]
+    assert picked == best
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_what_is_said_by_hand_has_the_scores_of_evaluate(
+    files, name, tmp_path, monkeypatch
+) -> None:
+    speak(monkeypatch)
+    assert_same(files, CASES[name], tmp_path, monkeypatch)
+
+
+def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
+    """Options, vector and model reach all tasks, GridToM's as well, and its names are found."""
+    seen: dict[str, Any] = {}
+
+    def evaluate() -> None:
+        manager = lmms_eval.__main__.TaskManager(include_defaults=False)
+        seen["tasks"] = set(manager.all_subtasks) | {
+            name for name, entry in manager.task_index.items() if entry["type"] == "python_task"
+        }
+        seen["options"] = from_environment()
+        seen["stories"] = set(documents(from_environment() | {"setting": "text"})["story"])
+
+    monkeypatch.setenv(METADATA, "")
+    monkeypatch.setattr(lmms_eval.__main__, "cli_evaluate", evaluate)
+    monkeypatch.setattr(lmms_eval.__main__, "TaskManager", TaskManager)
+    words = ["--model_args", f"pretrained={MODEL},steer={seen_vector}", "--metadata", "limit=3"]
+    main([*words, "--tasks", "bigtom"])
+    assert {*tasks()} <= seen["tasks"]
+    assert seen["options"] == {"limit": "3", "model": MODEL, "steer": seen_vector}
+    # Stories that were seen in fitting are not asked about.
+    assert len(seen["stories"]) == 3 and not seen["stories"].intersection(SEEN)
+    with pytest.raises(SystemExit, match="--metadata limit: write name=value"):
+        main(["--metadata", "limit"])

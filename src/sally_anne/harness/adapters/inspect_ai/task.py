@@ -23,17 +23,23 @@ from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.solver import Generate, TaskState
 from PIL import Image
+from pydantic import TypeAdapter
 from rich.text import Text
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
-from sally_anne.data.items import Option, Question
+from sally_anne.data.items import Question
 from sally_anne.harness.parse import Parser
 
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import TaskQuestions
 
 _FOLDERS = ("data", "steer", "model")
-_FACTS = ("item_id", "split", "condition", "first", "official", "reasons", "reference")
+# What a parser has to know of an item, which the metadata of its sample holds.
+_FACTS = (
+    *("item_id", "split", "group", "condition", "first", "official", "reasons", "reference"),
+    *("options", "answer", "answers", "tags"),
+)
+_ITEM = TypeAdapter(Question)
 
 
 @contextmanager
@@ -137,12 +143,7 @@ def sample_of(item: Question, asked: TaskQuestions) -> Sample:
         input=item.text,
         target=list(item.key) or item.reference or "",
         metadata={
-            **{name: getattr(item, name) for name in _FACTS},
-            "story": item.group,
-            "names": item.names,
-            "options": {option.label: option.text for option in item.options},
-            "answer": list(item.key),
-            "tags": {kind: list(values) for kind, values in item.tags.items()},
+            **_ITEM.dump_python(item, mode="json", include={*_FACTS}),
             "task": asked.config.task,
             "breakdowns": list(asked.work.breakdowns),
             "cells": list(asked.work.cells),
@@ -153,17 +154,8 @@ def sample_of(item: Question, asked: TaskQuestions) -> Sample:
 
 def item_of(metadata: Mapping[str, Any]) -> Question:
     """What a parser has to know of an item, from the metadata of its sample."""
-    key = tuple(metadata["answer"])
-    return Question(
-        **{name: metadata[name] for name in _FACTS},
-        benchmark="",
-        group=metadata["story"],
-        question="",
-        options=tuple(Option(label, text) for label, text in metadata["options"].items()),
-        answer=None if metadata["names"] or not key else key[0],
-        answers=key if metadata["names"] else (),
-        tags={kind: tuple(values) for kind, values in metadata["tags"].items()},
-    )
+    facts = {name: metadata[name] for name in _FACTS}
+    return _ITEM.validate_python({"benchmark": "", "question": "", **facts})
 
 
 def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
