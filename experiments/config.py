@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from sally_anne.core.options import Natural, Seed
-from sally_anne.data.items import Setting
+from sally_anne.data.items import Kind, Setting
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL
 from sally_anne.steering.config import SteeringOptions
@@ -75,6 +75,34 @@ class TransferConfig:
         names = [run.resolve().name for run in self.runs]
         parted = [f"by-{self.by}"] if self.by else []
         return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
+
+
+@dataclass(frozen=True)
+class LooksConfig:
+    """Where do heads look? The attention that they give to frames and sentences.
+
+    Attributes:
+        run: folder of a finished probing run; shares, table and figure are written into its folder
+            looks.
+        kind: of which pairs both inputs are read, where the scan exchanges heads: at the end of the
+            prompt, or of the statement. Where samples have no such pairs, they are read themselves.
+        pairs: so many test pairs, or test samples.
+        k: size of the set of heads that carry most of the answer, and of random sets.
+        random_sets: of heads.
+        seed: of random sets and intervals.
+        batch_size: inputs that go through the model together.
+        device, device_map: where the model is put; as in the run by default.
+    """
+
+    run: tyro.conf.Positional[Path]
+    kind: Kind = "question"
+    pairs: int = 60
+    k: Annotated[int, tyro.conf.arg(name="K")] = 8
+    random_sets: int = 1000
+    seed: Seed = 0
+    batch_size: int = 8
+    device: str | None = None
+    device_map: str | None = None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,11 @@ class Looks(Capture):
         if mask.dtype == torch.bool:
             lowest = torch.finfo(query.dtype).min
             mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
-        _, weights = attend(every[rows, index].transpose(1, 2), key, value, mask, **how)
+        own = every[rows, index].transpose(1, 2)
+        try:
+            _, weights = attend(own, key, value, mask, **how)
+        except RuntimeError as error:  # that of a model which its makers run by sdpa alone
+            raise HookError(f"layer {layer} does not attend step by step: {error}") from error
         if weights.shape[1] != self.geometry.n_heads:
             heads = f"{weights.shape[1]} heads, and W_o reads {self.geometry.n_heads}"
             raise HookError(f"layer {layer} attends with {heads}.")

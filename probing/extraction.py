@@ -252,6 +252,8 @@ def fill_store(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_batch: Callable[[Sequence[int], np.ndarray], None] = lambda rows, made: None,
     position: Position = "statement",
+    width: int | None = None,
+    read: Callable[[Sequence[int], Prepared], np.ndarray] | None = None,
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
 
@@ -269,6 +271,8 @@ def fill_store(
         on_progress: called with how many of how many batches are stored, also at the start; of
             several processes, each counts what was stored before and its own share.
         on_batch: called with the rows and activations of each batch; test samples come last.
+        width, read: what else than activations is read of the rows of a batch, ``[B, L, H, width]``
+            at a ``site`` that is none of the hooks'.
 
     Returns:
         The complete store, ``[N, L, H, D]``.
@@ -288,7 +292,7 @@ def fill_store(
         dtype=loaded.dtype,
         n_layers=geometry.n_layers,
         n_heads=geometry.n_heads,
-        head_dim=slice_width(geometry, site),
+        head_dim=width or slice_width(geometry, site),
         extra=about,
     )
 
@@ -296,8 +300,10 @@ def fill_store(
         return prepare(loaded, [(samples[i], prompts[i]) for i in rows], backend == NATIVE)
 
     def activations(rows: Sequence[int], batch: Prepared | None = None) -> np.ndarray:
-        items = [samples[i].item_id for i in rows]
-        return activations_of(loaded, batch or prepared(rows), site, items, reader)
+        batch = batch or prepared(rows)
+        if read is not None:
+            return read(rows, batch)
+        return activations_of(loaded, batch, site, [samples[i].item_id for i in rows], reader)
 
     def trial(size: int) -> None:
         planned = plan_batches(samples, size)

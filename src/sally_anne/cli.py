@@ -154,6 +154,10 @@ COMMANDS: dict[str, Command] = {
         "fit on one run, test on another: what carries over",
         *("experiments.transfer:run", "experiments.config:TransferConfig", PAGE),
     ),
+    "looks": Command(
+        "show which frames and sentences heads look at",
+        *("experiments.looks:run", "experiments.config:LooksConfig"),
+    ),
     "localisation": Command(
         "score localisers on heads that are known",
         *(

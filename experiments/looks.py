@@ -1,0 +1,296 @@
+"""``sally-anne looks RUN``: where the heads of a finished run look from the token that is read.
+
+Of each head's attention the shares that go to the frames of the film, to each sentence, to the
+question or statement, to the marks of the prompt's layout, and to the first token, which takes what
+a head has no use for. Kept for each input, and summed up next to random heads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from sally_anne.core.bootstrap import draw_groups, estimate_shares
+from sally_anne.core.console import (
+    Console,
+    counting,
+    in_python,
+    number,
+    percent,
+    print_lines,
+    print_table,
+)
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.folder import claimed
+from sally_anne.core.options import check_options
+from sally_anne.core.run import Head, Run, heads_of, symbol
+from sally_anne.data.samples import Frames, Sample, fingerprint
+from sally_anne.experiments.config import LooksConfig
+from sally_anne.figures import style
+from sally_anne.hooks.attention import Looks
+from sally_anne.models.decoding import extend, prefill
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import plain
+from sally_anne.models.prompts import to_model
+from sally_anne.probing.activations import reopen
+from sally_anne.probing.config import Position
+from sally_anne.probing.extraction import Prepared, check_samples, fill_store, prompts_at
+
+FOLDER = SITE = "looks"
+RANDOM = "random sets"
+ASKED, MARKS, FIRST = "question", "marks", "first token"
+# A sentence ends behind a letter's full stop, so that "1." begins one, and where a line does.
+_END = re.compile(r"(?<=[^\W\d][.!?])\s+|\n+")
+# What is asked or stated begins with the last sentence of this form, such as "Belief: ...".
+_NAMED = re.compile(r"\w+:\s+\S")
+# Heads that the figure shows by themselves; shares below which a part is not printed, not drawn.
+SINGLY, LEAST, DRAWN = 3, 0.01, 0.02
+
+
+def joined_frames(loaded: LoadedModel) -> int:
+    """How many frames the vision tower joins in one step; a film's last is repeated to fill it."""
+    eye = getattr(loaded.processor, "video_processor", None)
+    return int(getattr(eye, "temporal_patch_size", None) or 1)
+
+
+def frame_parts(frames: int, joined: int) -> list[str]:
+    """Names of a film's steps, such as ``frame 1``, or ``frames 1-2`` where two are joined."""
+    firsts = range(1, frames + 1, joined)
+    return [f"frame {n}" if joined == 1 else f"frames {n}-{n + joined - 1}" for n in firsts]
+
+
+def sentence_parts(loaded: LoadedModel, sample: Sample, prompt: str) -> list[tuple[int, int, str]]:
+    """First and next character in the prompt of each of a sample's sentences, with its part.
+
+    The last one is what is asked, with what follows the last one of the form ``Question: ...``.
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for turn in sample.turns:
+        text = plain(loaded, turn["content"]).strip()
+        start = prompt.index(text, start)
+        ends = [start + end.end() for end in _END.finditer(text)]
+        spans += zip([start, *ends], [*ends, start + len(text)], strict=True)
+        start += len(text)
+    called = [n for n, (a, b) in enumerate(spans) if _NAMED.match(prompt[a:b])]
+    asked = max(called, default=len(spans) - 1)
+    names = [f"sentence {n + 1}" if n < asked else ASKED for n in range(len(spans))]
+    return [(a, b, name) for (a, b), name in zip(spans, names, strict=True)]
+
+
+def token_parts(
+    loaded: LoadedModel, sample: Sample, prompt: str, ids: Sequence[int], frames: int
+) -> list[str]:
+    """The part of each token ``ids`` of a sample's prompt, whose film has so many ``frames``."""
+    tokenizer, found = loaded.processor.tokenizer, [MARKS] * len(ids)
+    spans = sentence_parts(loaded, sample, prompt)
+    cut = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)
+    own = [
+        next((name for a, b, name in spans if a < end <= b), MARKS)
+        for _, end in cut["offset_mapping"]
+    ]
+    # The processor makes many tokens of the film's mark, and may write a first one: words before
+    # the film are found from the start, those behind it from the end.
+    for way in (1, -1):
+        for n, (token, same) in enumerate(zip(ids[::way], cut["input_ids"][::way], strict=False)):
+            if token != same:
+                break
+            found[n if way > 0 else -1 - n] = own[n if way > 0 else -1 - n]
+    marks = (getattr(loaded.processor, f"{kind}_token", None) for kind in ("video", "image"))
+    film = {tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark}
+    steps = frame_parts(frames, joined_frames(loaded))
+    seen = [place for place, token in enumerate(ids) if token in film]
+    for n, place in enumerate(seen):
+        found[place] = steps[n * len(steps) // len(seen)]
+    return [FIRST, *found[1:]]
+
+
+def read_shares(
+    loaded: LoadedModel, samples: Sequence[Sample], folder: Path, position: Position, size: int
+) -> tuple[list[str], np.ndarray]:
+    """The parts of samples' prompts, and each head's shares ``[N, L, H, parts]``; resumes.
+
+    Errors as of :func:`sally_anne.probing.extraction.fill_store`; a HookError for a model whose
+    attention cannot be read.
+    """
+    frames = [shape[0] if shape else 0 for shape in check_samples(loaded, samples, position)]
+    prompts = prompts_at(loaded, samples, position)
+    texts = (sentence_parts(loaded, *both) for both in zip(samples, prompts, strict=True))
+    said = max(([name for *_, name in spans if name != ASKED] for spans in texts), key=len)
+    names = [*frame_parts(max(frames), joined_frames(loaded)), *said, ASKED, MARKS, FIRST]
+
+    def read(rows: Sequence[int], batch: Prepared) -> np.ndarray:
+        with torch.inference_mode():
+            reading = partial(prefill, loaded, to_model(loaded, batch.inputs))
+            if batch.rows:
+                reading = partial(extend, loaded, reading(), batch.rows, batch.endings)
+            with Looks(loaded.model) as looks:
+                state = reading()
+                weights = looks.take([samples[i].item_id for i in rows])[:, 0].float()
+        ids, mask = state.ids.cpu(), state.mask.cpu() > 0
+        place = torch.zeros_like(ids)
+        for row, i in enumerate(rows):
+            real = ids[row, mask[row]].tolist()
+            own = token_parts(loaded, samples[i], prompts[i], real, frames[i])
+            place[row, mask[row]] = torch.tensor(list(map(names.index, own)))
+        shares = torch.zeros(*weights.shape[:3], len(names))
+        return shares.scatter_add_(3, place[:, None, None].expand_as(weights), weights).numpy()
+
+    about = {"samples": fingerprint(samples), "parts": json.dumps(names)}
+    with counting(in_python(), "reading where heads look") as show:
+        given: dict[str, Any] = {"on_progress": show, "position": position}
+        given |= {"width": len(names), "read": read}
+        store = fill_store(loaded, samples, folder, SITE, size, about, **given)
+    return names, store.read().float().numpy()
+
+
+def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
+    """Read, keep, sum up, print and draw the shares.
+
+    Returns:
+        A row a head or set of heads, part and side (as TB, FB and their difference):
+        ``heads, part, side, share, low, high``. A share is a mean over inputs, with its 95 %
+        interval over clusters; of random sets the mean, and the middle 95 % of them.
+
+    Raises:
+        RunFolderError: the folder is not that of a finished run.
+        ModelError: the model is not the one that was probed.
+        ProbingError: more heads are asked for than there are, or there is nothing to read.
+        StoreError: the shares that are there are of other inputs; or as of `read_shares`.
+    """
+    console = console or Console()
+    check_options(config)
+    with claimed(config.run, "a probing run"):
+        opened = reopen(config.run, config.device, config.device_map)
+        test = [sample for sample in opened.data.samples if sample.split == "test"]
+        inputs: list[tuple[Sample, ...]] = [(sample,) for sample in test[: config.pairs]]
+        position, sides = opened.probing.position, ["all"]
+        clusters = [opened.clusters[sample.group] for (sample,) in inputs]
+        if pair_set := opened.pair_sets.get(config.kind):
+            pairs = pair_set.choose("test", config.pairs)
+            inputs, clusters = [p.samples for p in pairs], [p.cluster for p in pairs]
+            position = "reply" if pair_set.reply else "statement"
+            sides = [c or n for c, n in zip(pair_set.conditions, ("first", "second"), strict=True)]
+        heads, by = _ranked(opened.run, config.kind)
+        if not inputs or config.k > len(heads):
+            why = f"--K {config.k}: there are {len(heads)} heads" if inputs else "no test inputs"
+            raise ProbingError(f"{config.run}: {why}")
+        folder, loaded = config.run / FOLDER, opened.model()
+        every = [sample for some in inputs for sample in some]
+        store = folder / f"{config.kind}-{len(inputs)}"
+        names, shares = read_shares(loaded, every, store, position, config.batch_size)
+        order = [layer * shares.shape[2] + head for layer, head in heads]
+        shares = shares.reshape(len(inputs), len(sides), -1, len(names))[:, :, order]
+        titles = [f"{config.k} {by}", *map(str, heads)]
+        table = summed_up(shares, np.array(clusters), (sides, titles, names), config)
+        films = [sample.frames() for sample in inputs[-1] if sample.shows]
+        with style.look():
+            about = [p for p in opened.run.title if not p.startswith("position ")]
+            about.append(f"position {position}")
+            figure = looks_figure(table, films, joined_frames(loaded), about)
+            path = style.save(figure, folder, config.kind, table)[0]
+    rows = []
+    parts = table.set_index(["heads", "part", "side"]).sort_index()
+    for part, side in product(names, dict.fromkeys(table["side"])):
+        own, others = (parts.loc[each, part, side] for each in (titles[0], RANDOM))
+        if parts.loc[titles[0], part]["share"].max() >= LEAST:
+            ends = f"{number(others['low'])} to {number(others['high'])}"
+            share = percent({**own, "value": own["share"]}, scale=1, digits=2)
+            rows.append([part, side, share, ends])
+    columns = ["part", "of", titles[0], f"95 % of random {config.k}"]
+    print_table(console, "Share of attention", columns, rows)
+    print_lines(console, [f"{len(inputs)} inputs of each kind; figure: {path}"])
+    return table
+
+
+def _ranked(run: Run, kind: str) -> tuple[list[Head], str]:
+    """A run's heads, those first that carry most on validation pairs, or that are read best."""
+    if (column := f"{kind}_effect_validation") in run.heads:
+        heads = run.heads.sort_values(column, ascending=False, kind="stable")
+        return heads_of(heads), "best by patching"
+    return heads_of(run.ranked(run.labels[0])), f"best by {symbol(run.labels[0])}"
+
+
+def summed_up(
+    shares: np.ndarray,
+    clusters: np.ndarray,
+    names: tuple[Sequence[str], Sequence[str], Sequence[str]],
+    config: LooksConfig,
+) -> pd.DataFrame:
+    """The table of `run` of shares ``[inputs, sides, heads, parts]``, the best heads first.
+
+    ``names`` are those of the sides, of the best heads as a set and of each head, and of the parts.
+    """
+    (sides, heads, parts), k = names, config.k
+    if len(sides) == 2:
+        shares = np.concatenate([shares, shares[:, 1:] - shares[:, :1]], axis=1)
+        sides = [*sides, f"{sides[1]} - {sides[0]}"]
+    random = np.random.default_rng(config.seed)
+    count = range(config.random_sets)
+    sets = np.array([random.choice(shares.shape[2], k, replace=False) for _ in count])
+    drawn = shares.mean(0)[:, sets].mean(2)  # [sides, sets, parts]
+    ends = np.quantile(drawn, [0.025, 0.975], axis=1)
+    shown = np.concatenate([shares[:, :, :k].mean(2, keepdims=True), shares], axis=2)
+    cluster = np.unique(clusters, return_inverse=True)[1]
+    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
+    found = estimate_shares(shown, np.ones(len(shown)), cluster, times)
+    tables = []
+    for named, values in ((heads, found), ([RANDOM], (drawn.mean(1), *ends))):
+        rows = pd.MultiIndex.from_product((sides, named, parts), names=("side", "heads", "part"))
+        numbers = dict(zip(("share", "low", "high"), map(np.ravel, values), strict=True))
+        tables.append(rows.to_frame(index=False).assign(**numbers))
+    return pd.concat(tables, ignore_index=True)
+
+
+def looks_figure(
+    table: pd.DataFrame, films: Sequence[Frames], joined: int, title: Sequence[str]
+) -> Figure:
+    """Below the frames of each side's first film, the shares of the set and of its best heads."""
+    heads, sides = (list(dict.fromkeys(table[name])) for name in ("heads", "side"))
+    heads, sides = heads[: 1 + SINGLY], sides[:2]
+    shown = table[table["heads"].isin(heads) & table["side"].isin(sides)]
+    most = shown.groupby("part", sort=False)["share"].max()
+    parts = [part for part in most.index if part.startswith("frame") or most[part] >= DRAWN]
+    widths = np.array([joined if part.startswith("frame") else 1 for part in parts])
+    left, strips = np.cumsum(widths) - widths, len(films)
+    rows = [0.9] * strips + [0.75] * len(heads)
+    figure = style.new_figure(0.55 * widths.sum() + 1.3, sum(rows) + 1.2)
+    panels = figure.subplots(len(rows), sharex=True, gridspec_kw={"height_ratios": rows})
+    for panel, film, side in zip(panels, films, sides, strict=False):
+        strip = np.concatenate(film[:, ::3, ::3], axis=1)
+        panel.imshow(strip, extent=(0, len(film), 0, 1), aspect="auto")
+        panel.set(yticks=[], ylabel=side)
+        panel.spines[:].set_visible(False)
+    cells = table.set_index(["heads", "side", "part"]).sort_index()
+    for panel, head in zip(panels[strips:], heads, strict=True):
+        for n, side in enumerate(sides):
+            own, random = (cells.loc[each, side].loc[parts] for each in (head, RANDOM))
+            wide = 0.8 / len(sides)
+            at = left + widths * (0.1 + wide * (n + 0.5))
+            ends = np.abs(own[["low", "high"]].to_numpy().T - own["share"].to_numpy())
+            look: dict[str, Any] = {"color": style.COLOURS[n], "ecolor": "0.3", "yerr": ends}
+            panel.bar(at, own["share"], widths * wide, **look)
+            if head == heads[0]:
+                panel.vlines(at, random["low"], random["high"], colors="black", linewidth=3)
+        words = "\n".join(head.rsplit(" by ", 1)) if head == heads[0] else head
+        panel.set(ylim=(0, 1), ylabel=words)
+    for panel in panels[:-1]:
+        panel.tick_params(bottom=False)
+    panels[-1].set_xticks(left + widths / 2, labels=parts, rotation=30, ha="right")
+    panels[-1].set_xlim(0, widths.sum())
+    squares: dict[str, Any] = {"marker": "s", "ls": "none"}
+    signs = [style.sign(side, style.COLOURS[n], **squares) for n, side in enumerate(sides)]
+    signs.append(style.sign("95 % of random sets", "black", linewidth=3))
+    style.legend(figure, signs, 3)
+    style.heading(figure, title, "Share of attention (bars: 95 % over clusters)")
+    return figure

@@ -1,0 +1,121 @@
+"""Where heads look: each token's part, and shares that are those of whole attention matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sally_anne.core.console import Console
+from sally_anne.data.samples import Sample
+from sally_anne.experiments.config import LooksConfig
+from sally_anne.experiments.looks import (
+    ASKED,
+    FIRST,
+    MARKS,
+    RANDOM,
+    read_shares,
+    run,
+    summed_up,
+    token_parts,
+)
+from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, open_prompt, reply_prompt
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+
+FILM = np.random.default_rng(0).integers(0, 255, (3, 84, 84, 3), dtype=np.uint8)
+TEXT = "There are walls. 1. Ann goes.\n2. She sees! Question: Where is Ann? Choose one. Answer:"
+SAID = {
+    "sentence 1": "there are walls .",
+    "sentence 2": "1 . <unk> goes .",
+    "sentence 3": "2 . she sees !",
+    ASKED: "question : where is <unk> ? choose one . answer :",
+}
+# Tokens of each step of the film.
+STEPS = {"tiny-qwen2-vl": [4, 4], "tiny-llava-next-video": [49] * 3, "llama": []}
+STEPS |= {"internvl": [4] * 3, "qwen3-vl": [9, 9]}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("layout", [open_prompt, reply_prompt])
+def test_each_token_has_the_part_in_which_it_stands(name, layout, opened):
+    loaded = load_model(name) if name.startswith("tiny") else opened(name)
+    clips = [FILM] if STEPS[name] else None
+    sample = Sample("a", TEXT, video=FILM if clips else None)
+    prompt = layout(loaded, TEXT, bool(clips))
+    ids = encode(loaded, [prompt], clips)["input_ids"][0].tolist()
+    parts = token_parts(loaded, sample, prompt, ids, len(FILM) if clips else 0)
+    own = pd.Series(ids).groupby(parts, sort=False).agg(list)
+    assert {part: loaded.processor.tokenizer.decode(own[part]) for part in SAID} == SAID
+    assert [len(own[part]) for part in own.index if part.startswith("frame")] == STEPS[name]
+    assert (own[FIRST], parts[0]) == (ids[:1], FIRST)
+    assert (parts[-1] == MARKS) == (layout is reply_prompt)
+
+
+@pytest.mark.integration
+@torch.no_grad()
+def test_shares_are_those_of_whole_matrices(tmp_path: Path):
+    """Read on a shared beginning, and each by itself; and again, where a shard is lost."""
+    loaded = load_model("tiny-qwen2-vl")
+    texts = [f"There are walls. Belief: The green agent {end}." for end in ("sees", "is in a room")]
+    samples = [
+        Sample(f"s{n}", text, video=FILM, group="g", context="c", split="test")
+        for n, text in enumerate(texts)
+    ]
+    names, shares = read_shares(loaded, samples, tmp_path / "one", "statement", 8)
+    assert names == ["frames 1-2", "frames 3-4", "sentence 1", ASKED, MARKS, FIRST]
+    apart = [replace(sample, context="") for sample in samples]
+    found = read_shares(loaded, apart, tmp_path / "other", "statement", 8)[1]
+    np.testing.assert_allclose(shares, found, atol=1e-5)
+    loaded.model.set_attn_implementation("eager")
+    for sample, own in zip(samples, shares, strict=True):
+        prompt = open_prompt(loaded, sample.text, True)
+        inputs = encode(loaded, [prompt], [FILM])
+        whole = torch.stack(loaded.model(**inputs, output_attentions=True).attentions, 1)[0]
+        parts = np.array(token_parts(loaded, sample, prompt, inputs["input_ids"][0].tolist(), 3))
+        for name, share in zip(names, own.transpose(2, 0, 1), strict=True):
+            expected = whole[:, :, -1, parts == name].sum(-1)
+            np.testing.assert_allclose(share, expected, atol=1e-5)
+    (shard,) = (tmp_path / "one").glob("shard-*")
+    before = shard.read_bytes()
+    shard.unlink()
+    loaded.model.set_attn_implementation("sdpa")
+    with pytest.warns(UserWarning, match="computed again"):
+        read_shares(loaded, samples, tmp_path / "one", "statement", 8)
+    assert shard.read_bytes() == before
+
+
+def test_planted_looks_stand_above_random_sets():
+    """Two of forty heads look at one frame, twice as long in the second version."""
+    made = np.random.default_rng(0).uniform(0, 0.1, (12, 2, 40, 2))
+    made[:, :, :2, 0] = [[0.4], [0.8]]
+    names = ["TB", "FB"], ["best", *map(str, range(40))], ["frame 1", "frame 2"]
+    table = summed_up(made, np.arange(12) % 4, names, LooksConfig(Path(), k=2))
+    cells = table.set_index(["heads", "part", "side"])
+    for side, share in {"TB": 0.4, "FB": 0.8, "FB - TB": 0.4}.items():
+        own, random = cells.loc["best", "frame 1", side], cells.loc[RANDOM, "frame 1", side]
+        assert own.tolist() == pytest.approx([share] * 3)
+        assert random["high"] < share and random["low"] < random["share"] < random["high"]
+        other, random = cells.loc["best", "frame 2", side], cells.loc[RANDOM, "frame 2", side]
+        assert random["low"] < other["share"] < random["high"]
+
+
+@pytest.mark.integration
+def test_looks_of_a_finished_run(model_folder: Path, tmp_path: Path):
+    quiet, folder = Console(quiet=True), tmp_path / "run"
+    part = {"stories": 24, "figures": False, "permutations": 0, "patching": False}
+    probe(ProbeConfig(model=str(model_folder), setting="video", out=folder, **part), quiet)
+    for kind, sides in {"question": ["TB", "FB"], "statement": ["first", "second"]}.items():
+        config = LooksConfig(folder, kind=kind, pairs=3, k=2, random_sets=5)
+        table = run(config, quiet)
+        pd.testing.assert_frame_equal(run(config, quiet), table)
+        pd.testing.assert_frame_equal(pd.read_parquet(folder / f"looks/{kind}.parquet"), table)
+        sums = table.groupby(["side", "heads"])["share"].sum().unstack("side")
+        np.testing.assert_allclose(sums[sides], 1, atol=1e-4)
+        np.testing.assert_allclose(sums[f"{sides[1]} - {sides[0]}"], 0, atol=1e-4)
