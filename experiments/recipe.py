@@ -13,18 +13,20 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 import yaml
 
 from sally_anne.core.errors import OptionError
-from sally_anne.core.options import flag_name
+from sally_anne.core.options import option_words
 from sally_anne.models.options import ModelOptions
 
 RECIPES = Path(__file__).parent / "recipes"
 # A command is called as by the user; what stands at the top is imported by nothing below.
 _MAIN = "sally_anne.cli:main"
+# Commands with --as-published.
+TAKE_IT = ("probe", "sweep", "table1")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class RecipeConfig(ModelOptions):
 
     Attributes:
         name: of the recipe; without it all are listed.
+        as_published: paper or released, of every command that takes it; by default only the
+            contrast is the paper's. Questions that `evaluate` asks are then the authors', too.
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
         stories: only so many stories of a probing run, and of each split that is asked about.
@@ -43,6 +47,7 @@ class RecipeConfig(ModelOptions):
     """
 
     name: tyro.conf.Positional[str] = ""
+    as_published: Literal["paper", "released"] | None = None
     data: Path | None = None
     stories: int | None = None
     out: Path | None = None
@@ -52,7 +57,8 @@ class RecipeConfig(ModelOptions):
     def folder(self) -> Path:
         """Where the runs are kept."""
         few = "" if self.stories is None else f"-{self.stories}stories"
-        return self.out or Path("runs") / "paper" / f"{Path(self.model).name}{few}"
+        as_it_was = "" if self.as_published is None else f"-as-{self.as_published}"
+        return self.out or Path("runs") / "paper" / f"{Path(self.model).name}{as_it_was}{few}"
 
 
 def recipes() -> dict[str, Mapping[str, Any]]:
@@ -87,12 +93,17 @@ def steps(config: RecipeConfig) -> list[list[str]]:
                 yield from commands(asked)
                 continue
             options = asked | (more if "model" in asked else {})
+            if config.as_published and command == "evaluate":
+                options |= {"protocol": "official", "split": "published"}
+            elif config.as_published and command in TAKE_IT and "task" not in asked:
+                options = {n: value for n, value in options.items() if n != "contrast"}
+                options["as_published"] = config.as_published
             line = [command, *words(options.pop("of", []))]
             for option, value in options.items():
                 if isinstance(value, bool):
-                    line.append(flag_name(option if value else f"no-{option}"))
+                    line += option_words(option, value)
                 elif said := words(value):
-                    line += [flag_name(option), *said]
+                    line += option_words(option, said)
             yield line
 
     return list(commands(config.name))

@@ -281,8 +281,9 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
     commands, sections = {}, {}
     if (vector := results.get("vector")) and main == "Both":
-        names = ("order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed")
-        line = page.again("sally-anne evaluate", results["config"], names, steer=folder / vector)
+        names = ["order", "setting", "style", "protocol", "data", "max_new_tokens", "split_seed"]
+        about, more = results["config"], {"steer": folder / vector}
+        line = page.again("sally-anne evaluate", about, [*names, "data_seed"], **more)
         commands["ask the steered model all test stories"] = line
     elif vector:
         line = page.again(

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
+from sally_anne.data.gridtom.samples import Contrast, Published, SplitSeed
 from sally_anne.data.items import TEXT_SETS, Kind, Setting, short_name
 from sally_anne.models.options import ModelOptions, settle
 
-Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["statement", "reply"]
@@ -73,7 +73,7 @@ class ScanOptions:
 
 
 @dataclass(frozen=True)
-class ProbeConfig(ModelOptions, ScanOptions):
+class ProbeConfig(ModelOptions, ScanOptions, Published):
     """Cache last-token activations of every head, fit a probe on each, rank the heads.
 
     Then say which heads score more than chance, and which are used: see the options of the scan.
@@ -120,7 +120,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
         max_iter: limit of the solver's iterations.
         permutations: of the labels within stories, for each head's null; 0 for none.
         patching: exchange every head within pairs, and say whether what is readable is used.
-        split_seed: which stories, or groups of samples, test, train and validate.
+        split_seed: which stories, or groups of samples, test, train and validate; or published, of
+            GridToM: the last 148 of the file for probes, all others for tests.
         data_seed: seed of generated stories.
         figures: draw the figures.
         dry_run: say what the run would do and need (tokens, memory, disk), and do nothing. Of the
@@ -145,7 +146,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     normalise: bool = True
     permutations: Natural = 1000
     patching: bool = True
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     data_seed: Seed = 2025
     figures: bool = True
     dry_run: bool = False

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from sally_anne.core.options import Natural, Seed
+from sally_anne.data.gridtom.samples import Published, SplitSeed
 from sally_anne.data.items import Setting, short_name
-from sally_anne.harness.protocols import Baseline
+from sally_anne.harness.protocols import PROTOCOLS, Baseline, ProtocolName
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
-from sally_anne.probing.config import RAW_TEXT, Position
+from sally_anne.probing.config import RAW_TEXT, Contrast, Position, Site, Solver
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -24,6 +25,8 @@ FOUND = "found"
 # What steering should leave alone.
 ControlTask = Literal["initial", "reality"]
 CONTROL_TASKS: tuple[ControlTask, ...] = get_args(ControlTask)
+# Options of the probing run that a sweep makes.
+OF_PROBES = ("contrast", "site", "normalise", "solver", "split_seed")
 PAIR_TASKS = ("text", "other")
 Direction = Literal[
     "logistic",
@@ -38,7 +41,7 @@ Direction = Literal[
 
 
 @dataclass(frozen=True)
-class SteeringOptions(ModelOptions):
+class SteeringOptions(ModelOptions, Published):
     """Options of every command that chooses K and alpha.
 
     Attributes:
@@ -58,16 +61,22 @@ class SteeringOptions(ModelOptions):
         max_reality_drop: the same of the question where the participant is in reality.
         position: at which token the probes read that give heads and directions, as of `sally-anne
             probe`; by default reply, where the vector acts, of pairs and raw prompts statement.
+        contrast, site, normalise, solver: of that probing run.
+        steer_site: where the vector is added; where the probes read by default.
         limit: only so many stories of each split, drawn evenly over maps; three times so many, at
             least 20, of a probing run that has to be made.
         style: plain questions, or questions that ask for a JSON object.
+        protocol: official asks for beliefs as the paper's authors do; of the side questions they
+            asked none.
+        parser: who reads the answers that choose K and alpha.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit, 64 at most.
-        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of thoughts 512.
+        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of thoughts 512, of
+            the official protocol 20.
         seed: of random directions and heads.
-        split_seed: which stories test, train and validate.
+        split_seed: which stories test, train and validate; or published, as of `sally-anne probe`.
         data_seed: seed of generated stories.
         allow_mismatch: take a probing run of another model, or one without a record of its stories.
     """
@@ -82,15 +91,22 @@ class SteeringOptions(ModelOptions):
     max_initial_drop: float | None = 0.01
     max_reality_drop: float | None = 0.01
     position: Position | None = None
+    contrast: Contrast = "matched"
+    site: Site = "head_out"
+    normalise: bool = True
+    solver: Solver = "batched"
+    steer_site: Site | None = None
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
+    protocol: ProtocolName = "sally-anne"
+    parser: Literal["robust", "official"] = "robust"
     data: Path | None = None
     out: Path | None = None
     batch_size: int = 8
     decode_batch_size: int | Literal["auto"] = "auto"
     max_new_tokens: int | None = None
     seed: Seed = 0
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     data_seed: Seed = 2025
     allow_mismatch: bool = False
 
@@ -115,7 +131,6 @@ class SweepConfig(SteeringOptions):
         setting: what the model is given: frames and text, frames, or text; auto is text for models
             that only read and tasks of text alone, else frames and text.
         run: probing run that gives heads and directions; made if it is not there.
-        parser: who reads the answers that choose K and alpha.
         test: report the chosen K and alpha on the test stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
@@ -131,7 +146,6 @@ class SweepConfig(SteeringOptions):
     samples: Path | None = None
     max_text_drop: float | None = 0.2
     max_other_drop: float | None = None
-    parser: Literal["robust", "official"] = "robust"
     test: bool = True
     dry_run: bool = False
 
@@ -156,7 +170,10 @@ class SweepConfig(SteeringOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        return self.max_new_tokens or (64 if self.style == "json" else 16)
+        usual = 64 if self.style == "json" else 16
+        if self.protocol == "official":
+            usual = PROTOCOLS["gridtom"].reply_tokens
+        return self.max_new_tokens or usual
 
     @property
     def tasks(self) -> dict[str, float]:
@@ -178,8 +195,8 @@ class SweepConfig(SteeringOptions):
         if self.out is not None:
             return self.out
         parts = [Path(self.model).name or "model", self.part, self.direction.replace(":", "-")]
-        names = ("label", "towards", "rank_by", "style", "position", "split_seed", "data_seed")
-        for name in (*names, "prompt"):
+        names = ("label", "towards", "rank_by", "style", "protocol", "position", "steer_site")
+        for name in (*names, *OF_PROBES, "data_seed", "prompt"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
                 text = "-".join(value) if isinstance(value, tuple) else value
                 parts.append(f"{name.replace('_', '')}{text}")

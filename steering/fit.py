@@ -241,7 +241,8 @@ def run(config: VectorConfig) -> None:
             )
         # The sweep chose K and alpha on its own validation stories.
         more = {name: sweep[name] for name in (SEEN, FOUND) if sweep.get(name)}
-        vector = replace(vector, fitted={**vector.fitted, **more})
+        site = sweep["config"].get("steer_site") or vector.site
+        vector = replace(vector, site=site, fitted={**vector.fitted, **more})
     console = Console()
     if config.gate is not None:
         assert config.run is not None

@@ -38,7 +38,7 @@ from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import COLUMNS, answer_ids, prompts_of, read_pair
 from sally_anne.probing.patching import NO_PAIRS
-from sally_anne.steering.config import NEUTRAL, SweepConfig
+from sally_anne.steering.config import NEUTRAL, OF_PROBES, SweepConfig
 from sally_anne.steering.fit import class_towards
 from sally_anne.steering.points import Measure, Vectors
 
@@ -106,7 +106,7 @@ class Pairs:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.measure = config, Shifts()
-        names = ("task", "samples", "setting", "data", "batch_size", "split_seed", "data_seed")
+        names = ("task", "samples", "setting", "data", "batch_size", "data_seed", *OF_PROBES)
         options = config.model_options(*names) | {"position": config.position or "statement"}
         order: Any = int(config.order)
         self._probing = ProbeConfig(order=order, **options, **config.short)
@@ -132,7 +132,8 @@ class Pairs:
         value = class_towards(values, self.label, config.towards)
         other = "statements" if config.task == "ioi" else "ioi"
         asks = "other" in config.tasks
-        more = datasets.questions(other, None, config.split_seed) if asks else None
+        seed: Any = config.split_seed
+        more = datasets.questions(other, None, seed) if asks else None
         lines = filter(None, text_of(NEUTRAL.read_bytes()).split("\n"))
         texts = [Text(f"text {n}", line) for n, line in enumerate(lines)]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}

@@ -47,7 +47,7 @@ from sally_anne.models.decoding import ROOM, decode, extend, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.config import OF_PROBES, SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, SweepPoint, Vectors, rows_of
 
 # Fewer stories in all leave a split without any.
@@ -254,8 +254,8 @@ class Questions:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.shows = config, config.setting != "text"
-        names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
-        options = config.model_options(*names, "batch_size", "max_new_tokens")
+        names = ["order", "setting", "style", "protocol", "limit", "data", "split_seed"]
+        options = config.model_options(*names, "data_seed", "batch_size", "max_new_tokens")
         self._configs = {s: EvalConfig(split=s, **options) for s in ("validation", "test")}
         check_evaluation(self._configs["test"])
         self.stories = open_stories(config.data, config.data_seed)
@@ -264,6 +264,7 @@ class Questions:
             "max_new_tokens": config.reply_tokens,
             "data": self.stories.fingerprint,
             **sample_note(self._configs["test"]),
+            **({"protocol": config.protocol} if config.protocol != SweepConfig.protocol else {}),
         }
         self._divide(Lineage())
         self.measure = Beliefs(config.parser)
@@ -274,7 +275,7 @@ class Questions:
         With ``--limit`` that is one of few stories, unless there is one of all already.
         """
         config = self.config
-        options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
+        options = config.model_options("setting", "data", "batch_size", "data_seed", *OF_PROBES)
         options["position"] = config.position or "reply"
         probing = ProbeConfig(order=1 if config.order == "1" else 2, **options, **config.short)
         if config.limit is not None and not (probing.folder / CONFIG).exists():
@@ -319,8 +320,9 @@ class Questions:
         With ``most`` of so many stories. Of validation questions the chance is kept.
         """
         config = self._configs[split]
-        order: Any = task or config.order
-        config = replace(config, order=order)
+        if task is not None:
+            own: Any = {"order": task, "protocol": EvalConfig.protocol}
+            config = replace(config, **own)
         items = items_of(config, self.stories, self.members[split])
         return items if most is None else spread(items, most)
 

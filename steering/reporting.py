@@ -167,7 +167,8 @@ def print_sweep(
         for split, gain in [*saved[task].items()][-1:]
     ]
     lines += cautions(saved)
-    names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
+    names = ["order", "setting", "style", "protocol", "data", "max_new_tokens", "split_seed"]
+    names += ["data_seed"]
     command = "evaluate"
     following: Any = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     if config.on_pairs:

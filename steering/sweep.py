@@ -30,7 +30,7 @@ from sally_anne.models.processor import RAW
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.config import CONTROLS, FOUND, RankBy, SweepConfig
+from sally_anne.steering.config import CONTROLS, FOUND, OF_PROBES, RankBy, SweepConfig
 from sally_anne.steering.fit import fit_vector, require_patching
 from sally_anne.steering.pairs import Pairs
 from sally_anne.steering.points import (
@@ -52,7 +52,10 @@ from sally_anne.steering.reporting import (
 )
 
 # Options that mean nothing where pairs are read, and where stories are asked about.
-OF_STORIES = ("style", "parser", "max_new_tokens", "max_initial_drop", "max_reality_drop")
+OF_STORIES = (
+    *("style", "protocol", "parser", "max_new_tokens", "contrast"),
+    *("max_initial_drop", "max_reality_drop"),
+)
 OF_PAIRS = ("max_text_drop", "max_other_drop")
 
 
@@ -65,7 +68,8 @@ def work(config: SweepConfig) -> None:
 
 def of_run(config: SweepConfig, run: Run) -> SweepConfig:
     """The options with task, samples and position of a probing run; SteeringError for others."""
-    own = {n: run.config.get(n) or getattr(SweepConfig, n) for n in ("task", "samples", "position")}
+    own = {n: getattr(SweepConfig, n) for n in ("task", "samples", "position", *OF_PROBES[:-1])}
+    own |= {name: value for name in own if (value := run.config.get(name)) is not None}
     for name, value in own.items():
         if str(getattr(config, name)) not in (str(getattr(SweepConfig, name)), str(value)):
             raise SteeringError(
@@ -163,7 +167,8 @@ def run(
             own["norm_matched_to"] = fit(config.direction, k, 0, rank_by)
         vector = fit_vector(probed, k, 1.0, direction, asked.about["label"], **own)
         allowed = {ALLOW_MISMATCH: True} if config.allow_mismatch else {}
-        return replace(vector, fitted={**vector.fitted, **allowed})
+        site = config.steer_site or vector.site
+        return replace(vector, site=site, fitted={**vector.fitted, **allowed})
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)

@@ -154,7 +154,7 @@ def probe(
             validate; the others are those of ``sa.extract``.
     """
     check_options(how := ProbeConfig(**options))
-    reading = how.site, how.batch_size, how.backend, how.split_seed
+    reading: Any = how.site, how.batch_size, how.backend, how.split_seed
     x = extract(loaded, samples, folder, *reading)
     with stage(console := in_python(), "fitting probes"):
         probes = fit_probes(x, how)

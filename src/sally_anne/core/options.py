@@ -27,6 +27,7 @@ from typing import (
     ParamSpec,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -37,6 +38,7 @@ import yaml
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import reading, text_of
+from sally_anne.core.processes import here
 
 Config = TypeVar("Config")
 P = ParamSpec("P")
@@ -158,24 +160,45 @@ def read_options(
 ) -> Config:
     """The options of a command, each in its range: of ``--config FILE``, then of the command line.
 
+    Where the config has a class method ``as_published``, ``--as-published`` gives the defaults, and
+    what it sets is printed.
+
     OptionError names one out of its range, or unknown; SystemExit is 2 for wrong words, 0 for help.
     """
     finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config", type=Path)
+    published: Any = getattr(config_type, "as_published", None)
+    if published is not None:
+        finder.add_argument("--as-published", choices=("paper", "released"))
     found, words = finder.parse_known_args(arguments)
     how: dict[str, Any] = {"prog": prog, "args": words}
-    if found.config is not None:
-        how["default"] = _from_file(config_type, prog, found.config)
+    given = _from_file(config_type, prog, found.config) if found.config is not None else {}
+    if given:
+        how["default"] = config_type(**given)
     about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
     about += " Options that are not given here are taken from --config FILE: YAML, JSON, or the "
     about += "folder of a run, which is repeated."
-    config: Config = tyro.cli(config_type, description=about, **how)
+    if published is not None:
+        about += " --as-published paper or released: as the GridToM paper, or its released code, "
+        about += "does it, but for what is given."
+    config: Any = tyro.cli(config_type, description=about, **how)
+    if which := getattr(found, "as_published", None):
+        preset = published(which, **{"model": config.model} | given)
+        config = tyro.cli(config_type, description=about, **how | {"default": preset})
+        plain = config_type(**{"model": config.model} | given)
+        own = {one.name: getattr(preset, one.name) for one in fields(preset)}
+        own = {name: value for name, value in own.items() if value != getattr(plain, name)}
+        kept = [n for n, value in own.items() if getattr(config, n) == value]
+        said = [word for name in kept for word in option_words(name, own[name])]
+        other = " ".join(flag_name(name) for name in own if name not in kept)
+        if here().first:
+            print(f"as published, {which}: {' '.join(said)}{other and f'; not: {other}'}")
     check_options(config)
-    return config
+    return cast(Config, config)
 
 
-def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
-    """The options that a file names, the others at their defaults."""
+def _from_file(config_type: type[Any], prog: str, path: Path) -> dict[str, Any]:
+    """The options that a file names, by name, and those that are missing."""
     if path.is_dir():
         path /= CONFIG
     with reading(path, OptionError):
@@ -191,7 +214,7 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
         given["date"] = model["date"]
     given = {str(name).replace("-", "_"): value for name, value in given.items()}
     known = get_type_hints(config_type)
-    names = [option.name for option in fields(config_type)]  # type: ignore[arg-type]
+    names = [option.name for option in fields(config_type)]
     if unknown := [name for name in given if name not in names]:
         raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(names)}")
     # Read as if each stood on the command line, so that what is wrong is said in the same words.
@@ -203,20 +226,24 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
     read = vars(tyro.cli(options, prog=f"{prog} --config {path}", args=words))
     absent = {
         option.name: tyro.MISSING
-        for option in fields(config_type)  # type: ignore[arg-type]
+        for option in fields(config_type)
         if option.default is option.default_factory is MISSING
     }
-    return config_type(**absent | read)
+    return absent | read
+
+
+def option_words(name: str, value: Any) -> list[str]:
+    """An option with its value, as it is given on the command line."""
+    if isinstance(value, bool):
+        return [flag_name(name if value else f"no-{name}")]
+    return [flag_name(name), *map(str, value if isinstance(value, list | tuple) else [value])]
 
 
 def command_line(prog: str, config: Any) -> str:
-    """The command that carries out ``config``, to be copied: its model, and what is no default.
-
-    Options that are set must be single words or numbers.
-    """
+    """The command that carries out ``config``, to be copied: its model, and what is no default."""
     words = prog.split()
     for option in fields(config):
         value = getattr(config, option.name)
         if option.name == "model" or value != option.default:
-            words += [flag_name(option.name), str(value)]
+            words += option_words(option.name, value)
     return shlex.join(words)

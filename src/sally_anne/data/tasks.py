@@ -248,6 +248,8 @@ def open_task(options: Any) -> SampleSet:
         given.append("task")
     if other := [n for n in given if n not in source.takes]:
         raise OptionError(f"{flag_name(other[0])} does not go with {name}")
+    if options.split_seed == gridtom.PUBLISHED and "order" not in source.takes:
+        raise OptionError(f"--split-seed {gridtom.PUBLISHED} does not go with {name}")
     if options.setting not in source.settings:
         raise OptionError(f"--setting {options.setting} does not go with {name}")
     return source.samples(options)

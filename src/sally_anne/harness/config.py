@@ -14,6 +14,7 @@ import tyro
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Positive, Range, Seed, check_options, flag_name
+from sally_anne.data.gridtom.samples import SplitSeed
 from sally_anne.data.items import Setting, View, Window, short_name
 from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
 from sally_anne.harness.tasks import open_task
@@ -103,7 +104,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
             endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
         max_new_tokens: length of a reply; by default as the task's replies need. It holds for both
             steps of simtom, of which the first has 256 otherwise.
-        split_seed: which stories test, train and validate.
+        split_seed: which stories test, train and validate; or published, as of `sally-anne probe`.
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing.
         allow_mismatch: steer a model that the vector was not fitted on.
@@ -138,7 +139,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     out: Path | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
     max_new_tokens: int | None = None
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     data_seed: Seed = 2025
     dry_run: bool = False
     allow_mismatch: bool = False

@@ -25,7 +25,7 @@ from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.narration import InitialQuestion, initial_questions, question_of
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.render import CLIP_SHAPE, FPS, key_frames
-from sally_anne.data.gridtom.samples import belief_question
+from sally_anne.data.gridtom.samples import SplitSeed, belief_question
 from sally_anne.data.gridtom.stories import (
     BeliefCase,
     StoryRecord,
@@ -147,7 +147,7 @@ def choose_stories(
     split = "test" if config.split == "auto" else config.split
     members = samples.members(stories, split, config.split_seed)
     if not members:
-        raise HarnessError(samples.why_none(stories, split))
+        raise HarnessError(samples.why_none(stories, split, config.split_seed))
     left = [i for i in members if stories.identity(i).content not in seen]
     if not left:
         raise HarnessError(
@@ -161,7 +161,7 @@ def choose_stories(
 
 
 def example_stories(
-    stories: StorySet, asked: Mapping[int, str], shots: int, seed: int, split_seed: int
+    stories: StorySet, asked: Mapping[int, str], shots: int, seed: int, split_seed: SplitSeed
 ) -> dict[int, str]:
     """Splits of stories that examples are taken from: training stories, where others are asked.
 

@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.data.gridtom.plot import PLOTS
-from sally_anne.data.gridtom.samples import assign, build, question_pairs, sample_set, split_of
+from sally_anne.data.gridtom.samples import (
+    PUBLISHED,
+    assign,
+    build,
+    members,
+    question_pairs,
+    sample_set,
+    split_of,
+)
 from sally_anne.data.gridtom.stories import StorySet, generated
 from sally_anne.data.samples import SPLITS, Sample
 from sally_anne.probing.extraction import items_table
@@ -71,6 +79,16 @@ def context(sample: Sample) -> str:
 
 def statement(sample: Sample) -> str:
     return sample.content.rsplit(" Belief: ", 1)[1]
+
+
+def test_the_published_split_tests_all_but_the_last_148_and_no_story_twice() -> None:
+    every = generated()
+    split = assign(every, PUBLISHED)
+    parts = {name: [i for i in split if split[i] == name] for name in SPLITS}
+    assert members(every, PUBLISHED) == parts["test"] == list(range(500))
+    assert len(parts["validation"]) <= 37 and len(split) > 630
+    content = [{every.identity(i).content for i in part} for part in parts.values()]
+    assert not any(one & other for one, other in combinations(content, 2))
 
 
 @pytest.mark.parametrize("contrast", ["matched", "paper", "released"])

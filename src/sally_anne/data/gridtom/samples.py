@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from sally_anne.core.errors import BenchmarkError
+from sally_anne.core.options import Seed
 from sally_anne.data.gridtom.plot import PLOTS, Perspective, Plot
 from sally_anne.data.gridtom.render import CLIP_SHAPE
 from sally_anne.data.gridtom.stories import (
@@ -33,8 +35,10 @@ from sally_anne.data.samples import SPLITS, Sample, SampleSet, Split
 
 TEST_STORIES = 500
 MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
-# The test of the released code (evaluate.py): all lines of its file but the last ones.
-PUBLISHED, FOR_PROBES = "published", 148
+# The split of the released code (evaluate.py): all lines of its file but the last ones are tested.
+PUBLISHED: Literal["published"] = "published"
+FOR_PROBES = 148
+SplitSeed = Seed | Literal["published"]
 # matched: both sides share the very same context and differ in the belief statement alone.
 # paper: in first-order false-belief stories the true side has the protagonist's
 # perspective, the false side from above, so that a probe can tell them apart without any belief.
@@ -43,6 +47,20 @@ PUBLISHED, FOR_PROBES = "published", 148
 # double line break that no other sample has.
 # crossed: as matched, of both plots: what is so is the room that came first as often as the other.
 Contrast = Literal["matched", "paper", "released", "crossed"]
+_BOTH: dict[str, Any] = {
+    **{"split_seed": PUBLISHED, "normalise": False, "protocol": "official", "parser": "official"},
+    **{"max_initial_drop": None, "max_reality_drop": None},
+}
+# What the paper and its released code stand for, of the options of all commands. What neither says
+# (the paper no length of replies) and what cannot be had here is in docs/departures.md.
+AS_PUBLISHED: dict[str, dict[str, Any]] = {
+    "paper": _BOTH
+    | {"contrast": "paper", "site": "head_out", "position": "statement"}
+    | {"alpha": tuple(map(float, range(-50, 51, 10)))},
+    "released": _BOTH
+    | {"contrast": "released", "site": "resid", "position": "reply", "solver": "sklearn"}
+    | {"steer_site": "attn_out", "alpha": (-10.0, -5.0, 0.0, 5.0, 10.0), "max_new_tokens": 200},
+}
 # In second order the two views are the participant's and the protagonist's.
 MEANING = {
     1: {
@@ -63,7 +81,22 @@ FEATURES = {
 PLOT = {"plot": "whether the participant moves on or returns"}
 
 
-def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
+class Published:
+    """Options of which the paper, or its released code, says what they should be."""
+
+    @classmethod
+    def as_published(cls, which: str, **given: Any) -> Self:
+        """The options of ``paper`` or ``released``, but for those that are given."""
+        known = vars(cls)["__dataclass_fields__"]
+        own = {name: value for name, value in AS_PUBLISHED[which].items() if name in known}
+        # Its processor cuts frames; that of Qwen2-VL has nothing to cut.
+        model = Path(given.get("model") or "").name.lower()
+        if which == "released" and model.startswith("llava-next-video"):
+            own["crop"] = True
+        return cls(**own | given)
+
+
+def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
     """Split of each story's number, in the order of the numbers.
 
     Of the 27 maps 20 and most of a 21st are tested, 4 train, 2 validate. They are whole: no two
@@ -73,18 +106,28 @@ def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
     A few stories of different maps say the same words (72 of the 648 generated ones). Where such
     copies would stand in different splits, only those of one stay: the test stories, else the
     validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
+
+    With the seed ``published`` the last 148 are for probes, a quarter of them for validation, and
+    all before are tested. That cuts maps, but of copies those that are tested stay, too.
     """
     split: dict[int, Split] = {}
-    for index in sorted(stories.indices):
-        if name := split_of(stories.identity(index).map, index % STORIES_PER_MAP, seed):
-            split[index] = name
+    if seed == PUBLISHED:
+        probes = stories.indices[-FOR_PROBES:]
+        held = random.Random(PUBLISHED).sample(probes, len(probes) // 4)
+        parts: tuple[tuple[Sequence[int], Split], ...]
+        parts = (stories.indices, "test"), (probes, "train"), (held, "validation")
+        split = {index: name for part, name in parts for index in part}
+    else:
+        for index in sorted(stories.indices):
+            if name := split_of(stories.identity(index).map, index % STORIES_PER_MAP, seed):
+                split[index] = name
     content = {index: stories.identity(index).content for index in split}
     # The last of these to claim a content keeps it.
     owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}
     return {index: name for index, name in split.items() if owner[content[index]] == name}
 
 
-def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
+def split_of(map_name: str, number: int, seed: SplitSeed = 0) -> Split | None:
     """Split of the story with this number on a map, if it is in any.
 
     The names are ``map-00`` to ``map-26``; higher numbers go on in further 27s, and any other name
@@ -104,7 +147,7 @@ def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
 
 
 @cache
-def _order_of_maps(seed: int, block: int) -> tuple[list[int], list[int]]:
+def _order_of_maps(seed: SplitSeed, block: int) -> tuple[list[int], list[int]]:
     """The maps of a block in the order of their use; which stories of the 21st are tested."""
     rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
     order = rng.sample(range(MAPS), MAPS)
@@ -112,21 +155,20 @@ def _order_of_maps(seed: int, block: int) -> tuple[list[int], list[int]]:
     return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
 
 
-def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
+def members(stories: StorySet, split: str, seed: SplitSeed = 0) -> list[int]:
     """Numbers of the stories of one split, in order; there may be none.
 
-    ``published`` are those that the released code tests. Maps are cut by it, and copies in words of
-    the others are among them.
+    ``published`` are those that the released code tests.
     """
     if split == PUBLISHED:
-        return list(stories.indices)[:-FOR_PROBES]
+        return members(stories, "test", PUBLISHED)
     return [index for index, name in assign(stories, seed).items() if name == split]
 
 
-def why_none(stories: StorySet, split: str) -> str:
+def why_none(stories: StorySet, split: str, seed: SplitSeed = 0) -> str:
     """One sentence for people whose data has no story of ``split``."""
     start = f"no {split} stories among the {len(stories)} of {stories.source}: they are "
-    if split == PUBLISHED:
+    if PUBLISHED in (split, seed):
         return f"{start}all but the last {FOR_PROBES}"
     maps = len({stories.identity(index).map for index in stories.indices})
     return (
@@ -159,7 +201,7 @@ def sample_set(
     contrast: Contrast = "matched",
     setting: Setting = "multimodal",
     count: int | None = None,
-    split_seed: int = 0,
+    split_seed: SplitSeed = 0,
 ) -> SampleSet:
     """The samples of a probing run.
 
@@ -186,7 +228,7 @@ def sample_set(
             "contrast": contrast,
             "setting": setting,
             "stories": str(len(chosen)),
-            "splits": f"seed {split_seed}",
+            "splits": PUBLISHED if split_seed == PUBLISHED else f"seed {split_seed}",
         },
         meaning=MEANING[order],
         features=features,
@@ -202,7 +244,7 @@ def question_pairs(
     order: Order = 1,
     setting: Setting = "multimodal",
     count: int | None = None,
-    split_seed: int = 0,
+    split_seed: SplitSeed = 0,
 ) -> PairSet:
     """Belief questions on two versions of a story of which the answers differ.
 
@@ -240,7 +282,7 @@ def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
 
 
 def choose_stories(
-    stories: StorySet, count: int | None = None, split_seed: int = 0
+    stories: StorySet, count: int | None = None, split_seed: SplitSeed = 0
 ) -> dict[int, Split]:
     """Split of each story that takes part; arguments and errors as of :func:`sample_set`."""
     moving = stories.of_plot("move")
@@ -248,7 +290,7 @@ def choose_stories(
     by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
     for name, indices in by_split.items():
         if not indices:
-            raise BenchmarkError(why_none(moving, name))
+            raise BenchmarkError(why_none(moving, name, split_seed))
     if count is not None:
         counts = _in_proportion(count, {name: len(indices) for name, indices in by_split.items()})
         if not all(counts.values()):
