@@ -25,11 +25,14 @@ class Table1Config(SteeringOptions):
         prompting: ways to put the questions that are measured as well, on the same stories: cot,
             simtom, few-shot, as of ``sally-anne evaluate``. In AxBench prompts steer better than
             any vector.
+        baselines: finished runs of ``sally-anne evaluate``, of other models and of endpoints, whose
+            rows stand in the table.
         settings: which settings.
         orders: which orders.
     """
 
     prompting: tuple[Baseline, ...] = ()
+    baselines: tuple[Path, ...] = ()
     settings: tuple[Setting, ...] = SETTINGS
     orders: tuple[Literal["1", "2"], ...] = ("1", "2")
 

@@ -6,25 +6,30 @@ its own, in a folder of its own, so the command goes on where it was stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.console import Console, percent
 from sally_anne.core.console import print_table as table
+from sally_anne.core.errors import BenchmarkError, HarnessError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import Table1Config
 from sally_anne.figures.report import NAME, write_index
 from sally_anne.figures.sweep import SIDES
+from sally_anne.harness.compare import Finished
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import check_items, evaluate
-from sally_anne.harness.protocols import Baseline
+from sally_anne.harness.protocols import Baseline, Prompting
 from sally_anne.harness.report import BELIEF, published
 from sally_anne.harness.score import (
     belief_metrics,
@@ -41,10 +46,11 @@ from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
 from sally_anne.steering.points import BASELINE, by_kind, ends, rows_of
 from sally_anne.steering.questions import made_worse
 from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, Sweep
+from sally_anne.steering.sweep import NothingToChooseError
 from sally_anne.steering.sweep import run as sweep
 
-# How the method of such rows begins.
-PROMPTING = "prompting: "
+# How the method of rows begins that are of other prompts, and of other models.
+PROMPTING, OTHER = "prompting: ", "model: "
 
 
 @claims("a table 1")
@@ -52,21 +58,34 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     """Measure, print and write the table.
 
     Returns:
-        Rows of :func:`steered_rows` and :func:`prompted`. Parts in which too few heads have a
-        direction are left out, and named.
-
-    Raises:
-        NoDirectionError: in all parts.
+        Rows of :func:`steered_rows`, :func:`prompted`, and of other models. Of a part in which too
+        few heads have a direction, or no setting gains, there is the baseline alone, and the part
+        is named; second order is left out, and named, where the data has none.
     """
     console = Console()
-    parts = list(product(config.settings, config.orders))
+    failed: dict[str, str] = {}
+    orders = config.orders
+    if config.data is not None and "2" in orders:
+        try:
+            open_stories(config.data).check_order(2)
+        except BenchmarkError as error:
+            orders = tuple(order for order in orders if order != "2")
+            if not orders:
+                raise
+            failed["order 2"] = str(error)
+            console.print(f"order 2 is left out: {escape(str(error))}", soft_wrap=True)
+    parts = list(product(config.settings, orders))
+    others = [Finished.open(folder) for folder in config.baselines]
+    for one in others:
+        if place_of(one) not in parts or one.options.get("steer") is not None:
+            where = " or ".join(f"--setting {setting} --order {order}" for setting, order in parts)
+            raise HarnessError(f"--baselines {one.folder} is steered, or not of {where}")
     prompting = [evaluation(config, *part, how) for part, how in product(parts, config.prompting)]
     for asked in prompting:
         check(asked)
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
     folders: list[Path] = []
-    failed: dict[str, str] = {}
     shared = {field.name: getattr(config, field.name) for field in fields(SteeringOptions)}
     save_config(config.folder, asdict(config), loaded)
     for asked in prompting:
@@ -77,22 +96,25 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         part = SweepConfig(**shared, setting=setting, order=order)
         try:
             found = sweep(part, console, loaded)
-        except NoDirectionError as error:
+        except (NoDirectionError, NothingToChooseError) as error:
             failed[f"order {order}, {setting}"] = str(error)
-            continue
-        if found.test is None:
-            continue
-        folders.append(part.folder)
-        rows += steered_rows(part, found)
-        for how in config.prompting:
-            folders.append(evaluation(config, setting, order, how).folder)
-            rows.append(prompted(config, part, found, how, loaded, console))
-    if len(failed) == len(parts):
-        raise NoDirectionError("; ".join(f"{where}: {why}" for where, why in failed.items()))
+            alone = evaluation(config, setting, order, "direct")
+            answers = evaluate(alone, console=console, loaded=loaded)
+            rows.append(a_row(part, answers, "baseline", BASELINE.name))
+        else:
+            folders.append(part.folder)
+            rows += steered_rows(part, found)
+            for how in config.prompting:
+                folders.append(evaluation(config, setting, order, how).folder)
+                rows.append(prompted(config, part, found, how, loaded, console))
+        for one in others:
+            if place_of(one) == (setting, order):
+                name = str(one.options["model"])
+                rows.append(a_row(part, one.answers, f"{OTHER}{name}", name))
     saved = {"config": asdict(config), "rows": rows, "not_steered": failed}
     write_json(config.folder / RESULTS, saved)
     print_table(console, config.model, loaded.family.name, rows)
-    lines = [f"{where}: not steered, {escape(why)}" for where, why in failed.items()]
+    lines = [f"{where} is not steered: {escape(why)}" for where, why in failed.items()]
     lines += [*against_prompting(rows), f"table: {config.folder / RESULTS}"]
     if folders:
         lines.append(f"report: {write_index(folders, config.folder / NAME)}")
@@ -101,10 +123,19 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     return rows
 
 
-def a_row(part: SweepConfig, found: Sweep, method: str, point: str) -> dict[str, Any]:
-    """What every row has."""
-    about = {"order": int(part.order), "setting": part.setting, "left_out": found.unseen.left_out}
-    return {**about, "intervals_over": over(found.test), "method": method, "point": point}
+def a_row(
+    part: SweepConfig, answers: pd.DataFrame, method: str, point: str, left_out: int = 0
+) -> dict[str, Any]:
+    """What every row has, from the answers to a part's test questions."""
+    about = {"order": int(part.order), "setting": part.setting, "left_out": left_out}
+    how = {"intervals_over": over(answers), "method": method, "point": point}
+    metrics = belief_metrics(scores(answers, part.parser))
+    return {**about, **how, **{name: vars(getattr(metrics, name)) for name in BELIEF}}
+
+
+def place_of(run: Finished) -> tuple[str, ...]:
+    """Setting and order of a finished evaluation."""
+    return tuple(str(run.saved["about"].get(name)) for name in ("setting", "order"))
 
 
 def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
@@ -116,10 +147,10 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     """
     measure = found.measure
     rows: list[dict[str, Any]] = []
+    assert found.test is not None
     for method, point in (("baseline", BASELINE), ("+ alpha", found.chosen)):
-        metrics = measure.of(rows_of(found.test, point))
-        shown = {m: vars(metrics[m]) for m in BELIEF}
-        rows.append(a_row(part, found, method, point.name) | shown)
+        answers = rows_of(found.test, point)
+        rows.append(a_row(part, answers, method, point.name, found.unseen.left_out))
     if found.worse is not None:
         rows[-1]["worse"] = vars(found.worse)
     rows[-1] |= {task: vars(gain["test"]) for task, gain in found.gains.items()}
@@ -135,16 +166,17 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     if found.control_rank is not None:
         columns["worse"] = found.control_rank["worse"]
     for kind in dict.fromkeys(point.direction for point in randoms):
-        row = a_row(part, found, f"control: {kind}", kind)
+        row = {**rows[0], "method": f"control: {kind}", "point": kind}
         rows.append(row | {name: column[kind] for name, column in columns.items()})
     return rows
 
 
 def evaluation(
-    config: Table1Config, setting: Setting, asked: Literal["1", "2"] | ControlTask, how: Baseline
+    config: Table1Config, setting: Setting, asked: Literal["1", "2"] | ControlTask, how: Prompting
 ) -> EvalConfig:
     """The run of the harness that asks beliefs or side questions in another way."""
-    names = ("style", "limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed")
+    names = ["style", "limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed"]
+    names += ["protocol"] * (how == "direct")
     what = asked if asked in get_args(ControlTask) else f"order{asked}"
     options = config.model_options(*names) | {"out": config.folder / f"{what}-{setting}-{how}"}
     return EvalConfig(order=asked, setting=setting, prompting=how, **options)
@@ -168,18 +200,18 @@ def prompted(
     def asked(what: Any) -> Any:
         setting: Any = part.setting
         each, how_asked = evaluation(config, setting, what, how), {"same_stories_as": vector}
-        return scores(evaluate(each, console=console, loaded=loaded, **how_asked), part.parser)
+        return evaluate(each, console=console, loaded=loaded, **how_asked)
 
     before, steered = (scores(rows, part.parser) for rows in ends(found.test, found.chosen))
-    after = asked(part.order)
-    metrics = belief_metrics(after)
-    row = a_row(part, found, f"{PROMPTING}{how}", how)
-    row |= {name: vars(getattr(metrics, name)) for name in BELIEF}
+    answers = asked(part.order)
+    row = a_row(part, answers, f"{PROMPTING}{how}", how, found.unseen.left_out)
+    after = scores(answers, part.parser)
     row["worse"] = vars(made_worse(before, after))
     row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
     for task in found.tasks:
         direct = rows_of(found.tables[task, "test"], BASELINE)
-        row[task] = vars(paired_accuracy(scores(direct, part.parser), asked(task))["overall"])
+        own = scores(asked(task), part.parser)
+        row[task] = vars(paired_accuracy(scores(direct, part.parser), own)["overall"])
     return row
 
 
@@ -207,14 +239,22 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def paper(family: str, setting: str, order: int) -> dict[str, list[float | None]]:
-    """The paper's TB, FB and Both (%) of this family's 7B model, by method; None if not legible."""
+def paper(model: str, setting: str, order: int) -> dict[str, list[float | None]]:
+    """The paper's TB, FB and Both (%) of a model, by method; None if not legible.
+
+    ``model`` is a family, whose 7B model is meant, or a name like the paper's, as gpt-4o.
+    """
+
+    def same(row: Mapping[str, Any]) -> bool:
+        one, other = (re.sub("[^a-z0-9]", "", n.lower()) for n in (row["who"], Path(model).name))
+        return row.get("model") == model or one.endswith(other)
+
     return {
         "+ alpha" if row.get("steered") else "baseline": row["values"]
         for table in published()
         if (table["task"], table.get("order")) == ("gridtom", str(order))
         for row in table["rows"]
-        if (row.get("model"), row.get("view")) == (family, setting)
+        if row.get("view") == setting and same(row)
     }
 
 
@@ -227,29 +267,33 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
     accuracies: list[list[Any]] = []
     controls: list[list[Any]] = []
     tasks = [task for task in SIDES if any(task in row for row in rows)]
+    place = None
     for row in rows:
         label, rank = row["method"].removeprefix("control: "), ""
-        if label == "baseline":
-            accuracies.append([f"{row['setting']}, order {row['order']}:"])
+        if place != (place := (row["setting"], row["order"])):
+            accuracies.append([f"{place[0]}, order {place[1]}:"])
             controls.append(accuracies[-1])
+            accuracies.append(["  paper, people", *paper("human", *place).get("baseline", ())])
         if label in CONTROL_LABELS:
             label = f"{row['Both']['n']} {CONTROL_LABELS[label]}"
         elif chosen := row.get("chosen"):
             by = "" if chosen["rank_by"] == "probe_accuracy" else f"\n  by {chosen['rank_by']}"
             label = f"K {chosen['k']}, alpha {chosen['alpha']:g}{by}"
         accuracies.append([label, *(row[column] for column in BELIEF)])
-        if numbers := paper(family, row["setting"], row["order"]).get(row["method"]):
+        other = row["method"].startswith(OTHER)
+        who = row["point"] if other else family
+        if numbers := paper(who, *place).get("baseline" if other else row["method"]):
             published_row = ["?" if number is None else f"{number:.1f}" for number in numbers]
-            accuracies.append([f"  paper, 7B {family}", *published_row])
+            accuracies.append([f"  paper, {'' if other else '7B '}{who}", *published_row])
         if found := row.get("control_rank"):
             rank = f"{found['rank']} of {found['of']}"
             rank += "" if found["beats_controls"] else f"\n{NOT_SPECIFIC}"
-        if row["method"] != "baseline":
+        if row["method"] != "baseline" and not other:
             controls.append([label, rank, *(row.get(name, "") for name in ("worse", *tasks))])
     unit = "maps" if any(row.get("intervals_over") == "map" for row in rows) else "stories"
     title = f"Table 1: {model}, test stories (%), 95 % intervals over {unit}"
     table(console, title, ["method", *BELIEF], accuracies)
-    if any(row["method"] != "baseline" for row in rows):
+    if any(len(row) > 1 for row in controls):
         note = (
             "rank: by Both among random controls with steps of the same length; of these the mean, "
             "the lowest and the highest"

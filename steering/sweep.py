@@ -59,6 +59,10 @@ OF_STORIES = (
 OF_PAIRS = ("max_text_drop", "max_other_drop")
 
 
+class NothingToChooseError(SteeringError):
+    """No setting is better than the baseline on what chooses."""
+
+
 def work(config: SweepConfig) -> None:
     """Carry out a sweep, show a finished one, or say what it would need."""
     if config.run is not None:
@@ -201,7 +205,7 @@ def run(
         if processes.first:
             save_tables(config.folder, measure, {(None, "validation"): validation})
         processes.wait()
-        raise SteeringError(
+        raise NothingToChooseError(
             f"there is nothing to choose, and no vector is saved: {why}. The answers are in "
             f"{config.folder}; other values of --K and --alpha go on from there"
         )

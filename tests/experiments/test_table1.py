@@ -11,20 +11,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 import sally_anne.harness.evaluate
+from sally_anne.core.errors import BenchmarkError
 from sally_anne.core.folder import Journal
+from sally_anne.data.gridtom.stories import StoryRecord, StorySet
 from sally_anne.data.items import Question
 from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.table1 import against_prompting, print_table
 from sally_anne.harness.evaluate import ask
+from sally_anne.harness.gridtom import items_of
 from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.score import score
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import SteeringOptions, SweepConfig
+from tests.made_stories import made_stories, made_story
 from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
 from tests.steering.made_sweep import STORIES, said
 
@@ -43,7 +49,8 @@ def test_paper_numbers_stand_below_their_own_method_alone() -> None:
     print_table(Console(file=out, width=100), "some-model", "qwen2-vl", rows)
     lines = out.getvalue().splitlines()
     found = [line.split()[-3:] for line in lines if line.startswith("  paper")]
-    assert found == [["26.6", "97.0", "23.6"], ["60.4", "97.4", "31.2"]]
+    people = [["99.9", "99.9", "99.8"]]
+    assert found == [*people, ["26.6", "97.0", "23.6"], ["60.4", "97.4", "31.2"]]
     names = [line.split("  ")[0] for line in lines if "25.0 [20.0, 30.0]" in line]
     assert names == ["baseline", "+ alpha", "500 random directions"]
 
@@ -57,9 +64,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SweepConfig]:
         configs.append(config)
         if config.setting == "video":
             raise NoDirectionError("K = 8: only 6 of 64 heads")
-        return SimpleNamespace(test=None)
+        return None
+
+    def alone(config: Any, **options: Any) -> pd.DataFrame:
+        asked = items_of(config, made_stories())
+        return score(asked, [{"reply": "Hm."}] * len(asked))
 
     monkeypatch.setattr(table1, "load_model", lambda **options: FAMILY)
+    monkeypatch.setattr(table1, "steered_rows", lambda part, found: [])
+    monkeypatch.setattr(table1, "write_index", lambda folders, path: path)
+    monkeypatch.setattr(table1, "evaluate", alone)
     monkeypatch.setattr(table1, "sweep", swept)
     return configs
 
@@ -78,14 +92,30 @@ def test_options_reach_every_sweep(tmp_path: Path, asked: list[SweepConfig]) -> 
 
 def test_a_part_without_directions_is_named(tmp_path: Path, asked: list[SweepConfig]) -> None:
     config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
-    table1.run(config)
+    (alone,) = table1.run(config)
     assert [part.setting for part in asked] == ["video", "text"]
+    # There the model as it is stands by itself.
+    assert (alone["method"], alone["setting"]) == ("baseline", "video")
+    assert alone["invalid"]["value"] == 1
     kept = json.loads((tmp_path / "t" / "results.json").read_text())
     assert kept["not_steered"] == {"order 1, video": "K = 8: only 6 of 64 heads"}
-    # Where none is left there is no table.
-    with pytest.raises(NoDirectionError, match="order 1, video: K = 8: only 6 of 64 heads"):
-        table1.run(replace(config, settings=("video",), out=tmp_path / "alone"))
-    assert not (tmp_path / "alone" / "results.json").exists()
+
+
+def test_data_without_second_order_give_the_table_of_first_order(
+    tmp_path: Path, asked: list[SweepConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_order(*_: Any) -> StorySet:
+        def make(index: int) -> StoryRecord:
+            story = made_story(index)
+            return replace(story, versions=story.versions[:2])
+
+        return StorySet(range(3), make, "", str)
+
+    monkeypatch.setattr(table1, "open_stories", first_order)
+    config = Table1Config(model="m", out=tmp_path, settings=("text",), data=tmp_path / "d")
+    assert table1.run(config) == [] and [part.order for part in asked] == ["1"]
+    with pytest.raises(BenchmarkError, match="no questions of order 2"):
+        table1.run(replace(config, orders=("2",)))
 
 
 # Of ten TB, ten FB, thirty initial-belief and twenty reality questions: how many are answered

@@ -307,6 +307,11 @@ class StorySet:
             )
         return self.subset(indices)
 
+    def check_order(self, order: Order) -> None:
+        """BenchmarkError if a story has no question of this order."""
+        for record in self:
+            record.cases(order)
+
     def subset(self, indices: Iterable[int]) -> StorySet:
         """The stories with these numbers, in this order."""
         chosen = tuple(indices)
