@@ -53,18 +53,17 @@ ASKED, MARKS, FIRST = "question", "marks", "first token"
 _END = re.compile(r"(?<=[^\W\d][.!?])\s+|\n+")
 # What is asked or stated begins with the last sentence of this form, such as "Belief: ...".
 _NAMED = re.compile(r"\w+:\s+\S")
-# Heads that the figure shows by themselves; shares below which a part is not printed, not drawn.
-SINGLY, LEAST, DRAWN = 3, 0.01, 0.02
+# Heads that the figure shows by themselves; a share below which a part is not shown.
+SINGLY, LEAST = 3, 0.02
 
 
-def joined_frames(loaded: LoadedModel) -> int:
-    """How many frames the vision tower joins in one step; a film's last is repeated to fill it."""
+def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
+    """Names of a film's steps: ``frame 1``, or ``frames 1-2`` where a vision tower joins two.
+
+    A last frame is repeated to fill its step.
+    """
     eye = getattr(loaded.processor, "video_processor", None)
-    return int(getattr(eye, "temporal_patch_size", None) or 1)
-
-
-def frame_parts(frames: int, joined: int) -> list[str]:
-    """Names of a film's steps, such as ``frame 1``, or ``frames 1-2`` where two are joined."""
+    joined = int(getattr(eye, "temporal_patch_size", None) or 1)
     firsts = range(1, frames + 1, joined)
     return [f"frame {n}" if joined == 1 else f"frames {n}-{n + joined - 1}" for n in firsts]
 
@@ -78,7 +77,9 @@ def sentence_parts(loaded: LoadedModel, sample: Sample, prompt: str) -> list[tup
     start = 0
     for turn in sample.turns:
         text = plain(loaded, turn["content"]).strip()
-        start = prompt.index(text, start)
+        if (found := prompt.find(text, start)) < 0:
+            continue  # some layouts move the system's turn, or leave it out
+        start = found
         ends = [start + end.end() for end in _END.finditer(text)]
         spans += zip([start, *ends], [*ends, start + len(text)], strict=True)
         start += len(text)
@@ -108,7 +109,7 @@ def token_parts(
             found[n if way > 0 else -1 - n] = own[n if way > 0 else -1 - n]
     marks = (getattr(loaded.processor, f"{kind}_token", None) for kind in ("video", "image"))
     film = {tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark}
-    steps = frame_parts(frames, joined_frames(loaded))
+    steps = frame_parts(loaded, frames)
     seen = [place for place, token in enumerate(ids) if token in film]
     for n, place in enumerate(seen):
         found[place] = steps[n * len(steps) // len(seen)]
@@ -127,7 +128,7 @@ def read_shares(
     prompts = prompts_at(loaded, samples, position)
     texts = (sentence_parts(loaded, *both) for both in zip(samples, prompts, strict=True))
     said = max(([name for *_, name in spans if name != ASKED] for spans in texts), key=len)
-    names = [*frame_parts(max(frames), joined_frames(loaded)), *said, ASKED, MARKS, FIRST]
+    names = [*frame_parts(loaded, max(frames)), *said, ASKED, MARKS, FIRST]
 
     def read(rows: Sequence[int], batch: Prepared) -> np.ndarray:
         with torch.inference_mode():
@@ -197,7 +198,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
         with style.look():
             about = [p for p in opened.run.title if not p.startswith("position ")]
             about.append(f"position {position}")
-            figure = looks_figure(table, films, joined_frames(loaded), about)
+            figure = looks_figure(table, films, about)
             path = style.save(figure, folder, config.kind, table)[0]
     rows = []
     parts = table.set_index(["heads", "part", "side"]).sort_index()
@@ -252,16 +253,16 @@ def summed_up(
     return pd.concat(tables, ignore_index=True)
 
 
-def looks_figure(
-    table: pd.DataFrame, films: Sequence[Frames], joined: int, title: Sequence[str]
-) -> Figure:
+def looks_figure(table: pd.DataFrame, films: Sequence[Frames], title: Sequence[str]) -> Figure:
     """Below the frames of each side's first film, the shares of the set and of its best heads."""
     heads, sides = (list(dict.fromkeys(table[name])) for name in ("heads", "side"))
     heads, sides = heads[: 1 + SINGLY], sides[:2]
     shown = table[table["heads"].isin(heads) & table["side"].isin(sides)]
     most = shown.groupby("part", sort=False)["share"].max()
-    parts = [part for part in most.index if part.startswith("frame") or most[part] >= DRAWN]
-    widths = np.array([joined if part.startswith("frame") else 1 for part in parts])
+    parts = [part for part in most.index if part.startswith("frame") or most[part] >= LEAST]
+    steps = sum(part.startswith("frame") for part in parts)
+    joined = -(-len(films[0]) // steps) if films else 1
+    widths = np.array([joined] * steps + [1] * (len(parts) - steps))
     left, strips = np.cumsum(widths) - widths, len(films)
     rows = [0.9] * strips + [0.75] * len(heads)
     figure = style.new_figure(0.55 * widths.sum() + 1.3, sum(rows) + 1.2)

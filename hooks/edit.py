@@ -16,7 +16,7 @@ from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks, attach
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
-How = Literal["add", "replace", "steer_to", "project_out"]
+How = Literal["add", "scale", "replace", "steer_to", "project_out"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Edit(ModelHooks):
 
     How a slice z changes, given its values v:
         add: z + v, steering.
+        scale: z v, a head weakened or strengthened.
         replace: v. Captured values patch, means ablate by the mean, zeros ablate to zero.
         steer_to: z - (z.u) u + target u with u = v / |v|: the value along a direction is set.
         project_out: z - (z.u) u, the same with target 0.
@@ -70,7 +71,7 @@ class Edit(ModelHooks):
         gate: edit only the tokens at which this probe says so.
         how: one of `How`.
         heads: which heads change, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`; by default those
-            whose values are not zero, to replace all.
+            whose values are not zero, to scale and to replace all.
         target: of `steer_to`, `[L, H]` or with rows and positions as heads.
 
     Raises:
@@ -108,7 +109,7 @@ class Edit(ModelHooks):
             _require_finite(self.values.to(dtype))
         if heads is None:
             some = self.values.ne(0).any(-1)
-            heads = torch.ones_like(some[:1, :1]) if how == "replace" else some
+            heads = torch.ones_like(some[:1, :1]) if how in ("scale", "replace") else some
         self.heads = _whole("heads", heads, shape[:2], "layers, heads").bool()
         self.target = torch.zeros(1, 1, *shape[:2])
         if target is not None:
@@ -209,6 +210,8 @@ class Edit(ModelHooks):
         v = self.vectors(layer).to(device).unflatten(-1, (n_heads, -1))
         if self.how == "add":
             changed = z + v.to(z.dtype)
+        elif self.how == "scale":
+            changed = z * v.to(z.dtype)
         elif self.how == "replace":
             changed = v.to(z.dtype).expand_as(z)
         else:

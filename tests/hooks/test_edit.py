@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import HookError, PositionError
+from sally_anne.hooks.attention import Looks
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
@@ -128,17 +130,20 @@ def test_zero_is_no_edit_at_all(model, site):
 
 def test_no_hook_is_left(model):
     inputs, delta, before = batch_of(PROMPTS), delta_for(model), every_hook(model)
-    unsteered = logits_of(model, inputs)
+    functions, unsteered = [*ALL_ATTENTION_FUNCTIONS.values()], logits_of(model, inputs)
     gate = Gate(0, 0, torch.ones(find_geometry(model).head_dim), 0.0)
-    with Edit(model, delta, gate=gate):
-        assert every_hook(model) > before
-    assert every_hook(model) == before
-    with pytest.raises(RuntimeError, match="mine"), Edit(model, delta):
-        raise RuntimeError("mine")
-    assert every_hook(model) == before
-    with pytest.raises(PositionError), Edit(model, delta):
-        model(**{**inputs, "attention_mask": torch.ones(3, 9)})
-    assert every_hook(model) == before
+    blocks = Edit(model, delta, gate=gate), Capture(model, "resid"), Looks(model)
+    for block in blocks:
+        with block:
+            assert every_hook(model) > before
+        assert every_hook(model) == before
+        with pytest.raises(RuntimeError, match="mine"), block:
+            raise RuntimeError("mine")
+        assert every_hook(model) == before
+        with pytest.raises(PositionError), block:
+            model(**{**inputs, "attention_mask": torch.ones(3, 9)})
+        assert every_hook(model) == before
+        assert [*ALL_ATTENTION_FUNCTIONS.values()] == functions
     assert torch.equal(logits_of(model, inputs), unsteered)
 
 
@@ -162,19 +167,6 @@ def test_rows_with_vectors_of_their_own(model, site):
     found = edited(model, inputs, delta, site)
     for row in range(3):
         assert torch.equal(found[row], edited(model, inputs, delta[row], site)[row])
-
-
-@pytest.mark.parametrize("positions", ["last_prompt", "all"])
-def test_padded_batch_equals_single_items(model, positions):
-    delta = delta_for(model)
-    left, right = (
-        edited(model, batch_of(PROMPTS, side), delta, positions=positions)
-        for side in ("left", "right")
-    )
-    for row, prompt in enumerate(PROMPTS):
-        alone = edited(model, batch_of([prompt]), delta, positions=positions)[0]
-        close(left[row, -len(prompt) :], alone)
-        close(right[row, : len(prompt)], alone)
 
 
 @torch.no_grad()
@@ -354,6 +346,16 @@ def test_a_value_along_a_direction_is_set(model):
                 after[:, head] - along[:, None] * u,
                 before[:, head] - (before[:, head] * u).sum(-1, keepdim=True) * u,
             )
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
+def test_scaling_is_replacing_by_so_much_of_itself(model, factor):
+    inputs, heads = batch_of(PROMPTS), some_heads(model)
+    heads[1:] = False  # later ones hold something else then
+    values = captured(model, inputs, "head_out", "last_prompt")[:, 0]
+    factors = torch.full_like(values[0], factor)
+    found = edited(model, inputs, factors, how="scale", heads=heads)
+    assert torch.equal(found, edited(model, inputs, factor * values, how="replace", heads=heads))
 
 
 def test_rows_with_heads_of_their_own(model):
