@@ -33,7 +33,7 @@ from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import continuations, process, to_model
+from sally_anne.models.prompts import continuations, to_model
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH, Position
 from sally_anne.probing.extraction import (
@@ -257,16 +257,19 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
     words = verdict_words(loaded, prompts[0])
     batches = plan_batches(samples, DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size)
 
-    def logit_diffs(batch: Sequence[int]) -> np.ndarray:
+    def prepared(batch: Sequence[int]) -> Prepared:
+        return prepare(loaded, [(samples[i], prompts[i]) for i in batch])
+
+    def logit_diffs(batch: Sequence[int], ready: Prepared) -> np.ndarray:
         with torch.inference_mode():
-            ready = prepare(loaded, [(samples[i], prompts[i]) for i in batch])
             state = prefill(loaded, to_model(loaded, ready.inputs))
             if ready.rows:
                 state = extend(loaded, state, ready.rows, ready.endings)
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
 
     diff = np.empty(len(rows))
-    for batch, own in zip(batches, each_piece(loaded, logit_diffs, batches), strict=True):
+    found = each_piece(loaded, prepared, logit_diffs, batches)
+    for batch, own in zip(batches, found, strict=True):
         diff[list(batch)] = own
     return Control("answer", "verdict token", diff, by_side, rows)
 
@@ -404,17 +407,15 @@ def content_rows(
         raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
     every = [pair for split in SPLITS for pair in pairs[split]]
 
-    def heads_of(pair: ContrastPair) -> np.ndarray:
-        read = []
-        for sample, prompt in zip(
-            pair.samples, prompts_of(loaded, pair, pair_set.reply), strict=True
-        ):
-            frames = [sample.frames()] if sample.shows else None
-            batch = Prepared(process(loaded, [prompt], frames), [], [])
-            read.append(activations_of(loaded, batch, run.x.site)[0])
-        return np.stack(read)
+    def prepared(pair: ContrastPair) -> list[Prepared]:
+        prompts = prompts_of(loaded, pair, pair_set.reply)
+        both = zip(pair.samples, prompts, strict=True)
+        return [prepare(loaded, [one], shared=False) for one in both]
 
-    x = np.stack(list(each_piece(loaded, heads_of, every)))
+    def heads_of(pair: ContrastPair, both: list[Prepared]) -> np.ndarray:
+        return np.stack([activations_of(loaded, one, run.x.site)[0] for one in both])
+
+    x = np.stack(list(each_piece(loaded, prepared, heads_of, every)))
     answers = np.array([pair.answers for pair in every])
     split = np.array([pair.split for pair in every])
     train = split == "train"

@@ -110,7 +110,7 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
             statements (of each kind), beliefs and questions with options so many pairs.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
-            and 8 on a CPU. A run that goes on keeps its own.
+            64 at most, and 8 on a CPU. A run that goes on keeps its own.
         solver: batched fits the probes of all heads at once, to the optimum; sklearn head after
             head with scikit-learn, to its default tolerance.
         c: inverse strength of the probes' penalty.
@@ -139,7 +139,7 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
     data: Path | None = None
     stories: int | None = None
     out: Path | None = None
-    batch_size: int | Literal["auto"] = DEFAULT_BATCH
+    batch_size: int | Literal["auto"] = "auto"
     solver: Solver = "batched"
     c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER

@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from itertools import groupby, islice
@@ -57,6 +57,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 30
 
 Piece = TypeVar("Piece")
+Made = TypeVar("Made")
 Result = TypeVar("Result")
 
 
@@ -187,7 +188,7 @@ def extract(
     samples: Sequence[Sample],
     folder: Path | str | None = None,
     site: str = HEAD_OUT,
-    batch_size: BatchSize = DEFAULT_BATCH,
+    batch_size: BatchSize = AUTO,
     backend: str = NATIVE,
     seed: Seed = 0,
     on_progress: Callable[[int, int], None] | None = None,
@@ -277,9 +278,9 @@ def fill_store(
     Returns:
         The complete store, ``[N, L, H, D]``.
     """
-    reader = backend_named(backend)
+    reader, native = backend_named(backend), backend == NATIVE
     prompts = prompts_at(loaded, samples, position)
-    about = {**about, **loaded.changes} | ({} if backend == NATIVE else {"backend": backend})
+    about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
     items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
     meta = StoreMeta(
@@ -297,17 +298,17 @@ def fill_store(
     )
 
     def prepared(rows: Sequence[int]) -> Prepared:
-        return prepare(loaded, [(samples[i], prompts[i]) for i in rows], backend == NATIVE)
+        return prepare(loaded, [(samples[i], prompts[i]) for i in rows], native)
 
-    def activations(rows: Sequence[int], batch: Prepared | None = None) -> np.ndarray:
-        batch = batch or prepared(rows)
+    def activations(rows: Sequence[int], batch: Prepared) -> np.ndarray:
         if read is not None:
             return read(rows, batch)
         return activations_of(loaded, batch, site, [samples[i].item_id for i in rows], reader)
 
     def trial(size: int) -> None:
         planned = plan_batches(samples, size)
-        activations(max(planned, key=lambda b: max(len(prompts[i]) for i in b)))
+        longest = max(planned, key=lambda b: max(len(prompts[i]) for i in b))
+        activations(longest, prepared(longest))
 
     if batch_size == AUTO:
         batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
@@ -326,14 +327,12 @@ def fill_store(
         pending = processes.share(pending)
         total = stored + len(pending)
         on_progress(stored, total)
-        several = models_at_once(loaded) if pending and backend == NATIVE else 1
-        ahead = drawn_at_once(loaded) if pending and several == 1 else several
-        work: Callable[[Sequence[int]], Any] = activations if several > 1 else prepared
-        with closing(prefetch(lambda b: work(batches[b]), pending, ahead)) as results:
-            for done, (b, made) in enumerate(zip(pending, results, strict=True), start=stored + 1):
-                z = made if several > 1 else activations(batches[b], made)
-                store.write_batch(b, torch.from_numpy(z).to(getattr(torch, loaded.dtype)))
-                on_batch(batches[b], z)
+        asked = [batches[b] for b in pending]
+        with closing(each_piece(loaded, prepared, activations, asked, native)) as results:
+            for done, (b, z) in enumerate(zip(pending, results, strict=True), start=stored + 1):
+                kept = torch.from_numpy(z).to(getattr(torch, loaded.dtype))
+                store.write_batch(b, kept)
+                on_batch(batches[b], kept.float().numpy())
                 on_progress(done, total)
         processes.wait()
         if processes.first:
@@ -368,15 +367,25 @@ def drawn_at_once(loaded: LoadedModel) -> int:
 
 
 def each_piece(
-    loaded: LoadedModel, work: Callable[[Piece], Result], pieces: Sequence[Piece]
-) -> Iterator[Result]:
-    """The work on each piece, in order; side by side where the model is small, on the CPU."""
-    workers = models_at_once(loaded)
-    if workers == 1:
-        yield from map(work, pieces)
+    loaded: LoadedModel,
+    prepare: Callable[[Piece], Made],
+    work: Callable[[Piece, Made], Result],
+    pieces: Sequence[Piece],
+    side_by_side: bool = True,
+) -> Generator[Result]:
+    """The work on each piece and on what is prepared for it, in order.
+
+    A small model on a CPU works on several ``side_by_side``; else other processes prepare the next
+    pieces, which needs no weights.
+    """
+    several = models_at_once(loaded) if pieces and side_by_side else 1
+    if several > 1:
+        whole = prefetch(lambda piece: work(piece, prepare(piece)), pieces, several)
+        with closing(whole) as results:
+            yield from results
         return
-    with closing(prefetch(work, pieces, workers)) as results:
-        yield from results
+    with closing(prefetch(prepare, pieces, drawn_at_once(loaded) if pieces else 1)) as made:
+        yield from map(work, pieces, made)
 
 
 # Frames and the processor's own work are mostly Python: a thread would take turns with the model

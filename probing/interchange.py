@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -38,12 +38,19 @@ from sally_anne.models.decoding import (
     split_common_prefix,
 )
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import continuations, encode, open_prompt, reply_prompt
+from sally_anne.models.prompts import (
+    continuations,
+    narrowed,
+    open_prompt,
+    process,
+    reply_prompt,
+    to_model,
+)
 
 # Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
 COLUMNS, COLUMNS_IN_ALL = 256, 4096
 # Pairs that go through an accelerator together.
-PAIRS = 4
+PAIRS = 8
 
 
 @dataclass(frozen=True)
@@ -236,23 +243,22 @@ def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[lis
     return [first, second]
 
 
-def read_pairs(
-    loaded: LoadedModel,
-    pairs: Sequence[ContrastPair],
-    reply: bool,
-    site: str = HEAD_OUT,
-    shared: bool = True,
-) -> list[Prompts]:
-    """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
+class Drawn(NamedTuple):
+    """Films of one shape with what is said after each: the inputs of what prompts begin with.
 
-    Films of one shape are read together: the prompts of all, two a pair in their order, are those
-    of the list one after the other. At ``site`` heads will be exchanged. Of answers that begin
-    alike what is ``shared`` is read, too, unless only the prompts' own last tokens matter.
-
-    Raises:
-        ProbingError: as of :func:`answer_ids`.
-        ModelError, ContextError, MediaError: a prompt cannot be made.
+    ``rows`` says with which each of the prompts begins, and ``ends`` the token ids that follow.
     """
+
+    inputs: dict[str, np.ndarray]
+    rows: list[int]
+    ends: list[tuple[int, ...]]
+    answers: list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def draw_pairs(
+    loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool, shared: bool = True
+) -> list[Drawn]:
+    """What :func:`read_pairs` reads; needs no weights. Arguments and errors as there."""
     beginnings: list[tuple[Sample, Any]] = []
     prompts: list[tuple[int, tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]] = []
     for pair in pairs:
@@ -267,19 +273,44 @@ def read_pairs(
             begins = len(beginnings) + (0 if one else i)
             prompts.append((begins, (*ending, *alike) if shared else ending, (first, second)))
         beginnings += [(s, cut.beginning) for s, cut in zip(samples, cuts, strict=False)]
-    read, place = [], 0
+    drawn, place = [], 0
     for _, group in groupby(beginnings, lambda one: one[0].shape()):
         part = list(group)
         own = [one for one in prompts if place <= one[0] < place + len(part)]
         rows, ends, answers = zip(*own, strict=True)
         clips = [sample.frames() for sample, _ in part] if part[0][0].shows else None
-        with torch.no_grad():
-            begun = prefill(loaded, encode(loaded, [text for _, text in part], clips))
-            middles = [ending[:-1] for ending in ends]
-            state = extend(loaded, begun, [row - place for row in rows], middles)
-        tokens = tuple(ending[-1] for ending in ends)
-        read.append(Prompts(loaded, state, tuple(range(len(own))), tokens, answers, site))
+        inputs = narrowed(loaded, process(loaded, [text for _, text in part], clips))
+        drawn.append(Drawn(inputs, [row - place for row in rows], list(ends), list(answers)))
         place += len(part)
+    return drawn
+
+
+def read_pairs(
+    loaded: LoadedModel,
+    pairs: Sequence[ContrastPair],
+    reply: bool,
+    site: str = HEAD_OUT,
+    shared: bool = True,
+    drawn: Sequence[Drawn] | None = None,
+) -> list[Prompts]:
+    """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
+
+    Films of one shape are read together: the prompts of all, two a pair in their order, are those
+    of the list one after the other. At ``site`` heads will be exchanged. Of answers that begin
+    alike what is ``shared`` is read, too, unless only the prompts' own last tokens matter.
+    ``drawn`` is what :func:`draw_pairs` made of the pairs before.
+
+    Raises:
+        ProbingError: as of :func:`answer_ids`.
+        ModelError, ContextError, MediaError: a prompt cannot be made.
+    """
+    read = []
+    for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply, shared):
+        with torch.no_grad():
+            begun = prefill(loaded, to_model(loaded, inputs))
+            state = extend(loaded, begun, rows, [ending[:-1] for ending in ends])
+        tokens = tuple(ending[-1] for ending in ends)
+        read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, tuple(answers), site))
     return read
 
 
@@ -350,6 +381,7 @@ def effects_of(
     mean: Tensor | None = None,
     exact: bool = True,
     site: str = HEAD_OUT,
+    drawn: Sequence[Drawn] | None = None,
 ) -> Effects:
     """The effects of pairs that are read together; arguments and errors as of :func:`read_pairs`.
 
@@ -358,7 +390,7 @@ def effects_of(
         mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
         exact: also exchange and ablate every head by itself; else these are NaN.
     """
-    read = read_pairs(loaded, pairs, reply, site)
+    read = read_pairs(loaded, pairs, reply, site, drawn=drawn)
     sizes = [len(part.rows) for part in read]
 
     def every(of: Callable[[Prompts, Tensor], Any]) -> np.ndarray:

@@ -58,7 +58,15 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
-from sally_anne.probing.interchange import PAIRS, Effects, answer_ids, effects_of, prompts_of
+from sally_anne.probing.interchange import (
+    PAIRS,
+    Drawn,
+    Effects,
+    answer_ids,
+    draw_pairs,
+    effects_of,
+    prompts_of,
+)
 from sally_anne.probing.reporting import null_columns
 
 FOLDER = "patching"
@@ -170,7 +178,14 @@ def scan(
         asked = pair_set.reply, sets, mean, how.exact, site
         together = 1 if loaded.model.device.type == "cpu" else PAIRS
         batches = in_batches([*pending.values()], together)
-        made = each_piece(loaded, lambda some: effects_of(loaded, some, *asked), batches)
+
+        def draw(some: Sequence[ContrastPair]) -> list[Drawn]:
+            return draw_pairs(loaded, some, pair_set.reply)
+
+        def read(some: Sequence[ContrastPair], drawn: list[Drawn]) -> Effects:
+            return effects_of(loaded, some, *asked, drawn)
+
+        made = each_piece(loaded, draw, read, batches)
         single = (one for some in made for one in some.apart())
         for done, (file, one) in enumerate(zip(pending, single, strict=True), 1):
             every[file] = one

@@ -106,7 +106,8 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     unknown = _check_inputs(loaded, data, config, console)
     with counting(console, "activations") as show:
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
-        look = first_look(config, data, console)
+        fitted: dict[str, HeadProbes] = {}
+        look = first_look(config, data, console, fitted)
         own = folder / ACTIVATIONS, *how, processes, config.backend, show, look
         store = fill_store(loaded, data.samples, *own, position=config.position)
     if not processes.first:
@@ -120,7 +121,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         console.print("[dim]finished before; nothing was computed again[/dim]")
     else:
         about = {"unknown_words": asdict(unknown), FINISHED: key}
-        saved = _probe(config, data, loaded, store, about, console)
+        saved = _probe(config, data, loaded, store, fitted, about, console)
     add_null(config, data, console)
     patching: Mapping[str, Any] = {}
     why = "" if pair_sets or not config.patching else NO_PAIRS
@@ -226,6 +227,7 @@ def _probe(
     data: SampleSet,
     loaded: LoadedModel,
     store: ActivationStore,
+    fitted: dict[str, HeadProbes],
     about: Mapping[str, Any],
     console: Console,
 ) -> dict[str, Any]:
@@ -236,7 +238,7 @@ def _probe(
         # Stopped half-way, the folder must not pass for the finished run that it was before.
         (folder / CONFIG).unlink(missing_ok=True)
         x = Activations(store.read().float().numpy(), store.items, labels, config.site)
-        probes = fit_probes(x, config)
+        probes = fitted or fit_probes(x, config)
         heads = rank_heads(x, probes)
         save_probes(folder / PROBES, probes)
         write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
@@ -301,9 +303,12 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
 
 
 def first_look(
-    config: ProbeConfig, data: SampleSet, console: Console
+    config: ProbeConfig, data: SampleSet, console: Console, fitted: dict[str, HeadProbes]
 ) -> Callable[[Sequence[int], np.ndarray], None]:
-    """Takes batches; prints the best heads once all that trains and validates is read, if late."""
+    """Takes batches; once all that trains and validates is read, if late, prints the best heads.
+
+    Their probes are put into ``fitted``: the run's own, as no test sample enters a fit.
+    """
     items, begun = items_table(data.samples), time.monotonic()
     kept = set(np.flatnonzero(items["split"] != "test"))
     read: dict[int, np.ndarray] = {}
@@ -315,7 +320,8 @@ def first_look(
             read.clear()
             if time.monotonic() - begun > LONG:
                 part = Activations(x, items.iloc[sorted(kept)], tuple(data.samples[0].labels))
-                heads = rank_heads(part, fit_probes(part, config))
+                fitted.update(fit_probes(part, config))
+                heads = rank_heads(part, fitted)
                 title = "best heads so far, without null and test samples"
                 shown = {"train": "train_accuracy", "validation": "validation_accuracy"}
                 print_heads(console, title, heads, part.labels, shown)

@@ -14,10 +14,11 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import log_loss
 from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.console import Shown
@@ -29,7 +30,7 @@ from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from sally_anne.probing.solver import fit_heads, scale_of
+from sally_anne.probing.solver import fit_heads, placed, scale_of
 
 MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
@@ -174,16 +175,16 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
                 values = x[:, layer, head].astype(np.float64)
-                scale = scale_of(torch.from_numpy(values)) if self.normalise else 1.0
+                scale = float(scale_of(torch.from_numpy(values))) if self.normalise else 1.0
                 model.fit(values / scale, codes)
             stopped = any(c.category is ConvergenceWarning for c in caught)
             yield model.coef_ / scale, model.intercept_, not stopped
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
-        own = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(codes[None])
-        classes, most, normalise = len(self.classes_), self.max_iter, self.normalise
-        for fit in fit_heads(*own, classes, self.c, max_iter=most, normalise=normalise):
-            yield fit.coef.numpy(), fit.intercept.numpy(), bool(fit.converged)
+        placed_x, classes = placed(x), len(self.classes_)
+        own = placed_x, torch.from_numpy(codes[None]).to(placed_x.device), classes, self.c
+        for fit in fit_heads(*own, max_iter=self.max_iter, normalise=self.normalise):
+            yield fit.coef.cpu().numpy(), fit.intercept.cpu().numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
@@ -371,7 +372,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         logits = self.decision_function(x)
         if len(np.unique(y)) < 2:
             return np.full(logits.shape[1:], np.nan)
-        return np.apply_along_axis(lambda one: roc_auc_score(y, one), 0, logits)
+        # The share of pairs of one sample of each class that it has in their order (Mann-Whitney).
+        positive = np.asarray(y) == self.classes_[1]
+        ranks, n = rankdata(logits, axis=0)[positive], int(positive.sum())
+        return (ranks.sum(0) - n * (n + 1) / 2) / (n * (len(positive) - n))
 
     @property
     def theta_(self) -> np.ndarray:

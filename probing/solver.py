@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.processes import free_memory, in_batches
 from sally_anne.core.run import LEVEL, Head
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
@@ -30,8 +33,13 @@ SKLEARN_TOLERANCE = 1e-4
 EXACT, REFIT = 1e-6, 1e-4
 # A head whose activations vary less than this share of their size is taken to be constant.
 CONSTANT = 1e-6
-# Label vectors times samples that are fitted together: their logits stay in a processor's cache.
-AT_ONCE = 500_000
+# Numbers of one kind that are computed together: they stay in a processor's cache, or fill a GPU.
+AT_ONCE, AT_ONCE_ON_GPU = 500_000, 50_000_000
+# Bytes that a GPU has left for fits besides the activations, or they stay where they are.
+ROOM = 4 << 30
+# Of Newton's method: what it adds to a Hessian's diagonal, the part of the promised gain that a
+# step has to bring, and the relative error of an objective.
+TINY, ARMIJO, ROUNDING = 1e-12, 1e-4, 1e-13
 
 
 class Fit(NamedTuple):
@@ -53,7 +61,7 @@ def fit_heads(
     zero_tolerance: float = SKLEARN_TOLERANCE,
     normalise: bool = True,
 ) -> Iterator[Fit]:
-    """Fit every label vector on one head after another, layer by layer.
+    """Fit every label vector on all heads, layer by layer; what comes back is where ``x`` is.
 
     Args:
         x: samples ``[N, L, H, D]``.
@@ -75,32 +83,59 @@ def fit_heads(
     if bool(((share <= 0) | (share >= 1)).any()):
         raise ProbingError("a class has no training sample in a label vector: use more samples")
     start = torch.logit(share) if outputs == 1 else share.log() - share.log().mean(0)
-    size = max(1, AT_ONCE // (outputs * len(x)))
-    for at in np.ndindex(*x.shape[1:3]):
-        values = x[:, *at].double()
-        if not bool(values.isfinite().all()):
-            raise ProbingError(f"{Head(*at)}: activations hold NaN or infinity")
-        centre = values.mean(0)
-        scale = scale_of(values) if normalise else 1.0
-        z = torch.cat([(values - centre) / scale, torch.ones_like(values[:, :1])], 1)
+    most = AT_ONCE if x.device.type == "cpu" else AT_ONCE_ON_GPU
+    size = max(1, most // (outputs * len(x)))
+    heads = max(1, most // (len(x) * max(outputs * len(labels), x.shape[3])))
+
+    def fitted(part: Tensor) -> list[Fit]:
+        values = x[:, part // x.shape[2], part % x.shape[2]].transpose(0, 1).double()  # [G, N, D]
+        finite = values.isfinite().flatten(1).all(1)
+        if not bool(finite.all()):
+            at = int(part[~finite][0])
+            raise ProbingError(f"{Head(*divmod(at, x.shape[2]))}: activations hold NaN or infinity")
+        centre = values.mean(1, keepdim=True)
+        scale = scale_of(values)[:, None, None] if normalise else values.new_ones(len(part), 1, 1)
+        z = torch.cat([(values - centre) / scale, torch.ones_like(values[..., :1])], -1)
         parts = zip(targets.split(size, 1), mass.split(size), start.split(size, 1), strict=True)
-        fits = [_fit(z, *part, tolerance, max_iter, zero_tolerance) for part in parts]
-        rows = torch.cat([row for row, _ in fits], 1).transpose(0, 1)  # [P, K, E]
-        coef = rows[..., :-1] / scale
-        intercept = rows[..., -1] - coef @ centre
+        fits = [_fit(z, *own, tolerance, max_iter, zero_tolerance) for own in parts]
+        rows = torch.cat([row for row, _ in fits], 2).transpose(1, 2)  # [G, P, K, E]
+        coef = rows[..., :-1] / scale[..., None]
+        intercept = rows[..., -1] - (coef * centre[:, None]).sum(-1)
         if outputs > 1:  # what is added to all classes alike does nothing
-            coef = coef - coef.mean(1, keepdim=True)
-            intercept = intercept - intercept.mean(1, keepdim=True)
-        yield Fit(coef, intercept, torch.cat([done for _, done in fits]))
+            coef = coef - coef.mean(2, keepdim=True)
+            intercept = intercept - intercept.mean(2, keepdim=True)
+        return list(map(Fit, coef, intercept, torch.cat([done for _, done in fits], 1)))
+
+    every = torch.arange(x.shape[1] * x.shape[2], device=x.device).split(heads)
+    if x.device.type != "cpu":
+        yield from chain.from_iterable(map(fitted, every))
+        return
+    # A thread for a head: threads that share the small steps of one mostly wait for each other.
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for some in in_batches(every, 4 * threads):  # not all results at once
+                yield from chain.from_iterable(pool.map(fitted, some))
+    finally:
+        torch.set_num_threads(threads)
 
 
-def scale_of(values: Tensor) -> float:
-    """The unit of a head's activations ``[N, D]``: the root of their variance's mean over D.
+def scale_of(values: Tensor) -> Tensor:
+    """The unit of heads' activations ``[..., N, D]``: the root of their variance's mean over D.
 
     1 where they hardly vary: what is left is rounding.
     """
-    scale = float(values.var(0, correction=0).mean().sqrt())
-    return scale if scale > CONSTANT * float(values.square().mean().sqrt()) else 1.0
+    scale = values.var(-2, correction=0).mean(-1).sqrt()
+    return torch.where(scale > CONSTANT * values.square().mean((-2, -1)).sqrt(), scale, 1.0)
+
+
+def placed(array: np.ndarray) -> Tensor:
+    """An array of activations where heads are fitted fastest: on a GPU that has the room."""
+    if torch.cuda.is_available():
+        place = torch.device("cuda")
+        if free_memory(place) > ROOM + 2 * array.nbytes:
+            return torch.from_numpy(array).to(place)
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _fit(
@@ -112,25 +147,31 @@ def _fit(
     max_iter: int,
     zero_tolerance: float,
 ) -> tuple[Tensor, Tensor]:
-    """Rows ``[K, P, E]`` for centred ``z [N, E]`` with a last column of ones; which converged."""
-    rows = z.new_zeros(*start.shape, z.shape[1])
+    """Of G heads rows ``[G, K, P, E]`` and which converged, ``[G, P]``.
+
+    ``z [G, N, E]`` is centred, with a last column of ones.
+    """
+    rows = z.new_zeros(len(z), *start.shape, z.shape[2])
     rows[..., -1] = start
-    slope = _gradient(z, targets, mass, rows)[..., :-1].abs().amax((0, 2))
+    slope = _gradient(z, targets, mass, rows)[..., :-1].abs().amax((1, 3))
     done = keep = slope <= zero_tolerance * mass.sum(-1)
     if start.numel() > 1 and not bool(done.all()):
         dtype = z.dtype if tolerance < REFIT else torch.float32
         own = z.to(dtype), targets.to(dtype), mass.to(dtype), rows.to(dtype)
         steps, near = _majorised(*own, tolerance, max_iter)
-        rows, done = torch.where(keep[:, None], rows, steps.double()), near | keep
-    for p in (~done).nonzero()[:, 0].tolist():  # one binary label vector, or weak penalties
-        rows[:, p], done[p] = _newton(z, targets[:, p], mass[p], max_iter)
+        rows, done = torch.where(keep[:, None, :, None], rows, steps.double()), near | keep
+    newton = _newton if len(start) == 1 else _newton_of_classes
+    for p in (~done).any(0).nonzero()[:, 0].tolist():  # one label vector, or weak penalties
+        open_ = ~done[:, p]
+        found = newton(z[open_], targets[:, p], mass[p], max_iter)
+        rows[open_, :, p], done[open_, p] = found
     return rows, done
 
 
 def _gradient(z: Tensor, targets: Tensor, mass: Tensor, rows: Tensor) -> Tensor:
-    logits = rows @ z.mT
-    odds = torch.sigmoid(logits) if len(rows) == 1 else torch.softmax(logits, 0)
-    slope = odds.sub_(targets).mul_(mass) @ z
+    logits = rows @ z[:, None].mT
+    odds = torch.sigmoid(logits) if rows.shape[1] == 1 else torch.softmax(logits, 1)
+    slope = odds.sub_(targets).mul_(mass) @ z[:, None]
     slope[..., :-1] += rows[..., :-1]
     return slope
 
@@ -139,43 +180,78 @@ def _majorised(
     z: Tensor, targets: Tensor, mass: Tensor, rows: Tensor, tolerance: float, max_iter: int
 ) -> tuple[Tensor, Tensor]:
     """Accelerated steps under one bound of all Hessians; gives rows and whether they converged."""
-    most = mass.amax(0) * (0.25 if len(rows) == 1 else 0.5)
+    most = mass.amax(0) * (0.25 if rows.shape[1] == 1 else 0.5)
     bound = (z.double().mT * most.double()) @ z.double()
-    bound.diagonal()[:-1] += 1.0
-    inverse = torch.linalg.inv(bound).to(z.dtype)
-    radius, total = z[:, :-1].norm(dim=1).max(), mass.sum(-1)
+    bound.diagonal(dim1=1, dim2=2)[:, :-1] += 1.0
+    inverse = torch.linalg.inv(bound).to(z.dtype)[:, None]
+    radius, total = z[..., :-1].norm(dim=2).amax(1)[:, None], mass.sum(-1)
     rounding = 4 * torch.finfo(z.dtype).eps * radius * total
-    best, done = rows.clone(), torch.zeros_like(total, dtype=torch.bool)
-    left, ahead, age = torch.arange(len(total), device=z.device), rows, torch.ones_like(total)
+    best, done = rows.clone(), torch.zeros_like(rounding, dtype=torch.bool)
+    left, ahead, age = torch.arange(len(total), device=z.device), rows, torch.ones_like(rounding)
     for _ in range(max_iter + 1):
         slope = _gradient(z, targets[:, left], mass[left], ahead)
         # The penalty makes the objective 1-strongly convex: the gradient bounds the distance.
-        off = slope[..., :-1].norm(dim=(0, 2)) + radius * slope[..., -1].abs().sum(0)
-        near = off <= (tolerance * ahead[..., :-1].norm(dim=(0, 2))).maximum(rounding[left])
-        best[:, left], done[left] = ahead, near
+        off = slope[..., :-1].norm(dim=(1, 3)) + radius * slope[..., -1].abs().sum(1)
+        near = off <= (tolerance * ahead[..., :-1].norm(dim=(1, 3))).maximum(rounding[:, left])
+        best[:, :, left], done[:, left] = ahead, near
         if bool(near.all()):
             break
-        if int(near.sum()) * 2 > len(left):  # the other half goes on by itself
-            open_ = ~near
-            left, age, slope = left[open_], age[open_], slope[:, open_]
-            ahead, rows = ahead[:, open_], rows[:, open_]
+        open_ = ~near.all(0)
+        if int(open_.sum()) * 2 < len(left):  # the other half goes on by itself
+            left, age, slope = left[open_], age[:, open_], slope[:, :, open_]
+            ahead, rows = ahead[:, :, open_], rows[:, :, open_]
         new = ahead - slope @ inverse
-        uphill = ((ahead - new) * (new - rows)).sum((0, 2)) > 0
+        uphill = ((ahead - new) * (new - rows)).sum((1, 3)) > 0
         age = torch.where(uphill, 1.0, age + 1)
-        ahead = new + ((age - 1) / (age + 2))[:, None] * (new - rows)
+        ahead = new + ((age - 1) / (age + 2))[:, None, :, None] * (new - rows)
         rows = new
     return best, done
 
 
-def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Tensor, bool]:
-    """One label vector, ``targets [K, N]``, to the end: rows ``[K, E]``, whether they converged."""
+def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
+    """One binary label vector ``[1, N]`` to the end: rows ``[G, 1, E]``, whether they converged."""
+    penalty = torch.ones_like(z[0, 0])
+    penalty[-1] = 0
+    rows = torch.zeros_like(z[:, 0])
+    done = torch.zeros_like(rows[:, 0], dtype=torch.bool)
+    sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)
+
+    def objective(rows: Tensor) -> Tensor:
+        """Of rows ``[G, S, E]``, ``[G, S]``."""
+        gains = torch.nn.functional.logsigmoid((2 * targets - 1) * (rows @ z.mT))
+        return 0.5 * (penalty * rows.square()).sum(-1) - (gains * mass).sum(-1)
+
+    for _ in range(max_iter):
+        odds = torch.sigmoid((z @ rows[..., None])[..., 0])
+        slope = (((odds - targets) * mass)[:, None] @ z)[:, 0] + penalty * rows
+        bend = (z.mT * (mass * odds * (1 - odds))[:, None]) @ z
+        bend.diagonal(dim1=1, dim2=2).add_(penalty + TINY)
+        step = torch.linalg.solve(bend, slope)
+        # The longest of ever shorter steps that gains a part of what the slope promises (Armijo).
+        tried, now = rows[:, None] - sizes[:, None] * step[:, None], objective(rows[:, None])
+        least = ARMIJO * sizes * (slope * step).sum(-1, keepdim=True) - ROUNDING * now.abs()
+        first = (objective(tried) <= now - least).int().argmax(1)
+        rows = tried[torch.arange(len(rows), device=rows.device), first]
+        done = (first == 0) & (step.norm(dim=1) <= EXACT * rows.norm(dim=1))
+        if bool(done.all()):
+            break
+    return rows[:, None], done
+
+
+def _newton_of_classes(
+    z: Tensor, targets: Tensor, mass: Tensor, max_iter: int
+) -> tuple[Tensor, Tensor]:
+    """One label vector ``[K, N]`` of more classes to the end, as of :func:`_newton`."""
     model = LogisticRegression(tol=1e-10, max_iter=max_iter, solver="newton-cholesky")
-    codes = targets[0] if len(targets) == 1 else targets.argmax(0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(z[:, :-1].cpu().numpy(), codes.cpu().numpy(), mass.cpu().numpy())
-    rows = np.concatenate([model.coef_, model.intercept_[:, None]], axis=1)
-    return torch.from_numpy(rows).to(z.device), not caught
+    found, done = [], []
+    for one in z[..., :-1].cpu().numpy():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(one, targets.argmax(0).cpu().numpy(), mass.cpu().numpy())
+        found.append(np.concatenate([model.coef_, model.intercept_[:, None]], axis=1))
+        done.append(not caught)
+    rows = torch.from_numpy(np.stack(found)).to(z.device)
+    return rows, torch.tensor(done, device=z.device)
 
 
 def refit(
@@ -188,19 +264,19 @@ def refit(
     normalise: bool = True,
 ) -> np.ndarray:
     """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
-    n, other = len(train), torch.from_numpy(held.x).float().flatten(1, 2)
-    x, labels = torch.from_numpy(train.x), torch.from_numpy(np.ascontiguousarray(codes))
+    n, x = len(train), placed(train.x)
+    other = torch.from_numpy(held.x).to(x).float().flatten(1, 2)
+    labels = torch.from_numpy(np.ascontiguousarray(codes)).to(x.device)
     times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
-    classes = int(codes.max()) + 1
-    right = []
+    times, classes, right = times.to(x.device), int(codes.max()) + 1, []
     own = x, labels[:, :n], classes, c, times[:, :n], REFIT, max_iter
     fits = fit_heads(*own, normalise=normalise)
     for index, fit in enumerate(fits):
         logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
         predicted = (logits[:, 0] > 0).long() if classes == 2 else logits.argmax(1)
         # Counts, so that equal accuracies compare as equal.
-        right.append(((predicted == labels[:, n:]) * times[:, n:]).sum(-1).double().numpy())
-    accuracy = np.stack(right, 1) / times[:, n:].sum(-1, keepdim=True).numpy()
+        right.append(((predicted == labels[:, n:]) * times[:, n:]).sum(-1).double().cpu().numpy())
+    accuracy = np.stack(right, 1) / times[:, n:].sum(-1, keepdim=True).cpu().numpy()
     return accuracy.reshape(-1, *train.x.shape[1:3])
 
 
