@@ -179,7 +179,7 @@ def kde_figure(
     dots |= look | {"style": "_label", "markers": marks, "legend": "full"}
     sns.scatterplot(table, x="_x", y="_y", ax=joint, **dots)
     look |= {"bw_adjust": 0.8, "common_norm": False, "warn_singular": False}
-    shape = look | {"levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
+    shape = look | {"gridsize": 80, "levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
     sns.kdeplot(table, x="_x", y="_y", fill=True, alpha=0.35, **shape)
     sns.kdeplot(table, x="_x", y="_y", linewidths=1.0, **shape)
     sns.kdeplot(table, x="_x", ax=top, fill=True, alpha=0.3, linewidth=1.2, **look)

@@ -14,11 +14,11 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
 from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.console import Shown
@@ -208,12 +208,13 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             )
         own: dict[str, Any] = {"train_accuracy": self.score(train)}
         parts = {split: x.part(split) for split in MEASURED}
-        measures = {"accuracy": self.score, "log_loss": self.log_loss}
-        measures |= {"auc": self.auc} if self.binary else {}
+        measures = {"accuracy": self._accuracy, "log_loss": self._log_loss}
+        measures |= {"auc": self._auc} if self.binary else {}
         for split, part in parts.items():
             own |= {f"{split}_{name}": np.nan for name in ("accuracy", "log_loss", "auc")}
-            for name, measure in measures.items() if len(part) else ():
-                own[f"{split}_{name}"] = measure(part.x, part.values(label))
+            if len(part):
+                logits, y = self.decision_function(part), part.values(label)
+                own |= {f"{split}_{name}": of(logits, y) for name, of in measures.items()}
         own["sigma"] = self.sigma_ if self.binary else np.nan
         for split, part in {"train": train, **parts}.items():
             own[f"{split}_chance"] = chance(train.values(label), part.values(label))
@@ -345,8 +346,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
 
     def predict(self, x: Activations | np.ndarray) -> np.ndarray:
         """Predicted labels ``[N, L, H]``."""
-        best = self.predict_proba(x).argmax(axis=-1)
-        return self.classes_[best]
+        return self._predicted(self.decision_function(x))
 
     def score(self, x: Activations | np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
         """Accuracy of every head ``[L, H]``; ``y [N]`` by default the activations' own label."""
@@ -357,19 +357,36 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             y = x.values(self.label_)
         if np.shape(y) != (len(x),):
             raise ProbingError(f"need y [{len(x)}], one for each sample, got {list(np.shape(y))}")
-        return (self.predict(x) == np.asarray(y)[:, None, None]).mean(axis=0)
+        return self._accuracy(self.decision_function(x), np.asarray(y))
 
     def log_loss(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Mean negative log-likelihood of every head ``[L, H]``, in nats."""
-        p = self.predict_proba(x)
-        losses = [log_loss(y, p[:, *at], labels=self.classes_) for at in np.ndindex(p.shape[1:3])]
-        return np.reshape(losses, p.shape[1:3])
+        return self._log_loss(self.decision_function(x), y)
 
     def auc(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Area under the ROC curve of every head ``[L, H]``; NaN if ``y`` has one class only."""
         if not self.binary:
             raise ProbingError("AUC is defined for binary probes only")
-        logits = self.decision_function(x)
+        return self._auc(self.decision_function(x), y)
+
+    # Of logits, as `decision_function` gives them.
+
+    def _predicted(self, logits: np.ndarray) -> np.ndarray:
+        best = (logits > 0).astype(int) if self.binary else logits.argmax(axis=-1)
+        return self.classes_[best]
+
+    def _accuracy(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (self._predicted(logits) == y[:, None, None]).mean(axis=0)
+
+    def _log_loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        if self.binary:
+            wrong = np.where(y == self.classes_[1], -1.0, 1.0)[:, None, None]
+            return np.logaddexp(0, wrong * logits).mean(axis=0)
+        codes = np.searchsorted(self.classes_, y)[:, None, None, None]
+        own = np.take_along_axis(logits, codes, axis=-1)[..., 0]
+        return (logsumexp(logits, axis=-1) - own).mean(axis=0)
+
+    def _auc(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
         if len(np.unique(y)) < 2:
             return np.full(logits.shape[1:], np.nan)
         # The share of pairs of one sample of each class that it has in their order (Mann-Whitney).
