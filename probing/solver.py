@@ -8,17 +8,15 @@ in accelerated steps with restarts (O'Donoghue and Candes 2015).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sally_anne.core.errors import ProbingError
@@ -160,11 +158,9 @@ def _fit(
         own = z.to(dtype), targets.to(dtype), mass.to(dtype), rows.to(dtype)
         steps, near = _majorised(*own, tolerance, max_iter)
         rows, done = torch.where(keep[:, None, :, None], rows, steps.double()), near | keep
-    newton = _newton if len(start) == 1 else _newton_of_classes
     for p in (~done).any(0).nonzero()[:, 0].tolist():  # one label vector, or weak penalties
         open_ = ~done[:, p]
-        found = newton(z[open_], targets[:, p], mass[p], max_iter)
-        rows[open_, :, p], done[open_, p] = found
+        rows[open_, :, p], done[open_, p] = _newton(z[open_], targets[:, p], mass[p], max_iter)
     return rows, done
 
 
@@ -209,49 +205,43 @@ def _majorised(
 
 
 def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
-    """One binary label vector ``[1, N]`` to the end: rows ``[G, 1, E]``, whether they converged."""
-    penalty = torch.ones_like(z[0, 0])
-    penalty[-1] = 0
-    rows = torch.zeros_like(z[:, 0])
-    done = torch.zeros_like(rows[:, 0], dtype=torch.bool)
-    sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)
+    """One label vector ``[K, N]`` to the end: rows ``[G, K, E]``, and whether they converged."""
+    outputs, heads = len(targets), torch.arange(len(z), device=z.device)
+    rows = z.new_zeros(len(z), outputs, z.shape[2])
+    penalty, done = torch.ones_like(rows[0]), torch.zeros_like(heads, dtype=torch.bool)
+    penalty[:, -1] = 0
+    sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)[:, None]
 
     def objective(rows: Tensor) -> Tensor:
-        """Of rows ``[G, S, E]``, ``[G, S]``."""
-        gains = torch.nn.functional.logsigmoid((2 * targets - 1) * (rows @ z.mT))
-        return 0.5 * (penalty * rows.square()).sum(-1) - (gains * mass).sum(-1)
+        """Of rows ``[..., G, K, E]``, ``[..., G]``."""
+        logits = rows @ z.mT
+        if outputs == 1:
+            losses = -torch.nn.functional.logsigmoid((2 * targets - 1) * logits)[..., 0, :]
+        else:
+            losses = logits.logsumexp(-2) - (targets * logits).sum(-2)
+        return (losses * mass).sum(-1) + 0.5 * (penalty * rows.square()).sum((-2, -1))
 
     for _ in range(max_iter):
-        odds = torch.sigmoid((z @ rows[..., None])[..., 0])
-        slope = (((odds - targets) * mass)[:, None] @ z)[:, 0] + penalty * rows
-        bend = (z.mT * (mass * odds * (1 - odds))[:, None]) @ z
-        bend.diagonal(dim1=1, dim2=2).add_(penalty + TINY)
-        step = torch.linalg.solve(bend, slope)
+        logits = rows @ z.mT
+        odds = torch.sigmoid(logits) if outputs == 1 else torch.softmax(logits, 1)
+        slope = ((odds - targets) * mass) @ z + penalty * rows
+        pairs = product(range(outputs), repeat=2)
+        bends = [odds[:, k] * (float(k == j) - odds[:, j]) * mass for k, j in pairs]
+        blocks = [(z.mT * bend[:, None]) @ z for bend in bends]
+        hessian = torch.cat([torch.cat(row, 2) for row in in_batches(blocks, outputs)], 1)
+        hessian.diagonal(dim1=1, dim2=2).add_(penalty.flatten() + TINY)
+        step = torch.linalg.solve(hessian, slope.flatten(1)).view_as(rows)
+        if outputs > 1:  # what is added to all classes alike does nothing
+            step = step - step.mean(1, keepdim=True)
         # The longest of ever shorter steps that gains a part of what the slope promises (Armijo).
-        tried, now = rows[:, None] - sizes[:, None] * step[:, None], objective(rows[:, None])
-        least = ARMIJO * sizes * (slope * step).sum(-1, keepdim=True) - ROUNDING * now.abs()
-        first = (objective(tried) <= now - least).int().argmax(1)
-        rows = tried[torch.arange(len(rows), device=rows.device), first]
-        done = (first == 0) & (step.norm(dim=1) <= EXACT * rows.norm(dim=1))
+        tried, now = rows - sizes[..., None, None] * step, objective(rows)
+        least = ARMIJO * sizes * (slope * step).sum((1, 2)) - ROUNDING * now.abs()
+        first = (objective(tried) <= now - least).int().argmax(0)
+        rows = tried[first, heads]
+        done = (first == 0) & (step.flatten(1).norm(dim=1) <= EXACT * rows.flatten(1).norm(dim=1))
         if bool(done.all()):
             break
-    return rows[:, None], done
-
-
-def _newton_of_classes(
-    z: Tensor, targets: Tensor, mass: Tensor, max_iter: int
-) -> tuple[Tensor, Tensor]:
-    """One label vector ``[K, N]`` of more classes to the end, as of :func:`_newton`."""
-    model = LogisticRegression(tol=1e-10, max_iter=max_iter, solver="newton-cholesky")
-    found, done = [], []
-    for one in z[..., :-1].cpu().numpy():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model.fit(one, targets.argmax(0).cpu().numpy(), mass.cpu().numpy())
-        found.append(np.concatenate([model.coef_, model.intercept_[:, None]], axis=1))
-        done.append(not caught)
-    rows = torch.from_numpy(np.stack(found)).to(z.device)
-    return rows, torch.tensor(done, device=z.device)
+    return rows, done
 
 
 def refit(
