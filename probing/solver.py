@@ -210,15 +210,15 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
     rows = z.new_zeros(len(z), outputs, z.shape[2])
     penalty, done = torch.ones_like(rows[0]), torch.zeros_like(heads, dtype=torch.bool)
     penalty[:, -1] = 0
-    sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)[:, None]
+    sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)
 
     def objective(rows: Tensor) -> Tensor:
-        """Of rows ``[..., G, K, E]``, ``[..., G]``."""
-        logits = rows @ z.mT
+        """Of rows ``[G, S, K, E]``, ``[G, S]``."""
+        logits = (rows.flatten(1, 2) @ z.mT).unflatten(1, rows.shape[1:3])  # [G, S, K, N]
         if outputs == 1:
-            losses = -torch.nn.functional.logsigmoid((2 * targets - 1) * logits)[..., 0, :]
+            losses = -torch.nn.functional.logsigmoid((2 * targets - 1) * logits)[:, :, 0]
         else:
-            losses = logits.logsumexp(-2) - (targets * logits).sum(-2)
+            losses = logits.logsumexp(2) - (targets * logits).sum(2)
         return (losses * mass).sum(-1) + 0.5 * (penalty * rows.square()).sum((-2, -1))
 
     for _ in range(max_iter):
@@ -228,16 +228,17 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
         pairs = product(range(outputs), repeat=2)
         bends = [odds[:, k] * (float(k == j) - odds[:, j]) * mass for k, j in pairs]
         blocks = [(z.mT * bend[:, None]) @ z for bend in bends]
-        hessian = torch.cat([torch.cat(row, 2) for row in in_batches(blocks, outputs)], 1)
+        rows_of_blocks = [torch.cat([*row], 2) for row in in_batches(blocks, outputs)]
+        hessian = torch.cat(rows_of_blocks, 1)
         hessian.diagonal(dim1=1, dim2=2).add_(penalty.flatten() + TINY)
         step = torch.linalg.solve(hessian, slope.flatten(1)).view_as(rows)
         if outputs > 1:  # what is added to all classes alike does nothing
             step = step - step.mean(1, keepdim=True)
         # The longest of ever shorter steps that gains a part of what the slope promises (Armijo).
-        tried, now = rows - sizes[..., None, None] * step, objective(rows)
-        least = ARMIJO * sizes * (slope * step).sum((1, 2)) - ROUNDING * now.abs()
-        first = (objective(tried) <= now - least).int().argmax(0)
-        rows = tried[first, heads]
+        tried, now = rows[:, None] - sizes[:, None, None] * step[:, None], objective(rows[:, None])
+        least = ARMIJO * sizes * (slope * step).sum((1, 2))[:, None] - ROUNDING * now.abs()
+        first = (objective(tried) <= now - least).int().argmax(1)
+        rows = tried[heads, first]
         done = (first == 0) & (step.flatten(1).norm(dim=1) <= EXACT * rows.flatten(1).norm(dim=1))
         if bool(done.all()):
             break
