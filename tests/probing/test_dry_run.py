@@ -132,7 +132,7 @@ class Live(TorchDispatchMode):
 )
 def test_memory_is_near_what_the_tensors_of_a_pass_take(model: str, setting: Any) -> None:
     """The formula is to be on the safe side, but not far."""
-    config = ProbeConfig(model=model, setting=setting, stories=20)
+    config = ProbeConfig(model=model, setting=setting, stories=20, batch_size=8)
     loaded = load_model(model)
     video = setting != "text"
     samples = open_task(config).samples
