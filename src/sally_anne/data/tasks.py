@@ -109,11 +109,11 @@ def option_pairs(benchmark: Benchmark, items: Iterable[Question], view: View) ->
         if item.answer is None or not wrong:
             continue
         (right,) = (option.text for option in item.options if option.label == item.answer)
-        told = [getattr(item.context, part) for part in benchmark.views[view]]
-        note = notes.get(view, notes.get("", "")) if any(told) else ""
-        begin = [*told, note, f"Question: {item.question}"]
+        story = [getattr(item.context, part) for part in benchmark.views[view]]
+        note = notes.get(view, notes.get("", "")) if any(story) else ""
+        begin = [*story, note, f"Question: {item.question}"]
         options = right, min(wrong, key=lambda text: _digest(f"{item.item_id} {text}"))
-        features = [_surface(option, " ".join(told)) for option in options]
+        features = [_surface(option, " ".join(story)) for option in options]
         own = {k: item.tags[k][0] for k in benchmark.breakdowns if k in item.tags}
         for at, option in enumerate(options):
             mine, other = features[at], features[1 - at]
@@ -137,9 +137,9 @@ def _digest(text: str) -> str:
 
 def _surface(option: str, story: str) -> tuple[float, ...]:
     """Words, marks, and the share of words that the story has."""
-    words, told = _WORD.findall(option.lower()), set(_WORD.findall(story.lower()))
+    words, known = _WORD.findall(option.lower()), set(_WORD.findall(story.lower()))
     marks = len(re.findall(r"[^\w\s]", option.strip().rstrip(".")))
-    return len(words), marks, sum(word in told for word in words) / max(1, len(words))
+    return len(words), marks, sum(word in known for word in words) / max(1, len(words))
 
 
 def _asked(benchmark: Benchmark, options: Any) -> SampleSet:
