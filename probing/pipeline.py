@@ -21,7 +21,7 @@ from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError,
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
-from sally_anne.core.processes import AUTO, here
+from sally_anne.core.processes import AUTO, MOST, first_gpu, here
 from sally_anne.core.run import ACTIVATIONS, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, PROMPTS, Run
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.data.samples import Sample, SampleSet, copies, untrained
@@ -174,7 +174,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     store = config.folder / ACTIVATIONS
     size = config.batch_size
     if size == AUTO:
-        size = stored_size(store) or DEFAULT_BATCH
+        size = stored_size(store) or (MOST if first_gpu() else DEFAULT_BATCH)
     batches = plan_batches(samples, size)
     counter = estimate.Counter(loaded)
     prompts = prompts_at(loaded, samples, config.position)
