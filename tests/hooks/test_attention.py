@@ -20,11 +20,11 @@ from tests.hooks.tiny_inputs import PROMPTS, TINY, asked, batch_of
 pytestmark = pytest.mark.integration
 
 
-def rows(model: Any, inputs: Any, **more: Any) -> Tensor:
+def rows(model: Any, inputs: Any) -> Tensor:
     """By transformers: `[B, L, H, T]` of each row's last real token, from whole matrices."""
     way = model.config.get_text_config()._attn_implementation
     model.set_attn_implementation("eager")
-    full = torch.stack(model(**inputs, output_attentions=True, **more).attentions, 1)
+    full = torch.stack(model(**inputs, output_attentions=True).attentions, 1)
     model.set_attn_implementation(way)
     at = inputs["attention_mask"].cumsum(1).argmax(1)
     return full[torch.arange(len(at)), :, :, at]
@@ -46,7 +46,10 @@ def test_decoders(build, name, way):
                 assert torch.equal(capture.take(), z)
                 found = looks.take()[:, 0]
             assert torch.equal(model(**inputs).logits, plain)
-        torch.testing.assert_close(found, rows(model, inputs), atol=1e-5, rtol=0)
+        with Capture(model) as capture:
+            torch.testing.assert_close(found, rows(model, inputs), atol=1e-5, rtol=0)
+            # Heads put out the same whichever way they attend.
+            torch.testing.assert_close(capture.take(), z, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -71,14 +71,6 @@ def test_layers_and_dtype(build):
     assert torch.equal(captured(model, inputs, layers=[2, 0]), everything[:, :, [2, 0]])
 
 
-def test_eager_equals_sdpa(build):
-    for name in ("llama", "gemma3-text"):
-        inputs = batch_of(PROMPTS)
-        a = captured(build(name, "sdpa"), inputs, positions="all")
-        b = captured(build(name, "eager"), inputs, positions="all")
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("use_cache", [True, False])
 @torch.no_grad()
 def test_nothing_of_a_broken_pass_is_left_for_the_next(model, use_cache):
