@@ -221,7 +221,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     save_config(config.folder, asdict(config))
     modules = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
     files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
-    about = asdict(replace(config, models=(), workers=1, out=None)) | {"files": file_hash(files)}
+    about = asdict(replace(config, models=(), workers=1, out=Path())) | {"files": file_hash(files)}
     names = {f"{f.name} {file_hash([f / TRUTH, f / DIFFERENCE])}": f for f in folders}
     one, several = partial(measure, config=config), min(config.workers, len(folders)) > 1
     context = multiprocessing.get_context("spawn")
