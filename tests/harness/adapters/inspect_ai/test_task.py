@@ -222,7 +222,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 0\n")
     lines = "".join(f"{name} = {place}\n" for name, place in points.items())
     (folder / "entry_points.txt").write_text(f"[inspect_ai]\n{lines}")
-    paths = [str(folder.parent), str(ROOT)]
+    paths = [str(folder.parent), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "INSPECT_DISPLAY": "plain"}
 
 
