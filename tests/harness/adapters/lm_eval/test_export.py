@@ -10,18 +10,39 @@ from transformers import LlamaForCausalLM
 
 pytest.importorskip("lm_eval")
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_steered import SteeredModel, steer
+from lm_eval.tasks import TaskManager
 
 from sally_anne.cli import main
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters import tasks
 from sally_anne.harness.adapters.lm_eval.export import export, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from sally_anne.harness.model import laid_out
+from sally_anne.harness.tasks import TASKS
 from sally_anne.hooks.geometry import SITES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.tiny import build_tokenizer, decoder_config
 from sally_anne.steering.bake import bake_model
 from tests.conftest import enlarge
+from tests.harness.adapters.benchmarks import (
+    ANSWERED,
+    CASES,
+    MODEL,
+    Case,
+    Expected,
+    assert_results,
+    expected,
+    name_of,
+    own_task,
+    speak,
+)
 
 pytestmark = pytest.mark.plugins
 PAIRS = (
@@ -135,3 +156,68 @@ def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, caps
     assert "acts at ALL positions, not at last_prompt+generated" in capsys.readouterr().out
     held = torch.load(file, weights_only=True)
     assert list(held) == [f"language_model.layers.{n}.self_attn.o_proj" for n in (1, 4)]
+
+
+CLASS = "sally_anne.harness.adapters.lm_eval.model.Questions"
+
+
+@pytest.fixture(scope="module")
+def model() -> SallyAnneLM:
+    return SallyAnneLM(load_model(MODEL))
+
+
+def assert_same(
+    model: SallyAnneLM, files: Path, case: Case, folder: Path, **steering: Any
+) -> Expected:
+    own = expected(case, folder, **steering)
+    options = own.options
+    if (name := name_of(own.task, options)) is None:
+        name, files, options = own_task(folder, CLASS, own), folder, {}
+    manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
+    found = simple_evaluate(
+        model=model,
+        tasks=[name],
+        task_manager=manager,
+        apply_chat_template=True,
+        bootstrap_iters=0,
+    )
+    assert_results(own, found, name)
+    for sample in found["samples"][name]:
+        prompt = own.prompts[sample["doc"]["item_id"]]
+        frames = 0 if prompt.clip is None else len(prompt.clip)
+        assert sample["doc"]["text"] == "<image>" * frames + prompt.text
+        if not frames:
+            assert sample["arguments"][0][0] == laid_out(model.loaded, prompt)
+    return own
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_replies_and_scores_are_those_of_evaluate(model, files, name, tmp_path) -> None:
+    assert_same(model, files, CASES[name], tmp_path)
+
+
+def test_steered_replies_and_scores_are_those_of_evaluate(files, make_vector, tmp_path) -> None:
+    vector = make_vector(load_model(MODEL).skeleton)
+    folder = vector.save(tmp_path / "vector")
+    case = CASES["gridtom"]
+    steered = SallyAnneLM(load_model(MODEL), str(folder), 300.0)
+    own = assert_same(steered, files, case, tmp_path, steer=folder, alpha=300.0)
+    assert own.replies != expected(case, tmp_path / "plain").replies
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said_by_hand_has_the_scores_of_evaluate(
+    model, files, name, tmp_path, monkeypatch
+) -> None:
+    reply = speak(monkeypatch)
+    monkeypatch.setattr(
+        SallyAnneLM,
+        "generate_until",
+        lambda self, requests, disable_tqdm=False: [reply(r.args[0]) for r in requests],
+    )
+    assert_same(model, files, CASES[name], tmp_path)
+
+
+def test_all_benchmarks_are_tasks(files) -> None:
+    manager = TaskManager(include_path=str(files), include_defaults=False)
+    assert set(TASKS[1:]) <= set(tasks()) == set(manager.all_subtasks) - {"own"}
