@@ -207,30 +207,6 @@ def test_a_posterior_by_hand() -> None:
     assert choose(posterior["log"], "most") == "a" and choose(posterior["log"], "least") == "b"
 
 
-def test_prompts_tell_state_and_mind() -> None:
-    item = question(*GOALS, asked="If Ida thinks there isn't a plate inside the fridge, which?")
-    asked: dict[str, list[tuple[str, str]]] = {}
-
-    def model(pairs):
-        asked["all"] = pairs
-        return [(-1.0, 1)] * len(pairs)
-
-    answer(item, next_action, model)
-    texts = [prompt for prompt, action in asked["all"] if action == "is about to open the fridge"]
-    state = (
-        "What is where:\n- kitchen: fridge (plate), stove (empty), microwave (salmon)\n"
-        "- bedroom: desk in the bedroom (book)\n"
-        "Ida is in the kitchen, at the stove, which is closed.\n"
-    )
-    assert [text.removeprefix(state).split("\nWhat does Ida")[0] for text in texts] == [
-        f"Ida wants to get: {mind}"
-        for mind in (
-            "plate\nAs far as Ida knows, it may be in or on: the microwave",
-            "salmon\nAs far as Ida knows, it may be in or on: the fridge, the microwave",
-        )
-    ]
-
-
 MODEL = "tiny-qwen2-vl"
 
 

@@ -23,14 +23,10 @@ from sally_anne.data.items import Question
 from sally_anne.harness.adapters.inspect_ai import benchmark, gridtom, provider, robust
 from sally_anne.harness.adapters.inspect_ai.task import messages_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.model import SteeredModel, laid_out
-from sally_anne.harness.report import expected_parsers
-from sally_anne.harness.score import results_of, score
+from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import load_items
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
-from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, flat, speak
+from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, speak
 from tests.harness.adapters.conftest import SEEN
 from tests.harness.adapters.inspect_ai.conftest import run
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies
@@ -45,39 +41,12 @@ def own_items(setting: Any = "multimodal", limit: int = STORIES) -> list[Questio
     return load_items(config).items
 
 
-def replies_of(log: EvalLog) -> dict[str, str]:
-    return {str(sample.id): sample.output.completion for sample in log.samples or []}
-
-
 def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
     assert log.results is not None
     return {
         found.name: {name: metric.value for name, metric in found.metrics.items()}
         for found in log.results.scores
     }
-
-
-def own_numbers(items: list[Question], replies: list[str]) -> dict[str, dict[str, float]]:
-    found = results_of(score(items, [{"reply": reply} for reply in replies]), beliefs=True)
-    return {reader: flat(one) for reader, one in expected_parsers(found, items).items()}
-
-
-@pytest.mark.parametrize("setting", ["multimodal", "text"])
-def test_steered_replies_and_numbers_are_our_harness_own(
-    setting: str, vector_folder, tmp_path: Path
-) -> None:
-    loaded = load_model(MODEL)
-    items = own_items(setting=setting)
-    folder = vector_folder(MODEL)
-    own = SteeredModel(loaded, SteeringVector.load(folder, loaded.model), 2.0)
-    replies = own.generate([prompt_of(item) for item in items], 16)
-    model = get_model(f"sally-anne/{MODEL}", memoize=False, steer=str(folder), alpha=2)
-    log = run(gridtom(setting=setting, limit=STORIES), tmp_path, model)
-    assert replies_of(log) == dict(zip((i.item_id for i in items), replies, strict=True))
-    assert numbers_of(log) == own_numbers(items, replies)
-    if setting == "text":
-        plain = SteeredModel(loaded).generate([prompt_of(item) for item in items], 16)
-        assert plain != replies
 
 
 def test_pictures_are_the_frames() -> None:
@@ -100,23 +69,6 @@ def told(replies: dict[str, str]) -> Model:
         return output
 
     return get_model("mockllm/model", custom_outputs=speak, memoize=False)
-
-
-def test_answer_sheets_by_hand(tmp_path: Path) -> None:
-    """Right, wrong and invalid replies from a model that says what it is told."""
-    items = own_items(setting="text", limit=3)
-    wrong = [next(o.text for o in i.options if o.label not in i.key) for i in items]
-    said = [items[0].key[0], items[1].key[0], "the", wrong[3], wrong[4], items[5].key[0]]
-    by_text = {prompt_of(item).text: reply for item, reply in zip(items, said, strict=True)}
-    log = run(gridtom(setting="text", limit=3), tmp_path, told(by_text))
-    found = numbers_of(log)
-    assert found == own_numbers(items, said)
-    assert found["robust"] == pytest.approx(
-        {"TB": 1 / 3, "FB": 2 / 3, "Both": 1 / 3, "invalid": 1 / 6}
-    )
-    scores = {s.id: s.scores["robust"] for s in log.samples or [] if s.scores}
-    assert [scores[item.item_id].value for item in items] == ["C", "C", "N", "I", "I", "C"]
-    assert scores[items[3].item_id].answer == wrong[3]
 
 
 @pytest.mark.parametrize("order", ["1", "2", "initial"])

@@ -16,7 +16,7 @@ from lm_eval.models.hf_vlms import HFMultimodalLM
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
+from sally_anne.harness.model import token_inputs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode, reply_prompt
 from tests.harness.adapters.benchmarks import drawn_pictures as pictures
@@ -107,26 +107,6 @@ def test_alpha_0_gives_the_bits_of_no_vector(loaded, vector, positions) -> None:
     ):
         # One token is predicted before the first generated one is read.
         assert abs(before[0] - after[0]) > 1e-3 or positions == "generated"
-
-
-def test_options_of_a_chat_are_scored_as_by_our_own_harness(loaded, vector) -> None:
-    model = SteeredModel(loaded, vector)
-    own = model.option_log_probs([Prompt(CONTEXTS[0])], [["blue room", "red"]])[0]
-    lm = SallyAnneLM(loaded, vector)
-    context = lm.apply_chat_template([{"role": "user", "content": CONTEXTS[0]}])
-    found = lm.loglikelihood(asked((context, " blue room"), (context, " red")))
-    assert sums(found) == close(own)
-
-
-def test_a_continuation_is_greedy_if_every_token_is_the_best(loaded, vector) -> None:
-    model = SteeredModel(loaded, vector)
-    inputs = token_inputs(loaded, [loaded.processor.tokenizer(CONTEXTS[0])["input_ids"]])
-    with vector.apply(loaded.model):
-        said = loaded.model.generate(**inputs, max_new_tokens=5, do_sample=False)
-    best = said[0, inputs["input_ids"].shape[1] :].tolist()
-    others = [[*best[:i], (best[i] + 1) % 300, *best[i + 1 :]] for i in range(len(best))]
-    results = continuation_log_probs(model, inputs, [0] * (1 + len(others)), [best, *others])
-    assert [greedy for _, greedy in results] == [True] + [False] * len(others)
 
 
 @pytest.fixture(scope="module")
