@@ -354,16 +354,15 @@ def models_at_once(loaded: LoadedModel) -> int:
 
     They share its weights, and none waits for another, as the threads of one layer do.
     """
-    parameters = list(loaded.model.parameters())
-    small = sum(p.numel() for p in parameters) < _SMALL
-    on_cpu = all(p.device.type == "cpu" for p in parameters)
-    return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
+    small = sum(p.numel() for p in loaded.model.parameters()) < _SMALL
+    alone = loaded.accelerated or not small
+    return 1 if alone else min(torch.get_num_threads(), _MOST_WORKERS)
 
 
 def drawn_at_once(loaded: LoadedModel) -> int:
     """Processes that draw and process the next frames: an accelerator waits for them, else one."""
     spare = torch.get_num_threads() - 1
-    return 1 if loaded.model.device.type == "cpu" else max(1, min(spare, _MOST_WORKERS))
+    return max(1, min(spare, _MOST_WORKERS)) if loaded.accelerated else 1
 
 
 def each_piece(

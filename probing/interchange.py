@@ -120,7 +120,7 @@ class Prompts:
         model = self.loaded.model
         if columns is None:
             most = COLUMNS_IN_ALL // len(self.rows)
-            columns = COLUMNS if model.device.type == "cpu" else most
+            columns = most if self.loaded.accelerated else COLUMNS
         diffs = [torch.zeros(len(self.rows), 0, dtype=torch.float64)]
         for part in chosen.split(columns) if len(chosen) else ():
             edit = Edit(model, values, self.site, ALL, how="replace", heads=part[None])

@@ -176,7 +176,7 @@ def scan(
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
         asked = pair_set.reply, sets, mean, how.exact, site
-        together = 1 if loaded.model.device.type == "cpu" else PAIRS
+        together = PAIRS if loaded.accelerated else 1
         batches = in_batches([*pending.values()], together)
 
         def draw(some: Sequence[ContrastPair]) -> list[Drawn]:

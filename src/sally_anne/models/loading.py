@@ -252,6 +252,11 @@ class LoadedModel(Shown):
         return self.device_map or first_gpu() or "cpu"
 
     @property
+    def accelerated(self) -> bool:
+        """Whether weights are on something else than CPUs, which waits for what these do."""
+        return any(weights.device.type != "cpu" for weights in self.model.parameters())
+
+    @property
     def described(self) -> str:
         """Its name, dtype and place, and what was merged into it, for a run's first line."""
         merged = f", with {self.changes['adapter']}" if self.adapter is not None else ""
