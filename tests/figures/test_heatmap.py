@@ -59,7 +59,7 @@ def test_the_heatmap_shows_the_planted_accuracies(planted, saved, split, sides) 
 
 def test_layer_0_is_at_the_top_and_colours_part_at_chance() -> None:
     cells = np.linspace(0.42, 0.98, 48).reshape(6, 8)
-    figure = figure_of(made_table(cells), table_of(np.full((6, 8), 0.34), "y_o"))
+    figure = figure_of(made_table(cells), made_table(np.full((6, 8), 0.34), "y_o"))
     left, right, bar, _ = figure.axes
     assert left.get_ylim() == (6.0, 0.0)
     assert left.collections[0].get_clim() == right.collections[0].get_clim() == (0.0, 1.0)
