@@ -49,7 +49,7 @@ class TransferConfig:
     Attributes:
         runs: folders of finished probing runs; one is enough with --by.
         by: a tag by which each run's samples are parted, as condition (TB and FB).
-        label: what probes read; each run's first by default.
+        label: what probes read; each run's first by default, or where it has no such label.
         k: size of sets of heads.
         pairs: of the target's test pairs in which the heads that `sally-anne patch` found in the
             source are exchanged.

@@ -172,6 +172,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     if len({folder.resolve() for folder in config.runs}) < len(config.runs):
         raise ProbingError("a run is given twice; --by TAG parts the samples of one")
     opened = [reopen(folder, config.device, config.device_map) for folder in config.runs]
+    if config.label and not any(config.label in one.run.labels for one in opened):
+        raise ProbingError(f"--label {config.label}: no run has it")
     parted = [parts_of(*one, config) for one in zip(opened, names_of(opened), strict=True)]
     parts = sum(parted, [])
     if len(parts) < 2:
@@ -224,7 +226,7 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
 def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
     saved, probing, items, by = opened.run, opened.probing, opened.run.samples, config.by
-    label = config.label or saved.labels[0]
+    label = config.label if config.label in saved.labels else saved.labels[0]
     if by is not None and by not in items:
         tags = ", ".join(sorted({tag for sample in opened.data.samples for tag in sample.tags}))
         raise ProbingError(f"--by {by}: the samples of {saved.folder} have the tags {tags}")
