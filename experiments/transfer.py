@@ -282,7 +282,7 @@ def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cel
     """Every cell of two parts, by measure, but the share, which takes the model."""
     found: dict[str, Cell] = {}
     measures: dict[tuple[str, ...], Callable[..., tuple[Cell, ...]]] = {
-        ("accuracy",): accuracy,
+        ("accuracy", "centred"): accuracy,
         ("cosine",): cosine,
         ("spearman", "overlap"): agreement,
     }
@@ -341,21 +341,32 @@ def note_on(gap: np.ndarray) -> str:
     return "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
 
 
-def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
+def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell, Cell]:
     """Test accuracy of the source's best head; the control: labels shuffled within stories.
 
-    Of two models, or sites, the head at the same place is fitted anew on the target.
+    Of two models, or sites, the head at the same place is fitted anew on the target. The second is
+    of two classes, by the sign of what a probe's score is above its mean over the same story: a
+    direction may carry over where its threshold does not.
     """
     require(source.top, "no probe of the source has weights")
     (layer, head), why = source.top[0], source.unlike(target)
     require(not why or source.shape == target.shape, why)
     test = target.x.test[source.unseen(target.x.test.items)]
     require(len(test), ALL_SEEN)
-    predicted = (target if why else source).probes.predict(test.x)[:, layer, head]
-    right = (predicted == test.values(target.label)).astype(float)
-    null = (predicted == _shuffled(test, target.label, DRAWS, config.seed)).T
-    found = carried(np.ones(len(right)), right, null, test.items["cluster"], config.seed)
-    return (found | {"note": why and f"refitted: {why}", "heads": f"{layer}.{head}"},)
+    probes = (target if why else source).probes
+    y, null = test.values(target.label), _shuffled(test, target.label, DRAWS, config.seed)
+
+    def right(predicted: np.ndarray) -> Cell:
+        own = (predicted == y).astype(float), (predicted == null).T
+        found = carried(np.ones(len(y)), *own, test.items["cluster"], config.seed)
+        return found | {"note": why and f"refitted: {why}", "heads": f"{layer}.{head}"}
+
+    whole = right(probes.predict(test.x)[:, layer, head])
+    if len(probes.classes_) > 2:
+        return whole, {"why": f"{source.label} has more than two classes"}
+    score = pd.Series(test.x[:, layer, head] @ probes.coef_[layer, head])
+    above = score - score.groupby(test.items["group"]).transform("mean") > 0
+    return whole, right(probes.classes_[above.astype(int)])
 
 
 def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:

@@ -25,6 +25,7 @@ PARSERS = ("judge", "robust", "official", "options")  # in the order in which on
 # Of each measure of a transfer its title, colours and their ends.
 PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "accuracy": ("test accuracy of the best head's probe", style.DIVERGING, (0.0, 1.0)),
+    "centred": ("the same, less each story's mean", style.DIVERGING, (0.0, 1.0)),
     "spearman": ("rank correlation of probes' accuracies", style.DIVERGING, (-1.0, 1.0)),
     "overlap": ("share of the best probes' heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "cosine": ("|cos| of directions", style.SEQUENTIAL, (0.0, 1.0)),

@@ -25,6 +25,7 @@ from sally_anne.experiments.transfer import (
     compare,
     run,
 )
+from sally_anne.figures.comparison import PANELS
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.config import PatchingConfig, ProbeConfig
 from sally_anne.probing.patching import run as patch
@@ -62,6 +63,14 @@ def test_a_direction_that_both_have_carries_over_and_another_axis_does_not(axis:
         assert found[name]["above"] == (axis == 0) and found[name]["clusters"] == 6
         most = found[name]["control_high"] + 0.05
         assert found[name]["value"] > least if axis == 0 else found[name]["value"] < most
+
+
+def test_a_threshold_that_is_elsewhere_leaves_the_direction() -> None:
+    other = part("other", {5: 0, 9: 0}, seed=1)
+    moved = replace(other, x=replace(other.x, x=other.x.x + 20 * np.eye(6, dtype="f4")[0]))
+    found = compare(HERE, moved, CONFIG)
+    assert (found["accuracy"]["value"], found["accuracy"]["above"]) == (0.5, False)
+    assert found["centred"]["value"] > 0.98 and found["centred"]["above"]
 
 
 def test_effects_that_are_planted_equal_or_turned_round() -> None:
@@ -166,7 +175,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     )
     table = run(config, quiet)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "found" / "transfer.parquet"), table)
-    assert len(table) == 9 * 4
+    assert len(table) == len(PANELS) * 4
     assert table["fitted_on"].unique().tolist() == ["split seed 0", "split seed 1"]
     assert (table["value"].notna() | (table["why"] != "")).all()
     cells = table.set_index(["measure", "fitted_on", "tested_on"])
