@@ -105,14 +105,14 @@ def option_pairs(benchmark: Benchmark, items: Iterable[Question], view: View) ->
     """
     notes = benchmark.notes or {}
     for item in items:
-        wrong = [option.text for option in item.options if option.label != item.answer]
-        if item.answer is None or not wrong:
+        wrong = {option.label: option.text for option in item.options}
+        if len(wrong) < 2 or item.answer is None:
             continue
-        (right,) = (option.text for option in item.options if option.label == item.answer)
+        right = wrong.pop(item.answer)
         story = [getattr(item.context, part) for part in benchmark.views[view]]
         note = notes.get(view, notes.get("", "")) if any(story) else ""
         begin = [*story, note, f"Question: {item.question}"]
-        options = right, min(wrong, key=lambda text: _digest(f"{item.item_id} {text}"))
+        options = right, min(wrong.values(), key=lambda text: _digest(f"{item.item_id} {text}"))
         features = [_surface(option, " ".join(story)) for option in options]
         own = {k: item.tags[k][0] for k in benchmark.breakdowns if k in item.tags}
         for at, option in enumerate(options):

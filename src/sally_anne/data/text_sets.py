@@ -540,7 +540,6 @@ LANGUAGES = {"en": ("STORY", "QUESTION", "OPTION-"), "zh": ("故事", "问题", 
 _CATEGORY = re.compile(
     "(Emotion|Desire|Intention|Knowledge|Belief|Non-literal communication):", re.IGNORECASE
 )
-_LABEL = re.compile(r"([A-D])(?:\.\s*)?")
 
 
 def load_tombench(folder: Path) -> Items:
@@ -561,24 +560,18 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
     line = record.where.rpartition(" ")[2]
     _, *parts = _CATEGORY.split(record.get(ABILITY).text())
     abilities = list(zip(map(str.capitalize, parts[::2]), map(str.strip, parts[1::2]), strict=True))
-    letter = _LABEL.fullmatch(record.get(ANSWER).stripped())
-    if letter is None:
-        record.get(ANSWER).fail("must be one of A, B, C, D")
-    items = []
+    given, items = record.get(ANSWER), []
+    letter = replace(given, value=given.stripped().rstrip(".")).one_of("ABCD")
     for language, (story, question, option) in LANGUAGES.items():
-        cells = [record.get(f"{option}{label}") for label in "ABCD"]
-        # NaN is no value that equals itself.
-        there = [
-            cell.text() for cell in cells if cell.value is not None and cell.value == cell.value
-        ]
-        # Some begin with their letter.
-        texts = [
-            re.sub(rf"^\s*{label}\s*[.:．：]\s*", "", text).strip()
-            for label, text in zip("ABCD", there, strict=False)
-        ]
-        right = dict(zip("ABCD", texts, strict=False)).get(letter[1], "")
+        cells = {label: record.get(f"{option}{label}") for label in "ABCD"}
+        # NaN is no value that equals itself. Some options begin with their letter.
+        texts = {
+            label: re.sub(rf"^\s*{label}\s*[.:．：]\s*", "", cell.text()).strip()
+            for label, cell in cells.items()
+            if cell.value is not None and cell.value == cell.value
+        }
         # Two published lines have a wrong option twice; the right one is there once.
-        options, answer = options_of(record.get(ANSWER), texts, right)
+        options, answer = options_of(given, [*texts.values()], texts.get(letter, ""))
         items.append(
             Question(
                 item_id=f"{task}/{line}/{language}",
