@@ -1,9 +1,10 @@
 """``sally-anne recipe NAME``: a figure or table of the GridToM paper, by the commands that make it.
 
-A recipe is a file in ``recipes``: what it ``shows``, what data it ``needs``, and its ``steps``. A
-step is a command with its options, or ``recipe`` with the name of another one, whose steps stand
-there. ``of`` are the words before the options; ``{model}``, ``{data}``, ``{stories}`` and ``{out}``
-are what the user gave, and an option of which nothing was given is left out.
+A recipe is a file in ``recipes``: what it ``shows``, what data it ``needs``, whether it asks
+questions of ``second_order``, and its ``steps``. A step is a command with its options, or
+``recipe`` with the name of another one, whose steps stand there. ``of`` are the words before the
+options; ``{model}``, ``{data}``, ``{stories}`` and ``{out}`` are what the user gave, and an option
+of which nothing was given is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import yaml
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import option_words
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.models.options import ModelOptions
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -116,6 +118,8 @@ def run(config: RecipeConfig) -> None:
             print(f"{name:18}{recipe['shows']}")
         return
     found = steps(config)
+    if config.data is not None and recipes()[config.name].get("second_order"):
+        open_stories(config.data).check_order(2)
     main = pkgutil.resolve_name(_MAIN)
     for number, step in enumerate(found, 1):
         print(f"[{number}/{len(found)}] {shlex.join(['sally-anne', *step])}", flush=True)

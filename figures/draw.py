@@ -175,7 +175,8 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 
 
 def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
-    table, results = sweep.curves(table_in(folder, SWEEP)), results_in(folder)
+    results = results_in(folder)
+    table = sweep.curves(table_in(folder, SWEEP), sweep.split_of(results))
     yield sweep.sweep_figure(table, title_of(results), results), (), table
 
 

@@ -277,7 +277,9 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         clear = gain["low"] > 0
         badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
     with style.look():
-        curves = sweep.sweep_figure(sweep.curves(points), title[1:], results)
+        curves = sweep.sweep_figure(
+            sweep.curves(points, sweep.split_of(results)), title[1:], results
+        )
         first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
     commands, sections = {}, {}
     if (vector := results.get("vector")) and main == "Both":

@@ -1,11 +1,11 @@
 """Accuracy, or a logit difference, against alpha, a panel for each K.
 
 For GridToM they are figures 15 to 18 of its paper. Shown are the validation stories or pairs of a
-sweep, on which every K and alpha was tried; the strengths stand evenly, as grids reach over powers
-of ten. At alpha 0 all curves meet in the model without steering; the line is its main measure,
-which alone is drawn of random controls: Both, or of pairs the logit difference towards the value.
-What steering should leave alone (initial belief, reality) is measured at the settings that were
-tried for the choice, which is the star.
+sweep, on which every K and alpha was tried, or if asked for the test stories; the strengths stand
+evenly, as grids reach over powers of ten. At alpha 0 all curves meet in the model without steering;
+the line is its main measure, which alone is drawn of random controls: Both, or of pairs the logit
+difference towards the value. What steering should leave alone (initial belief, reality) is measured
+at the settings that were tried for the choice, which is the star.
 """
 
 from __future__ import annotations
@@ -72,18 +72,20 @@ def main_of(table: pd.DataFrame) -> str:
     return "towards" if "towards" in set(table["measure"]) else "Both"
 
 
-def curves(table: pd.DataFrame) -> pd.DataFrame:
+def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
     """The numbers shown, a row a point, alpha rising along each curve.
 
     ``table`` is ``sweep.parquet``. The point without steering is in every curve, at alpha 0.
 
     Returns:
         Columns ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
-        a control), ``measure, alpha, value, low, high, n``; shares, not percent, or logits.
+        a control), ``measure, alpha, value, low, high, n, split``; shares, not percent, or logits.
     """
     best = main_of(table)
     shares = (*MEASURES, "initial", "reality") if best == "Both" else LOGITS
-    table = table[(table["split"] == SPLIT) & table["measure"].isin(shares)]
+    if split != SPLIT:  # which has points of its own besides
+        table = table[table["point"].isin(table.loc[table["split"] == SPLIT, "point"])]
+    table = table[(table["split"] == split) & table["measure"].isin(shares)]
     baseline = table[table["k"] == 0]
     steered = table[(table["k"] > 0) & (table["alpha"] != 0)]
     if baseline.empty or steered.empty:
@@ -105,8 +107,13 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
                     curve = pd.concat([curve, baseline[baseline["measure"] == measure]])
                     curve = curve.sort_values("alpha").assign(**place, direction=direction)
                     parts.append(curve)
-    columns = [*KEYS, "direction", "measure", "alpha", "value", "low", "high", "n"]
+    columns = [*KEYS, "direction", "measure", "alpha", "value", "low", "high", "n", "split"]
     return pd.concat(parts, ignore_index=True)[columns]
+
+
+def split_of(results: Mapping[str, Any]) -> str:
+    """On what a sweep's curves are to be drawn."""
+    return str(results.get("config", {}).get("curves", SPLIT))
 
 
 def chosen_point(table: pd.DataFrame, results: Mapping[str, Any]) -> pd.DataFrame:
@@ -198,7 +205,8 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
     same = f"direction {panels[0].panel}, heads by {panels[0].rank_by}"
     there = aim(results) if main != "Both" else []
     parts = [*title, *there, *([] if several else [same]), *chosen_words(results)]
-    style.heading(figure, parts, f"{SPLIT} {noun} (N = {count}), bands: 95 % intervals")
+    split = table["split"].iloc[0]
+    style.heading(figure, parts, f"{split} {noun} (N = {count}), bands: 95 % intervals")
     return figure
 
 

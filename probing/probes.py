@@ -190,8 +190,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
 
         Heads are ranked by validation accuracy, ties by validation log-loss. Test samples, which
-        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels; for
-        chance, the same in all rows, see :func:`chance`.
+        may be among ``x``, enter their own columns only. Where samples have a tag ``condition``,
+        there are the accuracies in each and the worst of them (equation 2: heads good in all). AUC
+        and sigma are of binary labels; for chance, the same in all rows, see :func:`chance`.
 
         Gives one row a head: ``layer``, ``head`` and columns that begin with the label's name; a
         ProbingError if the probes were not fitted on activations, or no sample validates.
@@ -215,6 +216,11 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             if len(part):
                 logits, y = self.decision_function(part), part.values(label)
                 own |= {f"{split}_{name}": of(logits, y) for name, of in measures.items()}
+                tags = part.items.get("condition", pd.Series(dtype=object)).dropna()
+                for condition in sorted(set(tags)):
+                    at = (part.items["condition"] == condition).to_numpy()
+                    own[f"{split}_{condition}"] = right = self._accuracy(logits[at], y[at])
+                    own[f"{split}_worst"] = np.minimum(own.get(f"{split}_worst", 1.0), right)
         own["sigma"] = self.sigma_ if self.binary else np.nan
         for split, part in {"train": train, **parts}.items():
             own[f"{split}_chance"] = chance(train.values(label), part.values(label))

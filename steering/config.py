@@ -18,8 +18,9 @@ from sally_anne.probing.config import RAW_TEXT, Contrast, Position, Site, Solver
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
-# By what heads are ranked: the probe's validation accuracy, or what they carry within pairs.
-RankBy = Literal["probe_accuracy", "patching"]
+# By what heads are ranked: the probe's validation accuracy, the same in the condition where it is
+# worst, or what they carry within pairs.
+RankBy = Literal["probe_accuracy", "worst_condition", "patching"]
 # The entry of a sweep's results, and of its vector's facts: effect and rank, in words.
 FOUND = "found"
 # What steering should leave alone.
@@ -50,8 +51,9 @@ class SteeringOptions(ModelOptions, Published):
         alpha: strengths, in standard deviations; 0 is always in. By default to 10 either way for
             models of fewer than 256 heads, to 50 for larger ones.
         direction: how directions are found.
-        rank_by: rank heads by probe accuracy, or by patching: what they carry between validation
-            pairs, as `sally-anne patch` writes it. Of several the best is chosen.
+        rank_by: rank heads by probe accuracy; by that in TB or FB, whichever is worse; or by
+            patching: what they carry between validation pairs, as `sally-anne patch` writes it. Of
+            several the best is chosen.
         random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
         control_stories: test stories on which they are compared, spread over all of them.
         leave_out: so many of the best chosen heads are left out one at a time, on the same stories.
@@ -131,7 +133,10 @@ class SweepConfig(SteeringOptions):
         setting: what the model is given: frames and text, frames, or text; auto is text for models
             that only read and tasks of text alone, else frames and text.
         run: probing run that gives heads and directions; made if it is not there.
+        also: further directions that are tried, for comparison, and never chosen: kinds, or another
+            label (y_o: the omniscient view), which then ranks heads, too.
         test: report the chosen K and alpha on the test stories.
+        curves: test asks at every K and alpha on test stories, too, and draws these.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
     """
@@ -146,7 +151,9 @@ class SweepConfig(SteeringOptions):
     samples: Path | None = None
     max_text_drop: float | None = 0.2
     max_other_drop: float | None = None
+    also: tuple[Direction | Literal["y_p", "y_o"], ...] = ()
     test: bool = True
+    curves: Literal["validation", "test"] = "validation"
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -249,7 +256,7 @@ class VectorConfig:
     @property
     def folder(self) -> Path:
         """Where the vector is kept, once run, label, K and alpha are known."""
-        by = "patching" if self.rank_by == "patching" else None
+        by = None if self.rank_by == "probe_accuracy" else self.rank_by
         gate = self.gate and f"gate-{self.gate.replace('/', '-')}"
         parts = [self.direction.replace(":", "-"), self.label, self.towards, by, gate]
         parts.append(f"K{self.k}")

@@ -81,7 +81,8 @@ def fit_vector(
             step is as long as that of its i-th head.
         label: ranks heads and gives directions; the run's first by default.
         towards: value of the label to steer towards; of two values the second (true) by default.
-        rank_by: ``probe_accuracy``, or ``patching``: the normalised effect on validation pairs.
+        rank_by: ``probe_accuracy``; ``worst_condition``, the lowest of any condition; or
+            ``patching``: the normalised effect on validation pairs.
 
     Raises:
         SteeringError: an unknown direction, label or value, heads without a direction, or a run
@@ -104,6 +105,10 @@ def fit_vector(
     if rank_by == "patching":
         require_patching(run)
         table = table.sort_values(PATCHED, ascending=False, kind="stable")
+    elif rank_by == "worst_condition":
+        if (worst := f"{label}_validation_worst") not in table:
+            raise SteeringError(f"{run.folder / HEADS} has no {worst}: samples need `condition`")
+        table = table.sort_values(worst, ascending=False, kind="stable")
     ranked = [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
     heads = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)

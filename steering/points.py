@@ -117,7 +117,7 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
         raise SteeringError(
             f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
         )
-    directions = (config.direction, *config.random_kinds)
+    directions = (config.direction, *config.also, *config.random_kinds)
     grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
     return replace(config, k=ks, alpha=alphas), grid
 
@@ -252,7 +252,8 @@ class Measure(ABC):
         ``beats_controls``: rank 1, p at most 0.05 and a gain; ``worse``: as ``kinds``, of the share
         made worse.
         """
-        table = table[table["item_id"].isin(rows_of(table, randoms[0])["item_id"])]
+        # The first ones may be asked more, with all other settings.
+        table = table[table["item_id"].isin(rows_of(table, randoms[-1])["item_id"])]
         gains = {point: self.gain(table, point, draws=1).value for point in (chosen, *randoms)}
         as_good = [p.direction for p in randoms if gains[p] >= gains[chosen] - ROUNDING]
         kinds, rank = by_kind(randoms, [gains[point] for point in randoms]), 1 + len(as_good)

@@ -169,7 +169,10 @@ def run(
         own: dict[str, Any] = {"seed": seed, "towards": config.towards, "rank_by": rank_by}
         if direction in CONTROLS:
             own["norm_matched_to"] = fit(config.direction, k, 0, rank_by)
-        vector = fit_vector(probed, k, 1.0, direction, asked.about["label"], **own)
+        label = asked.about["label"]
+        if direction in probed.labels:
+            own["towards"], label, direction = None, direction, config.direction
+        vector = fit_vector(probed, k, 1.0, direction, label, **own)
         allowed = {ALLOW_MISMATCH: True} if config.allow_mismatch else {}
         site = config.steer_site or vector.site
         return replace(vector, site=site, fitted={**vector.fitted, **allowed})
@@ -222,10 +225,11 @@ def run(
     if config.test:
         rests = without_a_head(chosen, best, config.leave_out)
         vectors |= {**vectors_of(randoms, fit), **rests}
-        test = answer("test", (BASELINE, chosen))
+        test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
         if more := (*randoms, *rests):
             further = answer("test", more, most=config.control_stories)
-            test = pd.concat([test, further], ignore_index=True)
+            test = pd.concat([test, further]).drop_duplicates(["point", "item_id"])
+            test = test.reset_index(drop=True)
         tables[None, "test"] = test
         tested = {
             "random_controls": tuple(randoms),
@@ -282,6 +286,8 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
             count = kinds * config.random_controls + (0 if task else rests)
         if count and not swept:
             parts[f"{name}, controls"] = items, count
+        if config.curves == split == "test" and not task:
+            parts["test, curves"] = asked.items(split), len(grid) - 2
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     figures += [
         exact(f"items, {name}", len(items), f"at {count} points")

@@ -269,6 +269,9 @@ def corrupted(made, split: str):
 
 def test_test_stories_touch_nothing_but_their_own_columns(made) -> None:
     probes, heads = probed(made)
+    parts = heads[[f"y_p_validation_{name}" for name in ("TB", "FB")]]
+    assert (heads["y_p_validation_worst"] == parts.min(axis=1)).all()
+    assert heads["y_p_validation_accuracy"].to_numpy() == pytest.approx(parts.mean(axis=1))
     other_probes, other = probed(corrupted(made, "test"))
     for name in (*LABELS, "op"):
         before, after = probes[name], other_probes[name]

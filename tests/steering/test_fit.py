@@ -158,6 +158,10 @@ def test_heads_by_patching(made, copy) -> None:
         copy.folder, K, direction="random_heads", rank_by="patching", norm_matched_to=vector
     )
     assert not set(drawn.heads) & set(vector.heads)
+    # Or by what they are worth where they are worst.
+    both = {"question_effect_validation": carried, "y_p_validation_worst": carried}
+    table.assign(**both).to_parquet(path, index=False)
+    assert fit_vector(copy.folder, K, rank_by="worst_condition").heads == vector.heads
     out = copy.folder / "by-cause"
     steer(VectorConfig(run=copy.folder, k=K, alpha=1.0, rank_by="patching", out=out))
     assert SteeringVector.load(out).heads == vector.heads

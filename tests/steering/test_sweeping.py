@@ -19,6 +19,7 @@ from sally_anne.core.folder import Journal
 from sally_anne.core.processes import BatchSize
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Question, Setting
+from sally_anne.figures.sweep import curves
 from sally_anne.harness import model as asking
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import dry_run as evaluation_dry_run
@@ -271,6 +272,16 @@ def test_what_is_saved_and_drawn(
     assert saved["vector"].startswith("order1-text-logistic-K3-alpha1-")
     assert found.vector == folder / saved["vector"]
     assert (folder / "report.html").exists()
+
+
+def test_what_is_tried_for_comparison_and_on_test_stories_chooses_nothing(
+    sweep: Callable[..., Sweep], config: SweepConfig, tmp_path: Path
+) -> None:
+    plain, found = sweep(), sweep(also=("y_o",), curves="test", out=tmp_path / "more")
+    assert (found.chosen, found.control_rank) == (plain.chosen, plain.control_rank)
+    table = curves(pd.read_parquet(tmp_path / "more" / "sweep.parquet"), "test")
+    assert set(table["panel"]) == {"logistic", "y_o"} and set(table["split"]) == {"test"}
+    assert not table.duplicated(["panel", "k", "direction", "measure", "alpha"]).any()
 
 
 def test_heads_by_patching_next_to_heads_by_probe(
