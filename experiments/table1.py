@@ -64,17 +64,17 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     """
     console = Console()
     failed: dict[str, str] = {}
-    orders = config.orders
-    if config.data is not None and "2" in orders:
-        try:
-            open_stories(config.data).check_order(2)
-        except BenchmarkError as error:
-            orders = tuple(order for order in orders if order != "2")
-            if not orders:
-                raise
-            failed["order 2"] = str(error)
-            console.print(f"order 2 is left out: {escape(str(error))}", soft_wrap=True)
-    parts = list(product(config.settings, orders))
+    parts = list(product(config.settings, config.orders))
+    stories = open_stories(config.data) if config.data and "2" in config.orders else None
+    try:
+        if stories is not None:
+            stories.check_order(2)
+    except BenchmarkError as error:
+        parts = [part for part in parts if part[1] != "2"]
+        if not parts:
+            raise
+        failed["order 2"] = str(error)
+        console.print(f"order 2 is left out: {escape(str(error))}", soft_wrap=True)
     others = [Finished.open(folder) for folder in config.baselines]
     for one in others:
         if place_of(one) not in parts or one.options.get("steer") is not None:

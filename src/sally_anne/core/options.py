@@ -183,16 +183,15 @@ def read_options(
         about += "does it, but for what is given."
     config: Any = tyro.cli(config_type, description=about, **how)
     if which := getattr(found, "as_published", None):
-        preset = published(which, **{"model": config.model} | given)
+        given = {"model": config.model} | given
+        preset, plain = published(which, **given), config_type(**given)
         config = tyro.cli(config_type, description=about, **how | {"default": preset})
-        plain = config_type(**{"model": config.model} | given)
-        own = {one.name: getattr(preset, one.name) for one in fields(preset)}
-        own = {name: value for name, value in own.items() if value != getattr(plain, name)}
-        kept = [n for n, value in own.items() if getattr(config, n) == value]
-        said = [word for name in kept for word in option_words(name, own[name])]
+        own = [n for n in vars(preset) if getattr(preset, n) != getattr(plain, n)]
+        kept = [n for n in own if getattr(config, n) == getattr(preset, n)]
+        said = " ".join(word for n in kept for word in option_words(n, getattr(config, n)))
         other = " ".join(flag_name(name) for name in own if name not in kept)
         if here().first:
-            print(f"as published, {which}: {' '.join(said)}{other and f'; not: {other}'}")
+            print(f"as published, {which}: {said}{other and f'; not: {other}'}")
     check_options(config)
     return cast(Config, config)
 
