@@ -39,7 +39,7 @@ class Table1Config(SteeringOptions):
     @property
     def folder(self) -> Path:
         """Where the table is kept."""
-        return self.out or Path("runs") / f"table1-{Path(self.model).name}"
+        return self.out or Path("runs") / self.named("table1", Path(self.model).name)
 
 
 @dataclass(frozen=True)

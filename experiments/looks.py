@@ -60,12 +60,12 @@ SINGLY, LEAST = 3, 0.02
 def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
     """Names of a film's steps: ``frame 1``, or ``frames 1-2`` where a vision tower joins two.
 
-    A last frame is repeated to fill its step.
+    A last frame that fills a step alone is ``frame 7``, though it is read twice.
     """
     eye = getattr(loaded.processor, "video_processor", None)
     joined = int(getattr(eye, "temporal_patch_size", None) or 1)
-    firsts = range(1, frames + 1, joined)
-    return [f"frame {n}" if joined == 1 else f"frames {n}-{n + joined - 1}" for n in firsts]
+    ends = [(n, min(n + joined - 1, frames)) for n in range(1, frames + 1, joined)]
+    return [f"frame {a}" if a == b else f"frames {a}-{b}" for a, b in ends]
 
 
 def sentence_parts(loaded: LoadedModel, sample: Sample, prompt: str) -> list[tuple[int, int, str]]:

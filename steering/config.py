@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -112,6 +112,20 @@ class SteeringOptions(ModelOptions, Published):
     data_seed: Seed = 2025
     allow_mismatch: bool = False
 
+    def named(self, *parts: str) -> str:
+        """The name of a folder: these parts, and what is other than by default."""
+        words, own = list(parts), {field.name for field in fields(self)}
+        names = ("label", "towards", "rank_by", "style", "protocol", "position", "steer_site")
+        for name in (*names, *OF_PROBES, "data_seed", "prompt"):
+            if name in own and (value := getattr(self, name)) != getattr(type(self), name):
+                text = "-".join(value) if isinstance(value, tuple) else value
+                words.append(f"{name.replace('_', '')}{text}")
+        if self.data is not None:
+            words.append(f"data-{own_name(self.data)}")
+        if self.limit is not None:
+            words.append(f"{self.limit}drawn")
+        return "-".join(words)
+
 
 @dataclass(frozen=True)
 class SweepConfig(SteeringOptions):
@@ -201,17 +215,8 @@ class SweepConfig(SteeringOptions):
         """Where the sweep is kept."""
         if self.out is not None:
             return self.out
-        parts = [Path(self.model).name or "model", self.part, self.direction.replace(":", "-")]
-        names = ("label", "towards", "rank_by", "style", "protocol", "position", "steer_site")
-        for name in (*names, *OF_PROBES, "data_seed", "prompt"):
-            if (value := getattr(self, name)) != getattr(SweepConfig, name):
-                text = "-".join(value) if isinstance(value, tuple) else value
-                parts.append(f"{name.replace('_', '')}{text}")
-        if self.data is not None:
-            parts.append(f"data-{own_name(self.data)}")
-        if self.limit is not None:
-            parts.append(f"{self.limit}drawn")
-        return Path("runs") / "sweep" / "-".join(parts)
+        model, direction = Path(self.model).name or "model", self.direction.replace(":", "-")
+        return Path("runs") / "sweep" / self.named(model, self.part, direction)
 
 
 def own_name(path: Path) -> str:

@@ -245,7 +245,7 @@ class Unknown:
         return (
             f"warning: {name} does not know all words: {self.prompts} of {self.of} prompts hold "
             f"{self.tokens} tokens that it reads as unknown, such as {some}; it answers "
-            "without them, so take a model with a larger vocabulary, or other words (--template)"
+            "without them, so take a model with a larger vocabulary, or other words"
         )
 
 
