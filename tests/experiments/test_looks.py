@@ -69,7 +69,7 @@ def test_shares_are_those_of_whole_matrices(tmp_path: Path):
         for n, text in enumerate(texts)
     ]
     names, shares = read_shares(loaded, samples, tmp_path / "one", "statement", 8)
-    assert names == ["frames 1-2", "frames 3-4", "sentence 1", ASKED, MARKS, FIRST]
+    assert names == ["frames 1-2", "frame 3", "sentence 1", ASKED, MARKS, FIRST]
     apart = [replace(sample, context="") for sample in samples]
     found = read_shares(loaded, apart, tmp_path / "other", "statement", 8)[1]
     np.testing.assert_allclose(shares, found, atol=1e-5)
