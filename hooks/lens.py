@@ -7,11 +7,9 @@ looks its class up in another table before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformer_lens.factories.architecture_adapter_factory import (
     SUPPORTED_ARCHITECTURES,
@@ -36,9 +34,7 @@ from transformer_lens.utilities.architectures import MULTIMODAL_ARCHITECTURES
 from sally_anne.core.errors import HookError
 from sally_anne.hooks.backends import SharingBackend
 from sally_anne.hooks.capture import Capture
-from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
-from sally_anne.hooks.model_hooks import ModelHooks
 from sally_anne.hooks.positions import cache_in
 
 # TransformerLens' own names of the sites.
@@ -102,7 +98,7 @@ def _cache_by_its_former_name(
 
 
 class TransformerLensBackend(SharingBackend):
-    """Reads and steers through the hooks of a TransformerBridge; see `Backend`.
+    """Reads through the hooks of a TransformerBridge; see `Backend`.
 
     The model inside the bridge is called, as the bridge's own forward derives other positions for
     rows padded on the left. TransformerLens always computes attention step by step ("eager").
@@ -125,24 +121,12 @@ class TransformerLensBackend(SharingBackend):
                 module.register_forward_pre_hook(_cache_by_its_former_name, with_kwargs=True)
         return bridge
 
-    def _read(self, capture: Capture, inputs: dict[str, Any]) -> None:
+    def _read(self, capture: Capture, built: Any, inputs: dict[str, Any]) -> None:
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
             # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
             capture.keep(layer, capture.at_positions(tensor).flatten(2).cpu())
 
-        self._run(capture, inputs, keep)
-        capture.after_pass(capture.model, (), None)
-
-    def _add(self, edit: Edit, inputs: dict[str, Any]) -> Tensor:
-        def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
-            return edit.see(layer, tensor.flatten(2)).view(tensor.shape)
-
-        return self._run(edit, inputs, add).logits
-
-    def _run(self, hooks: ModelHooks, inputs: dict[str, Any], see: Callable[..., Any]) -> Any:
-        hooks.before_pass(hooks.model, (), inputs)
-        bridge = self._around(hooks.model)
-        name = HOOKS[hooks.site]
-        placed = [(f"blocks.{layer}.{name}", partial(see, layer)) for layer in hooks.layers]
-        with torch.no_grad(), bridge.hooks(fwd_hooks=placed):
-            return bridge.original_model(**inputs)
+        name = HOOKS[capture.site]
+        placed = [(f"blocks.{layer}.{name}", partial(keep, layer)) for layer in capture.layers]
+        with built.hooks(fwd_hooks=placed):
+            built.original_model(**inputs)

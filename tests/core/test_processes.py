@@ -27,9 +27,8 @@ FULL = [
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "ACCELERATE_USE_CPU"):
+    launcher = ("MASTER_ADDR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    for name in (*launcher, "ACCELERATE_USE_CPU"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -53,9 +52,6 @@ def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         found = launched(patch, RANK="5", WORLD_SIZE="8", LOCAL_RANK="1", LOCAL_WORLD_SIZE="4")
         assert found == Processes(rank=5, count=8, local_rank=1, local_world_size=4)
-    with monkeypatch.context() as patch:
-        found = launched(patch, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
-        assert found == Processes(rank=1, count=2, local_rank=1, local_world_size=2)
     # accelerate on CPUs starts processes by MPI alone.
     with pytest.warns(UserWarning, match="torchrun"):
         assert launched(monkeypatch, ACCELERATE_USE_CPU="True") == ALONE

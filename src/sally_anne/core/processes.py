@@ -12,7 +12,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -23,16 +23,6 @@ from sally_anne.core.errors import ModelError, OutOfMemoryError, ProcessError, f
 
 Piece = TypeVar("Piece")
 
-# Rank, number of processes, and both on this machine: torchrun, then the kinds of MPI that
-# `accelerate launch` starts on CPUs.
-_NAMES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    *(
-        tuple(f"{mpi}_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
-        for mpi in ("OMPI", "MV2")
-    ),
-)
 # Ways to spread one model over all GPUs.
 SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 # One process may fit probes for hours while the others wait.
@@ -126,28 +116,21 @@ def here() -> Processes:
     """This process, as its launcher says; alone without one; ProcessError if that cannot be."""
     if "MASTER_ADDR" not in os.environ:
         return ALONE
-    for names in _NAMES:
-        rank, count, local_rank, local_count = map(os.environ.get, names)
-        if rank is None or count is None:
-            continue
-        given = rank, count, local_rank or rank, local_count or count
-        try:
-            found = Processes(*map(int, given))
-            if 0 <= found.rank < found.count and 0 <= found.local_rank < found.local_world_size:
-                return found
-        except ValueError:
-            pass
-        raise ProcessError(
-            f"{', '.join(map('='.join, zip(names, given, strict=True)))} name no process; start "
-            "the run with accelerate launch or torchrun"
-        )
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
-        warnings.warn(
-            "on CPUs accelerate launch starts several processes by MPI alone; this one works by "
-            "itself. Use torchrun --nproc-per-node instead.",
-            stacklevel=2,
-        )
-    return ALONE
+    if "RANK" not in os.environ:
+        if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
+            message = "accelerate launch starts one process on CPUs: use torchrun --nproc-per-node"
+            warnings.warn(message, stacklevel=2)
+        return ALONE
+    rank, count = os.environ["RANK"], os.environ.get("WORLD_SIZE", "1")
+    local = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
+    with suppress(ValueError):
+        found = Processes(*map(int, (rank, count, *local)))
+        if 0 <= found.rank < found.count and 0 <= found.local_rank < found.local_world_size:
+            return found
+    raise ProcessError(
+        f"RANK={rank}, WORLD_SIZE={count}, LOCAL_RANK={local[0]}, LOCAL_WORLD_SIZE={local[1]} name "
+        "no process; start the run with accelerate launch or torchrun"
+    )
 
 
 def exit_with_parent() -> None:
