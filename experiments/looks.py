@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from sally_anne.core.bootstrap import draw_groups, estimate_shares
+from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares
 from sally_anne.core.console import (
     Console,
     counting,
@@ -33,7 +33,7 @@ from sally_anne.core.console import (
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options
-from sally_anne.core.run import Head, Run, heads_of, symbol
+from sally_anne.core.run import AGAINST, USED, Head, Run, heads_of, symbol
 from sally_anne.data.samples import Frames, Sample, fingerprint
 from sally_anne.experiments.config import LooksConfig
 from sally_anne.figures import style
@@ -182,7 +182,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             inputs, clusters = [p.samples for p in pairs], [p.cluster for p in pairs]
             position = "reply" if pair_set.reply else "statement"
             sides = [c or n for c, n in zip(pair_set.conditions, ("first", "second"), strict=True)]
-        heads, by = _ranked(opened.run, config.kind)
+        heads, by, used = _ranked(opened.run, config.kind, config.k)
         if not inputs or config.k > len(heads):
             why = f"--K {config.k}: there are {len(heads)} heads" if inputs else "no test inputs"
             raise ProbingError(f"{config.run}: {why}")
@@ -210,16 +210,29 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             rows.append([part, side, share, ends])
     columns = ["part", "of", titles[0], f"95 % of random {config.k}"]
     print_table(console, "Share of attention", columns, rows)
-    print_lines(console, [f"{len(inputs)} inputs of each kind; figure: {path}"])
+    count = len(set(clusters))
+    few = f"; intervals are over {count} clusters, too few" * (count < FEW)
+    prompt = prompts_at(loaded, inputs[0][:1], position)[0]
+    said = [
+        f"{name}: {' '.join(prompt[a:b].split())}"
+        for a, b, name in sentence_parts(loaded, inputs[0][0], prompt)
+        if name in {row[0] for row in rows}
+    ]
+    print_lines(console, ["Of the first input,", *said] if said else [])
+    print_lines(console, [*used, f"{len(inputs)} inputs of each kind{few}; figure: {path}"])
     return table
 
 
-def _ranked(run: Run, kind: str) -> tuple[list[Head], str]:
-    """A run's heads, those first that carry most on validation pairs, or that are read best."""
+def _ranked(run: Run, kind: str, k: int) -> tuple[list[Head], str, list[str]]:
+    """A run's heads, those first that carry most on validation pairs, or that are read best.
+
+    With them the ranking in words, and whether patching calls the first ``k`` used.
+    """
     if (column := f"{kind}_effect_validation") in run.heads:
         heads = run.heads.sort_values(column, ascending=False, kind="stable")
-        return heads_of(heads), "best by patching"
-    return heads_of(run.ranked(run.labels[0])), f"best by {symbol(run.labels[0])}"
+        used = heads[f"{kind}_used"].head(k).isin([USED, AGAINST]).sum()
+        return heads_of(heads), "best by patching", [f"patching calls {used} of these {k} used"]
+    return heads_of(run.ranked(run.labels[0])), f"best by {symbol(run.labels[0])}", []
 
 
 def summed_up(

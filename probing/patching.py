@@ -19,7 +19,7 @@ import torch
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 
-from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
+from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.console import (
     Console,
     counting,
@@ -83,8 +83,6 @@ NORMAL_95 = 1.96
 NULLS = "nulls"
 # Single heads that are printed.
 SINGLY = 5
-# Clusters below which an interval says little.
-FEW = 5
 NO_PAIRS = (
     "no samples are pairs, so that heads cannot be exchanged between them: give two samples of one "
     "group that differ in one thing a common pair, and each its answer"

@@ -12,6 +12,9 @@ import numpy as np
 
 from sally_anne.core.errors import OptionError
 
+# Clusters below which an interval over them is told to be rough.
+FEW = 5
+
 
 @dataclass(frozen=True)
 class Estimate:

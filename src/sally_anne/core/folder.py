@@ -71,7 +71,7 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     raise FolderError(
         f"{folder} holds {there or 'files of an earlier version or of another program'} "
-        f"({shown or KIND}), not {kind}; nothing was changed. Choose another --out"
+        f"({shown or KIND}), not {kind}; nothing was changed. Give another folder"
     )
 
 

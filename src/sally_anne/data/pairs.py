@@ -105,7 +105,8 @@ def statement_pairs(
     ]
     noun = "maps" if clusters else "groups"
     place = PairSet.place if reply else "the statement's end"
-    return PairSet("statement", pairs, reply, "truth of the statement", place, noun)
+    asks = "truth of the statement"
+    return PairSet("statement", pairs, reply, asks, place, noun, VERDICT)
 
 
 def own_pairs(samples: Sequence[Sample]) -> PairSet:
