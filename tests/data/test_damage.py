@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,9 @@ OWN = {"question": "Why?", "options": ["a", "b"], "answer": 1, "tags": {"kind": 
 SAMPLE = {"text": "He looks.", "labels": {"y": True}, "group": "1", "tags": {}}
 # By name: good records or texts, and what reads one.
 READERS: dict[str, tuple[list[Any], Callable[[Any], list[Any]]]] = {
-    "hi_tom": ([made.HI_TOM], lambda r: [read_hi_tom(Field(r, WHERE))]),
+    "hi_tom": ([made.HI_TOM], lambda r: [read_hi_tom(Field(r, WHERE), Counter())]),
     "fantom": ([made.fantom_set()], lambda r: read_fantom(Field(r, WHERE), random.Random(7))),
-    "opentom": (made.opentom_records(), lambda r: [read_opentom(Field(r, WHERE), "test")]),
+    "opentom": (made.opentom_records(), lambda r: [read_opentom(Field(r, WHERE), "test", {})]),
     "tombench": ([made.TOMBENCH], lambda r: read_tombench(Field(r, WHERE), "task", "story")),
     "mmtom_qa": ([first_of("mmtom_qa/questions.json")], lambda r: [read_record(Field(r, WHERE))]),
     "moments": (

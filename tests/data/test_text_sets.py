@@ -182,7 +182,7 @@ def test_a_misspelt_place_is_the_same_place() -> None:
     record = made.opentom_records()[6]
     record["plot_info"]["move_to_place"] = "center of dinint table"
     record["question"]["answer"] = "center of dining table"
-    item = read_opentom(Field(record, "o.json"), "test")
+    item = read_opentom(Field(record, "o.json"), "test", {})
     assert set(texts(item)) == {"red_box", "center of dining table"}
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sally_anne.core.errors import RecordError
+from sally_anne.data import read
 from sally_anne.data.items import (
     Benchmark,
     Context,
@@ -24,22 +25,28 @@ from sally_anne.data.items import (
     tags_of,
     two_options,
 )
-from sally_anne.data.read import (
-    Field,
-    csv_rows,
-    find_files,
-    json_lines,
-    read_bytes,
-    read_json,
-    read_list,
-    read_text,
-    some,
-)
+from sally_anne.data.read import Field, find_files, some
 
 Items = list[Question]
-
-
+# What is offered, and the label of the right one.
+Options = tuple[tuple[Option, ...], str]
 VIEWS: dict[View, tuple[str, ...]] = {"text": ("scene",), "none": ()}
+
+
+def _item(
+    benchmark: str,
+    split: str,
+    group: str,
+    name: str,
+    story: str,
+    question: str,
+    options: Options,
+    /,
+    **tags: str | Iterable[str],
+) -> Question:
+    """A question on a story; its tags by their kinds."""
+    context, tagged = Context(scene=story), tags_of(**tags)
+    return Question(name, benchmark, split, group, question, *options, context=context, tags=tagged)
 
 
 # BigToM: stories with a true or a false belief (Gandhi et al., NeurIPS 2023).
@@ -69,42 +76,30 @@ _FOLDER = re.compile(
 def load_bigtom(folder: Path) -> Items:
     places = (f"{place}*/stories.csv" for place in ("", "conditions/", "data/conditions/"))
     files = find_files(folder, places, BIGTOM_LAYOUT, lambda p: _FOLDER.fullmatch(p.parent.name))
-    return [item for path in files for item in read_stories(read_bytes(path), path)]
+    return [item for path in files for item in read_stories(read.read_bytes(path), path)]
 
 
 def read_stories(content: bytes, path: Path) -> Items:
     """Every row of the file of a condition, which its folder's name tells."""
     belief, variable, happens = _FOLDER.fullmatch(path.parent.name).groups()  # type: ignore[union-attr]
+    tags = {"variable": variable, "condition": CONDITIONS[happens]}
+    tags["initial_belief"] = BELIEFS[belief]
     # Which answer is a) is drawn row by row, as in the authors' code/src/evaluate_conditions.py.
     draws = random.Random(0)
     items: Items = []
-    for number, row in enumerate(csv_rows(content, str(path), ";"), start=1):
+    for number, row in enumerate(read.csv_rows(content, str(path), ";"), start=1):
         if len(row.value) != len(COLUMNS):
             row.fail(f"must have {', '.join(COLUMNS)} parted by semicolons, has {len(row.value)}")
         named = replace(row, value=dict(zip(COLUMNS, row.value, strict=True)))
         story, question, right, wrong = (named.get(column).stripped() for column in COLUMNS)
         if right == wrong:
             named.get(COLUMNS[3]).fail("is the right answer too")
-        item_id = f"{path.parent.name}/{number:03d}"
-        options, answer = two_options(item_id, right, wrong)
+        name, group = f"{path.parent.name}/{number:03d}", f"story-{number:03d}"
+        options = two_options(name, right, wrong)
         draws.shuffle(right_first := [True, False])
-        first = "AB".index(answer) if right_first[0] else 1 - "AB".index(answer)
-        items.append(
-            Question(
-                item_id=item_id,
-                benchmark="bigtom",
-                split="test",
-                group=f"story-{number:03d}",
-                question=question,
-                options=options,
-                answer=answer,
-                context=Context(scene=story),
-                tags=tags_of(
-                    variable=variable, condition=CONDITIONS[happens], initial_belief=BELIEFS[belief]
-                ),
-                drawn=(first, 1 - first),
-            )
-        )
+        first = int((options[1] == "B") == right_first[0])
+        item = _item("bigtom", "test", group, name, story, question, options, **tags)
+        items.append(replace(item, drawn=(first, 1 - first)))
     return some(items, path, "stories")
 
 
@@ -157,21 +152,20 @@ def read_tomi(path: Path) -> Items:
     ]
     if len(asked) != len(traces) or not asked:
         raise RecordError(f"{path}: has {len(asked)} questions, and .trace {len(traces)} lines")
-    items: Items = []
     # The questions on one story follow each other, one of each type.
-    story: dict[str, tuple[Field, re.Match[str]]] = {}
-    before, number = None, 0
+    stories: list[dict[str, tuple[Field, re.Match[str]]]] = []
+    before = None
     for at, trace in zip(asked, traces, strict=True):
         about = at.value[0], trace["happens"], trace["story"]
-        if about != before or trace["kind"] in story:
-            items += _tomi_items(story, path, number)
-            story, before, number = {}, about, number + 1
-        story[trace["kind"]] = (at, trace)
-    return [*items, *_tomi_items(story, path, number)]
+        if about != before or trace["kind"] in stories[-1]:
+            stories.append({})
+        stories[-1][trace["kind"]] = at, trace
+        before = about
+    return [item for i, story in enumerate(stories, 1) for item in _tomi_items(story, path, i)]
 
 
 def _lines(path: Path) -> Iterator[Field]:
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(read.read_text(path).split("\n"), 1):
         if line.strip():
             yield Field(line.strip(), f"{path}, line {number}")
 
@@ -198,42 +192,30 @@ def _tomi_questions(path: Path) -> Iterator[Field]:
 def _tomi_items(
     story: dict[str, tuple[Field, re.Match[str]]], path: Path, number: int
 ) -> Iterator[Question]:
-    beliefs = {
-        kind: "TB" if trace["true"] else "FB"
-        for kind, (_, trace) in story.items()
-        if trace["order"] == "first"
-    }
+    split, group = path.stem.rpartition("_")[2], f"{path.stem}/{number:04d}"
+    traces = {kind: trace for kind, (_, trace) in story.items()}
+    first = {k: "TB" if t["true"] else "FB" for k, t in traces.items() if t["order"] == "first"}
     # Of the two agents one may have seen the move and the other not: a true and a false belief in
     # one story. Second-order questions are both the one or both the other.
-    both = len(beliefs) == 2 and len(set(beliefs.values())) == 2
+    beliefs = first if sorted(first.values()) == ["FB", "TB"] else {}
     for kind, (at, trace) in story.items():
         sentences, question, right = at.value
-        placed = [match["place"] for line in sentences if (match := _PLACED.fullmatch(line))]
+        placed = (match["place"] for line in sentences if (match := _PLACED.fullmatch(line)))
         containers = list(dict.fromkeys(placed))
         if len(containers) != 2 or right not in containers:
             at.fail(
                 f"its answer is {right!r}, and its story names {', '.join(containers)} as "
                 "containers; there must be two, one of them the answer"
             )
-        group = f"{path.stem}/{number:04d}"
-        (wrong,) = (container for container in containers if container != right)
-        options, answer = two_options(f"{group}/{kind}", right, wrong)
-        yield Question(
-            item_id=f"{group}/{kind}",
-            benchmark="tomi",
-            split=path.stem.rpartition("_")[2],
-            group=group,
-            question=question,
-            options=options,
-            answer=answer,
-            context=Context(scene="\n".join(sentences)),
-            tags=tags_of(
-                type=re.sub("_[01]_", "_", kind),
-                order=_ORDERS[trace["order"]],
-                story=trace["story"],
-                joint="story",
-                condition=beliefs.get(kind, "") if both else "",
-            ),
+        name, wrong = f"{group}/{kind}", containers[containers[0] == right]
+        yield _item(
+            *("tomi", split, group, name, "\n".join(sentences), question),
+            two_options(name, right, wrong),
+            type=re.sub("_[01]_", "_", kind),
+            order=_ORDERS[trace["order"]],
+            story=trace["story"],
+            joint="story",
+            condition=beliefs.get(kind, ""),
         )
 
 
@@ -262,42 +244,29 @@ ASSUMED = (
 
 def load_hi_tom(folder: Path) -> Items:
     path = find_files(folder, (HI_TOM_FILE,), HI_TOM_LAYOUT)[0]
-    # Records do not name their story: it is the n-th of those of its kind, in each order.
     counts: Counter[str] = Counter()
-    items = []
-    for record in some(read_json(path).get("data").items(), path):
-        item = read_hi_tom(record)
-        counts[item.item_id] += 1
-        story = f"{item.group}/sample_{counts[item.item_id]}"
-        name = f"{story}/order_{item.tags['order'][0]}"
-        items.append(replace(item, item_id=name, group=story))
-    return items
+    records = some(read.read_json(path).get("data").items(), path)
+    return [read_hi_tom(record, counts) for record in records]
 
 
-def read_hi_tom(record: Field) -> Question:
-    """One question; the number of the story is not in its name yet."""
+def read_hi_tom(record: Field, counts: Counter[str]) -> Question:
+    """One question; records do not name their story: it is the n-th of its kind, in each order."""
     split = record.get("prompting_type").one_of(("VP", "CoTP"))
     deception = "Tell" if record.get("deception").flag() else "No_Tell"
     length, order = (record.get(name).number() for name in ("story_length", "question_order"))
     texts = re.split(r"(?:^|, )[A-Z]\. ", record.get("choices").stripped())[1:]
-    options, answer = options_of(record.get("answer"), [text.strip() for text in texts])
-    group = f"{split}/{deception}/length_{length}"
-    return Question(
-        item_id=f"{group}/order_{order}",
-        benchmark="hi_tom",
-        split=split,
-        group=group,
-        question=record.get("question").stripped(),
-        options=options,
-        answer=answer,
-        context=Context(scene=record.get("story").stripped()),
-        tags=tags_of(
-            order=f"{order}",
-            deception=deception,
-            length=f"{length}",
-            # The paper's joint accuracy needs all lower orders to be right, too.
-            joint=[f"up to order {top}" for top in range(max(order, 1), 5)],
-        ),
+    options = options_of(record.get("answer"), [text.strip() for text in texts])
+    kind = f"{split}/{deception}/length_{length}"
+    counts[f"{kind}/order_{order}"] += 1
+    group = f"{kind}/sample_{counts[f'{kind}/order_{order}']}"
+    return _item(
+        *("hi_tom", split, group, f"{group}/order_{order}"),
+        *(record.get("story").stripped(), record.get("question").stripped(), options),
+        order=f"{order}",
+        deception=deception,
+        length=f"{length}",
+        # The paper's joint accuracy needs all lower orders to be right, too.
+        joint=[f"up to order {top}" for top in range(max(order, 1), 5)],
     )
 
 
@@ -333,8 +302,6 @@ LEFT_OUT = (
     "of each set of FANToM the fact question, the two lists of speakers and the belief questions "
     "in free words are left out: their replies are scored by words and embeddings there"
 )
-# Kind, number, question, options and answer, whether it can be known, and the order of a belief.
-_Asked = tuple[str, int, str, tuple[tuple[Option, ...], str], str, str]
 
 
 def load_fantom(folder: Path) -> Items:
@@ -342,7 +309,7 @@ def load_fantom(folder: Path) -> Items:
     path = find_files(folder, names, FANTOM_LAYOUT)[0]
     # The authors' script (eval_fantom.py) draws for one belief question after another.
     draws = random.Random(99)
-    return [item for record in read_list(path) for item in read_fantom(record, draws)]
+    return [item for record in read.read_list(path) for item in read_fantom(record, draws)]
 
 
 def read_fantom(record: Field, draws: random.Random) -> Items:
@@ -352,33 +319,26 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
     items: Items = []
     for split in ("short", "full"):
         context = Context(dialogue=record.get(f"{split}_context").stripped())
-        for kind, number, question, (options, answer), access, order in (
-            *_fantom_beliefs(beliefs),
-            *_fantom_binary(record, split),
-        ):
+        # Sets on one conversation are not independent.
+        group = f"{split}/{name.partition('-')[0]}"
+        asked = *_fantom_beliefs(beliefs), *_fantom_binary(record, split)
+        for kind, number, question, options, access, order in asked:
             # Controls have figures of their own, and no part in those of the paper's tables.
             control = " control" if access == "accessible" else ""
             joint = ["all but lists"] + ([] if kind == "belief" else [f"all {kind}"])
-            items.append(
-                Question(
-                    item_id=f"{split}/{name}/{kind}-{number}",
-                    benchmark="fantom",
-                    split=split,
-                    # Sets on one conversation are not independent.
-                    group=f"{split}/{name.partition('-')[0]}",
-                    question=question,
-                    options=options,
-                    answer=answer,
-                    context=context,
-                    tags=tags_of(
-                        type=f"{kind}{control}",
-                        order=order,
-                        set=name,
-                        joint=[f"{score}{control}" for score in joint],
-                    ),
-                )
+            item = _item(
+                *("fantom", split, group, f"{split}/{name}/{kind}-{number}", "", question, options),
+                type=f"{kind}{control}",
+                order=order,
+                set=name,
+                joint=[f"{score}{control}" for score in joint],
             )
+            items.append(replace(item, context=context))
     return items
+
+
+# Kind, number, question, options, whether it can be known, and the order of a belief.
+_Asked = tuple[str, int, str, Options, str, str]
 
 
 def _fantom_beliefs(beliefs: Iterable[tuple[Field, bool]]) -> Iterator[_Asked]:
@@ -398,17 +358,16 @@ def _fantom_binary(record: Field, split: str) -> Iterator[_Asked]:
         # With the last answer a speaker is not in the short conversation.
         answers = [one.get("correct_answer").one_of(("yes", "no", "no:long")) for one in asked]
         accesses = [one.get("missed_info_accessibility").one_of(ACCESS) for one in asked]
-        if split == "full" and any(answer != "yes" for answer in answers):
+        if split == "full":
             # On all of the conversation there is something to miss for anybody who says no.
-            accesses = [ACCESS[0]] * len(asked)
-        elif split == "full":
-            accesses = accesses[:1] * len(asked)
-        for number, (one, answer) in enumerate(zip(asked, answers, strict=True)):
+            missed = any(answer != "yes" for answer in answers)
+            accesses = (ACCESS[:1] if missed else accesses[:1]) * len(asked)
+        for number, (one, answer, access) in enumerate(zip(asked, answers, accesses, strict=True)):
             if split == "full" or answer != "no:long":
                 question = f"{before.format(**fact)}\n{one.get('question').stripped()}"
                 right = "Yes" if answer == "yes" else "No"
                 options = options_of(one.get("correct_answer"), ("Yes", "No"), right)
-                yield kind, number, question, options, accesses[number], ""
+                yield kind, number, question, options, access, ""
 
 
 FANTOM = Benchmark(
@@ -461,19 +420,15 @@ def load_opentom(folder: Path) -> Items:
     root = find_files(folder, names, OPENTOM_LAYOUT)[0].parent
     items = []
     for split, (file, _) in OPENTOM_FILES.items():
-        # Questions on one story are spread over the file, and do not name it.
-        stories: dict[str, str] = {}
-        counts: Counter[str] = Counter()
-        for record in read_list(root / file) if (root / file).is_file() else ():
-            item = read_opentom(record, split)
-            group = stories.setdefault(item.context.scene, f"{split}/{len(stories) + 1:03d}")
-            counts[group] += 1
-            items.append(replace(item, item_id=f"{group}/{counts[group]:02d}", group=group))
+        # By story its number and how many of its questions were read.
+        stories: dict[str, tuple[int, int]] = {}
+        for record in read.read_list(root / file) if (root / file).is_file() else ():
+            items.append(read_opentom(record, split, stories))
     return items
 
 
-def read_opentom(record: Field, split: str) -> Question:
-    """One question; the numbers of its story and its own are not in its name yet."""
+def read_opentom(record: Field, split: str, stories: dict[str, tuple[int, int]]) -> Question:
+    """One question; those on one story are spread over the file, and do not name it."""
     field, plot = record.get("question"), record.get("plot_info")
     question = field.get("question").stripped()
     kind, _, order = field.get("type").one_of(OPENTOM_TYPES).partition("-")
@@ -488,32 +443,27 @@ def read_opentom(record: Field, split: str) -> Question:
             f"{', '.join(CLASSES)}"
         )
     if classes := CLASSES[asked][1]:
-        options, answer = options_of(field.get("answer"), classes)
+        options = options_of(field.get("answer"), classes)
     else:
-        options, answer = _places(plot, field.get("answer"), question)
-    hop = asked if kind == "multihop" else ""
+        options = _places(plot, field.get("answer"), question)
     condition = ""
     if kind == "location" and order == "fo" and not record.get("observed").flag():
         condition = {"mover": "TB", "observer": "FB", "narrator": ""}[perspective]
-    return Question(
-        item_id=split,
-        benchmark="opentom",
-        split=split,
-        group=split,
-        question=question.rstrip("?") + SEEN if kind == "attitude" else question,
-        options=options,
-        answer=answer,
-        context=Context(scene=record.get(OPENTOM_FILES[split][1]).stripped()),
-        tags=tags_of(
-            type=f"{'multihop' if hop else asked}{DEGREES[order]}",
-            perspective=perspective,
-            hop=hop,
-            condition=condition,
-        ),
+    story = record.get(OPENTOM_FILES[split][1]).stripped()
+    number, count = stories.get(story, (len(stories) + 1, 0))
+    stories[story] = number, count + 1
+    group = f"{split}/{number:03d}"
+    return _item(
+        *("opentom", split, group, f"{group}/{count + 1:02d}", story),
+        *(question.rstrip("?") + SEEN if kind == "attitude" else question, options),
+        type=f"{'multihop' if kind == 'multihop' else asked}{DEGREES[order]}",
+        perspective=perspective,
+        hop=asked if kind == "multihop" else "",
+        condition=condition,
     )
 
 
-def _places(plot: Field, answer: Field, question: str) -> tuple[tuple[Option, ...], str]:
+def _places(plot: Field, answer: Field, question: str) -> Options:
     fields = (answer, plot.get("original_place"), plot.get("move_to_place"))
     texts = [_SPELLING.get(field.stripped(), field.stripped()) for field in fields]
     given, *plain = (_ARTICLE.sub("", text, count=1) for text in texts)
@@ -548,7 +498,7 @@ def load_tombench(folder: Path) -> Items:
     stories: dict[str, str] = {}
     items: Items = []
     for path in files:
-        for record in some([*json_lines(read_bytes(path), path, "question")], path):
+        for record in some([*read.json_lines(read.read_bytes(path), path, "question")], path):
             story = record.get(LANGUAGES["zh"][0]).text()
             group = stories.setdefault(story, f"story-{len(stories) + 1:04d}")
             items += read_tombench(record, path.stem, group)
@@ -571,25 +521,16 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
             if cell.value is not None and cell.value == cell.value
         }
         # Two published lines have a wrong option twice; the right one is there once.
-        options, answer = options_of(given, [*texts.values()], texts.get(letter, ""))
-        items.append(
-            Question(
-                item_id=f"{task}/{line}/{language}",
-                benchmark="tombench",
-                split=language,
-                group=group,
-                question=record.get(question).stripped(),
-                options=options,
-                answer=answer,
-                context=Context(scene=record.get(story).stripped()),
-                tags=tags_of(
-                    task=task,
-                    category=[category for category, _ in abilities],
-                    ability=[f"{category}: {name}" for category, name in abilities],
-                    language=language,
-                ),
-            )
+        options = options_of(given, [*texts.values()], texts.get(letter, ""))
+        item = _item(
+            *("tombench", language, group, f"{task}/{line}/{language}"),
+            *(record.get(story).stripped(), record.get(question).stripped(), options),
+            task=task,
+            category=[category for category, _ in abilities],
+            ability=[f"{category}: {name}" for category, name in abilities],
+            language=language,
         )
+        items.append(item)
     return items
 
 
