@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from sally_anne.core.errors import HookError, NonFiniteError
 from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks
-from sally_anne.hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, Pass, fresh_index
+from sally_anne.hooks.positions import ALL, Pass, fresh_index
 
 
 class Capture(ModelHooks):
@@ -28,8 +27,8 @@ class Capture(ModelHooks):
 
     With `model.generate` a generated token is seen only if it is fed back: n new tokens show n - 1
     `generated` positions, and `last_prompt+generated` shows n. Rows that end early go on as padding
-    that the model sees as real; drop those by the generated ids. Beam search reorders rows between
-    steps, so it raises where generated positions are captured.
+    that the model sees as real; drop those by the generated ids. Beam search, which reorders rows
+    between steps, is refused where generated positions are captured.
 
     Captures nest; one that is opened inside a steering context sees the steered activations.
 
@@ -69,11 +68,6 @@ class Capture(ModelHooks):
             )
         slice_width(self.geometry, site)
         self.valid: Tensor | None = None
-        self._watched: Any = None
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__()
-        self._watch(None)
 
     def take(self, items: Sequence[str] | None = None) -> Tensor:
         """Hand over what was captured since the last `take`, and forget it.
@@ -121,7 +115,7 @@ class Capture(ModelHooks):
         self._done: list[tuple[Tensor, Tensor]] = []
         self._n_passes = 0
 
-    def _begin(self, at: Pass, cache: Any) -> None:
+    def _begin(self, at: Pass) -> None:
         if at.new_sequence and self._n_passes:
             raise HookError(
                 "a new batch or beam began before the last was taken: call take() first."
@@ -129,30 +123,6 @@ class Capture(ModelHooks):
         self.index, self._valid = fresh_index(self.positions, at)
         self.rows = torch.arange(len(self.index), device=self.index.device)[:, None]
         self._pieces: dict[int, Tensor] = {}
-        if self.positions in (GENERATED, LAST_PROMPT_GENERATED):
-            self._watch(cache)
-
-    def _watch(self, cache: Any) -> None:
-        """Raise when the rows of this KV cache, and of no other, are reordered.
-
-        After that, row b continues another row's text. An instance attribute hides the cache's
-        method.
-        """
-        if cache is self._watched:
-            return
-        if self._watched is not None:
-            vars(self._watched).pop("reorder_cache", None)
-        reorder = getattr(cache, "reorder_cache", None)
-        self._watched = cache if reorder is not None else None
-        if reorder is None:
-            return
-
-        def guarded(beam_idx: Tensor) -> None:
-            if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
-                raise HookError("beam search would mix generated positions: use num_beams=1.")
-            reorder(beam_idx)
-
-        cache.reorder_cache = guarded
 
     def see(self, layer: int, activation: Tensor) -> None:
         if self.index.shape[1]:

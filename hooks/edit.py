@@ -163,7 +163,7 @@ class Edit(ModelHooks):
         # Of each row, how many positions earlier passes have shown.
         self._passed: Tensor | int = 0
 
-    def _begin(self, at: Pass, cache: Any) -> None:
+    def _begin(self, at: Pass) -> None:
         self.mask = position_mask(self.positions, at)
         self._open_gate: Tensor | None = None
         # For each layer, which heads became infinite or NaN: bool [H].

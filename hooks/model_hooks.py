@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
-from sally_anne.hooks.positions import Pass, PassTracker, cache_in
+from sally_anne.hooks.positions import Pass, PassTracker
 
 _lock = threading.Lock()
 _open = 0
@@ -108,7 +108,7 @@ class ModelHooks:
         # The pass that is running, or that ended with an error.
         self._pass: Pass | None = None
 
-    def _begin(self, at: Pass, cache: Any) -> None:
+    def _begin(self, at: Pass) -> None:
         raise NotImplementedError
 
     def see(self, layer: int, activation: Tensor) -> Tensor | None:
@@ -136,7 +136,7 @@ class ModelHooks:
             # The pass before was interrupted, and nothing of it may be taken for this one's.
             self._reset()
         at = self._tracker.follow(model, args, kwargs)
-        self._begin(at, cache_in(kwargs))
+        self._begin(at)
         self._pass, self._ran = at, set[int]()
 
     def _checked(self, layer: int, activation: Tensor) -> Tensor | None:

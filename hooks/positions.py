@@ -140,8 +140,8 @@ class PassTracker:
 
     Args:
         spec: one of POSITIONS.
-        rows_may_move: in generation without a cache, recognise a sequence by its prompt alone, as
-            beam search moves rows between beams.
+        rows_may_move: take beam search, which moves rows between beams: without a cache a sequence
+            is recognised by its prompt alone. Else it is refused with generated positions.
     """
 
     def __init__(self, spec: str, rows_may_move: bool = False) -> None:
@@ -175,6 +175,8 @@ class PassTracker:
         caller = _generating()
         if "_assisted_decoding" in caller:
             raise PositionError("assisted decoding drops tokens it guessed: generate without it.")
+        if "_beam_search" in caller and GENERATED in self.spec and not self.rows_may_move:
+            raise PositionError("beam search would mix generated positions: use num_beams=1.")
         before, self._ids = self._ids, None
         if n_cached:
             n_prompt = n_query if n_query > 1 or "_prefill" in caller else 0

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,13 +68,6 @@ def locked(folder: Path, error: type[SallyAnneError], patience: float = 0.0) -> 
             f"another run is writing to {folder}. Wait for it to end, or choose another --out"
         ) from fault
     return lock
-
-
-def remove_leftovers(folder: Path, patterns: Iterable[str]) -> None:
-    """Remove what a killed `write_atomic` of such files left; no other process may write there."""
-    for pattern in patterns:
-        for tmp in folder.glob(f".{pattern}{TMP}"):
-            tmp.unlink()
 
 
 def file_sha256(path: Path) -> str:

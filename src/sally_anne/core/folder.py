@@ -182,20 +182,13 @@ class Journal:
         self.path = path
         self.about = json.loads(json.dumps(about, default=str))
         self.processes = processes
-        self.answers: dict[str, dict[str, Any]] = {}
         self._file: TextIO | None = None
-        self._own = path if processes.first else _rank_file(path, str(processes.rank))
-        if processes.first:
-            self.answers = self._read(path, repair=True) | self._of_other_ranks()
+        self.answers: dict[str, dict[str, Any]] = self._read(path) if processes.first else {}
 
     def __enter__(self) -> Journal:
         with _writing(f"the run folder {self.path.parent}", "choose another --out", "made"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.processes.first:
-            if _rank_files(self.path):
-                self._rewrite()
-            self._begin()
-        self._share()
+        self.gather(())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -208,7 +201,16 @@ class Journal:
     def add(self, answers: Iterable[dict[str, Any]]) -> None:
         """Keep records, each with an ``item_id``; they are on disk when this returns."""
         new = {answer["item_id"]: answer for answer in answers}
-        self._write(new.values())
+        rank = self.processes.rank
+        own = _rank_file(self.path, str(rank)) if rank else self.path
+        lines = list(new.values())
+        with _writing(own, _KEPT):
+            if self._file is None:
+                lines = lines if own.exists() else [{"about": self.about}, *lines]
+                self._file = own.open("a", encoding="utf-8")
+            self._file.write(_json_lines(lines))
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.answers |= new
 
     def gather(self, order: Iterable[str]) -> None:
@@ -219,60 +221,28 @@ class Journal:
         self.__exit__()
         self.processes.wait()
         if self.processes.first:
-            known = self.answers | self._of_other_ranks()
+            parts = _rank_files(self.path)
+            known = self.answers | {n: a for part in parts for n, a in self._read(part).items()}
             self.answers = {i: known[i] for i in dict.fromkeys(order) if i in known} | known
-            self._rewrite()
-            self._begin()
-        self._share()
-
-    def _share(self) -> None:
-        """All know what the first has written, before any is added."""
+            data = _json_lines([{"about": self.about}, *self.answers.values()]).encode()
+            with _writing(self.path, _KEPT, "written anew"):
+                if not (self.path.exists() and self.path.read_bytes() == data):
+                    write_atomic(self.path, data)
+                for part in parts:
+                    part.unlink()
         self.processes.wait()
         if not self.processes.first:
             self.answers = self._read(self.path)
         self.processes.wait()
 
-    def _begin(self) -> None:
-        new = not self._own.exists()
-        with _writing(self._own, "choose another --out"):
-            self._file = self._own.open("a", encoding="utf-8")
-        if new:
-            self._write([{"about": self.about}])
-
-    def _write(self, lines: Iterable[dict[str, Any]]) -> None:
-        if self._file is None:
-            self._begin()
-        assert self._file is not None
-        with _writing(self._own, _KEPT):
-            self._file.write(_json_lines(lines))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-    def _rewrite(self) -> None:
-        """Write the file anew if it does not hold just what is known; it is always whole."""
-        data = _json_lines([{"about": self.about}, *self.answers.values()]).encode()
-        with _writing(self.path, _KEPT, "written anew"):
-            if not (self.path.exists() and self.path.read_bytes() == data):
-                write_atomic(self.path, data)
-            for part in _rank_files(self.path):
-                part.unlink()
-
-    def _of_other_ranks(self) -> dict[str, dict[str, Any]]:
-        return {name: a for part in _rank_files(self.path) for name, a in self._read(part).items()}
-
-    def _read(self, path: Path, repair: bool = False) -> dict[str, dict[str, Any]]:
-        """Records in a file by item, if it is there; ``repair`` cuts off a torn last line."""
+    def _read(self, path: Path) -> dict[str, dict[str, Any]]:
+        """Records in a file by item, if it is there, but for a torn last line."""
         if not path.exists():
             return {}
         with reading(path, HarnessError):
-            data = path.read_bytes()
-        *whole, rest = data.split(b"\n")
-        if not whole:
-            if repair:
-                path.unlink()
-            return {}
+            lines = path.read_bytes().split(b"\n")[:-1]
         records: list[dict[str, Any]] = []
-        for number, line in enumerate(whole, start=1):
+        for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
                 record["item_id" if records else "about"]
@@ -283,10 +253,7 @@ class Journal:
                     f"{again if records else 'the file and run again'}"
                 ) from error
             records.append(record)
-        if rest and repair:
-            with path.open("r+b") as file:
-                file.truncate(len(data) - len(rest))
-        if other := _difference(records[0]["about"], self.about):
+        if records and (other := _difference(records[0]["about"], self.about)):
             name, there, own = other[0], *(repr(part)[:80] for part in other[1:])
             what = f"{name} is {there} there, {own} here"
             raise HarnessError(f"{path} holds another run: {what}. Choose another --out")

@@ -26,7 +26,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.files import LOCK, locked, remove_leftovers, write_atomic
+from sally_anne.core.files import TMP, locked, write_atomic
+from sally_anne.core.folder import make_own
 
 INDEX_NAME, ITEMS_NAME = "index.json", "items.parquet"
 _FORMAT = "sally-anne activations 3"
@@ -54,14 +55,6 @@ class StoreMeta:
     head_dim: int
     extra: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """Of the activations."""
-        dtype = getattr(torch, self.dtype, None)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise StoreError(f"dtype {self.dtype!r} is no floating point type of torch.")
-        return dtype
-
 
 @dataclass(frozen=True)
 class Index:
@@ -84,18 +77,12 @@ class Index:
             raise StoreError(f"{folder} is no activation store: it has no {INDEX_NAME}.")
         try:
             content = json.loads(path.read_bytes())
-            found, shards = content["format"], content["shards"]
-            if found != _FORMAT:
-                raise StoreError(
-                    f"{path} is {found!r}, not {_FORMAT!r}. Delete {folder} and run again."
-                )
-            return cls(
-                StoreMeta(**content["meta"]),
-                content["items_sha256"],
-                tuple(map(tuple, content["batches"])),
-                None if shards is None else tuple(shards),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            if content.pop("format") != _FORMAT:
+                raise ValueError("it is of another version")
+            content["meta"] = StoreMeta(**content["meta"])
+            batches, shards = tuple(map(tuple, content.pop("batches"))), content.pop("shards")
+            return cls(batches=batches, shards=None if shards is None else tuple(shards), **content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(path) from error
 
     def write(self, folder: Path) -> None:
@@ -141,33 +128,23 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
 
         Raises:
             StoreDamagedError: its index or items table is missing or altered.
-            StoreError: it is the store of a different run, or none; another run writes to it; the
-                plan does not fit the items; or the disk is full.
+            StoreError: it is the store of a different run; another run writes to it; the plan does
+                not fit the items; or the disk is full.
+            FolderError: the folder holds something else, or cannot be made.
         """
         folder = Path(path)
         index, table = _planned(meta, items, batches)
-        if folder.exists() and not folder.is_dir():
-            raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder, "an activation store", INDEX_NAME)
         lock = locked(folder, StoreError)
         try:
-            if (folder / INDEX_NAME).exists():
-                index, items = _require_same_run(folder, index, table)
-                remove_leftovers(folder, ["*"])
-            else:
-                remove_leftovers(folder, (INDEX_NAME, ITEMS_NAME))
-                names = {path.name for path in folder.iterdir()} - {LOCK}
-                # A run that was killed before its first index leaves its items.
-                killed = names == {ITEMS_NAME} and (folder / ITEMS_NAME).read_bytes() == table
-                if names and not killed:
-                    raise StoreError(
-                        f"{folder} holds other files ({', '.join(sorted(names)[:3])}) and no "
-                        f"{INDEX_NAME}. Choose another --out."
-                    )
-                write_atomic(folder / ITEMS_NAME, table)
+            for tmp in folder.glob(f".*{TMP}"):
+                tmp.unlink()
+            if not (folder / INDEX_NAME).exists():
                 index.write(folder)
-                items = pd.read_parquet(io.BytesIO(table))
-            store = cls(folder, index, items, lock, writable=True)
+            # A run that is killed between the two has none.
+            if not ((folder / ITEMS_NAME).exists() or Index.read(folder).shards):
+                write_atomic(folder / ITEMS_NAME, table)
+            store = cls(folder, *_require_same_run(folder, index, table), lock, writable=True)
             store._recover()
         except BaseException:
             lock.release()
@@ -180,9 +157,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
 
         All processes must list what is pending before any of them writes.
         """
-        index, table = _planned(meta, items, batches)
-        index, items = _require_same_run(Path(path), index, table)
-        return cls(Path(path), index, items, None, writable=True)
+        found = _require_same_run(Path(path), *_planned(meta, items, batches))
+        return cls(Path(path), *found, None, writable=True)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -217,7 +193,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
             raise StoreError(f"batch {b} is not pending; the plan has {len(self.batches)} batches.")
         meta = self.meta
         shape = (len(self.batches[b]), meta.n_layers, meta.n_heads, meta.head_dim)
-        if (tuple(activations.shape), activations.dtype) != (shape, meta.torch_dtype):
+        if (tuple(activations.shape), activations.dtype) != (shape, getattr(torch, meta.dtype)):
             raise StoreError(
                 f"batch {b} has shape {tuple(activations.shape)} of {activations.dtype}, not "
                 f"{shape} [items, layers, heads, head width] of {meta.dtype}."
@@ -256,7 +232,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         if wrong := [layer for layer in chosen if not 0 <= layer < meta.n_layers]:
             raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")
         shape = (len(self.items), len(chosen), meta.n_heads, meta.head_dim)
-        activations = torch.empty(shape, dtype=meta.torch_dtype)
+        activations = torch.empty(shape, dtype=getattr(torch, meta.dtype))
         for b, rows in enumerate(self.batches):
             self._checked(b)
             with safe_open(_shard(self.path, b), framework="pt") as file:
@@ -303,9 +279,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         return self._intact[b]
 
     def _save(self, shards: tuple[str, ...] | None) -> None:
-        index = replace(self._index, shards=shards)
-        index.write(self.path)
-        self._index = index
+        self._index = replace(self._index, shards=shards)
+        self._index.write(self.path)
 
 
 def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[Index, bytes]:
@@ -314,13 +289,7 @@ def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[In
     times = Counter(row for batch in plan for row in batch)
     if () in plan or times != Counter(range(len(items))):
         raise StoreError(f"the plan must name each of the {len(items)} items once, no batch empty.")
-    if "item_id" not in items or items["item_id"].isna().any() or not items["item_id"].is_unique:
-        raise StoreError("the items table needs a column 'item_id' of unique names.")
-    try:
-        table = items.reset_index(drop=True).to_parquet(engine="pyarrow", index=False)
-    except (ValueError, TypeError) as error:  # pyarrow's own errors are kinds of these
-        raise StoreError(f"the items table cannot be stored as Parquet: {error}") from error
-    _ = meta.torch_dtype
+    table = items.reset_index(drop=True).to_parquet(engine="pyarrow", index=False)
     return Index(meta, hashlib.sha256(table).hexdigest(), plan), table
 
 
