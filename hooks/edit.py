@@ -16,7 +16,7 @@ from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks, attach
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
-How = Literal["add", "scale", "replace", "steer_to", "project_out"]
+How = Literal["add", "scale", "replace", "project_out"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class Edit(ModelHooks):
         add: z + v, steering.
         scale: z v, a head weakened or strengthened.
         replace: v. Captured values patch, means ablate by the mean, zeros ablate to zero.
-        steer_to: z - (z.u) u + target u with u = v / |v|: the value along a direction is set.
-        project_out: z - (z.u) u, the same with target 0.
+        project_out: z - (z.u) u with u = v / |v|: nothing is left along a direction.
 
     The same positions are edited whether the sequence is padded or not, cached or not. Rows of a
     batch may have values of their own, and positions, too, as `hooks.capture.Capture` gives them,
@@ -72,7 +71,6 @@ class Edit(ModelHooks):
         how: one of `How`.
         heads: which heads change, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`; by default those
             whose values are not zero, to scale and to replace all.
-        target: of `steer_to`, `[L, H]` or with rows and positions as heads.
 
     Raises:
         HookError: a shape does not fit the model, a value is not finite, a direction is zero, an
@@ -93,13 +91,10 @@ class Edit(ModelHooks):
         gate: Gate | None = None,
         how: How = "add",
         heads: Tensor | None = None,
-        target: Tensor | None = None,
     ) -> None:
         super().__init__(model, site, positions, rows_may_move=True)
         if how not in get_args(How):
             raise HookError(f"unknown way {how!r}: choose one of {', '.join(get_args(How))}.")
-        if (target is not None) != (how == "steer_to"):
-            raise HookError(f"a target is what steer_to needs, and no other way; this is {how!r}.")
         self.gate, self.how = gate, how
         shape = self.geometry.n_layers, self.geometry.n_heads, slice_width(self.geometry, site)
         self.values = _whole("values", values, shape, f"layers, heads, width at {site}")
@@ -111,21 +106,16 @@ class Edit(ModelHooks):
             some = self.values.ne(0).any(-1)
             heads = torch.ones_like(some[:1, :1]) if how in ("scale", "replace") else some
         self.heads = _whole("heads", heads, shape[:2], "layers, heads").bool()
-        self.target = torch.zeros(1, 1, *shape[:2])
-        if target is not None:
-            self.target = _whole("target", target, shape[:2], "layers, heads")
-            _require_finite(self.target[..., None])
-        if how in ("steer_to", "project_out"):
+        if how == "project_out":
             size = self.values.float().norm(dim=-1)
             if bool((size.eq(0) & self.heads).any()):
-                raise HookError(f"{how}: the direction of a chosen head is zero.")
+                raise HookError("project_out: the direction of a chosen head is zero.")
             self.values = self.values.float() / size.clamp(min=1e-30)[..., None]
-        self._places = max(t.shape[1] for t in (self.values, self.heads, self.target))
+        self._places = max(self.values.shape[1], self.heads.shape[1])
         self.layers = tuple(self.heads.any(-1).flatten(0, 1).any(0).nonzero()[:, 0].tolist())
         # Once, where the first layer is: each copy on the way makes an accelerator wait.
         if (home := next(self.model.parameters()).device).type != "meta":
             self.values, self.heads = self.values.to(home), self.heads.to(home)
-            self.target = self.target.to(home)
         if gate is not None:
             self._check_gate(gate)
 
@@ -216,8 +206,7 @@ class Edit(ModelHooks):
             changed = v.to(z.dtype).expand_as(z)
         else:
             along = (z.to(v.dtype) * v).sum(-1, keepdim=True)
-            target = self._here(self.target[:, :, layer]).to(v)[..., None]
-            changed = (z + (target - along) * v).to(z.dtype)
+            changed = (z - along * v).to(z.dtype)
         chosen = mask[..., None] & self._here(self.heads[:, :, layer]).to(device)
         changed = torch.where(chosen[..., None], changed, z)
         self._broken[layer] = (z.isfinite() & ~changed.isfinite()).any(-1).flatten(0, 1).any(0)

@@ -197,18 +197,16 @@ class SteeringVector(Shown, Shared):
         """The same with another strength."""
         return replace(self, alpha=alpha)
 
-    def delta(self, alpha: float | Tensor | None = None) -> Tensor:
+    def delta(self, alpha: float | None = None) -> Tensor:
         """What is added to each head, ``[L, H, D]``; zero at the other heads.
 
-        ``alpha`` is the vector's own by default; strengths ``[B]`` give ``[B, L, H, D]``.
+        ``alpha`` is the vector's own by default.
         """
         strength = _finite(self.alpha if alpha is None else alpha)
-        if strength.ndim > 1:
-            raise SteeringError(f"alpha is a number or one a row, not {list(strength.shape)}")
         steps = self.sigma.cpu().double()[:, None] * self.theta.cpu().double()
         full = torch.zeros(self.n_layers, self.n_heads, self.width, dtype=torch.float64)
         full[torch.tensor(self.heads).unbind(1)] = steps
-        return (strength[..., None, None, None] * full).float()
+        return (strength * full).float()
 
     def check(self, model: nn.Module) -> Geometry:
         """The model's geometry; SteeringError names both shapes or types if it does not fit."""
@@ -233,7 +231,7 @@ class SteeringVector(Shown, Shared):
     def apply(
         self,
         model: Any,
-        alpha: float | Tensor | None = None,
+        alpha: float | None = None,
         gate: Gate | None = None,
         allow_mismatch: bool = False,
     ) -> Edit:
@@ -241,7 +239,7 @@ class SteeringVector(Shown, Shared):
 
         Args:
             model: the Hugging Face model whose forward will be called, or what holds it.
-            alpha: as of :meth:`delta`. Rows with 0 keep their bits.
+            alpha: as of :meth:`delta`; with 0 the logits keep their bits.
             gate: steer only where this probe says so, on the same pass; its own by default.
             allow_mismatch: also a model with other weights than it was fitted on.
 
@@ -257,7 +255,7 @@ class SteeringVector(Shown, Shared):
         return applied
 
     def edit(
-        self, model: nn.Module, alpha: float | Tensor | None = None, gate: Gate | None = None
+        self, model: nn.Module, alpha: float | None = None, gate: Gate | None = None
     ) -> tuple[Tensor, str, str, Gate | None]:
         """The arguments of the :class:`Edit` that steers ``model``, whatever its weights are."""
         self.check(model)
@@ -345,13 +343,13 @@ def _module(model: Any) -> nn.Module:
     return module
 
 
-def _finite(alpha: Any) -> Tensor:
+def _finite(alpha: Any) -> float:
     try:
-        strength = torch.as_tensor(alpha, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SteeringError(f"alpha is a number or one a row, not {alpha!r:.60}") from error
-    if not bool(torch.isfinite(strength).all()):
-        raise SteeringError(f"alpha must be finite, got {strength.tolist()}")
+        strength = float(alpha)
+    except (TypeError, ValueError, RuntimeError):
+        strength = math.nan
+    if not math.isfinite(strength):
+        raise SteeringError(f"alpha must be a finite number, got {alpha!r:.60}")
     return strength
 
 

@@ -6,10 +6,11 @@ import io
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -156,51 +157,42 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
     time of one that cannot be decoded.
     """
+    wanted = {int(timeline.stamps[place]): place for place in places}
     found: dict[int, np.ndarray] = {}
-    stamped = {int(timeline.stamps[place]): place for place in places}
-    # Frames that share the key frame before them are decoded from there.
-    starts = np.searchsorted(timeline.keys, list(stamped), "right") - 1
     why = "it is damaged there"
+
+    def key_of(stamp: int) -> int:
+        return int(timeline.keys[np.searchsorted(timeline.keys, stamp, "right") - 1])
+
+    def decode(container: Any, stream: Any, stamps: Collection[int]) -> None:
+        with suppress(av.EOFError):
+            for frame in container.decode(stream):
+                if frame.pts in stamps and not frame.is_corrupt:
+                    size = fitted(*_shown_size(frame, stream.sample_aspect_ratio), most)
+                    if found:
+                        size = next(iter(found.values())).shape[1::-1]
+                    found[wanted[frame.pts]] = _pixels(frame, size)
+                if frame.pts is not None and frame.pts >= max(stamps):
+                    return
+
     try:
         with opened_video(timeline.path) as (container, stream):
             stream.thread_type = "AUTO"
-            for start in dict.fromkeys(starts):
-                keyed = zip(stamped.items(), starts, strict=True)
-                group = dict(pair for pair, key in keyed if key == start)
-                container.seek(int(timeline.keys[start]), stream=stream, backward=True)
-                _decode(container, stream, group, most, found)
+            # Frames that share the key frame before them are decoded from there.
+            for key, stamps in groupby(wanted, key_of):
+                container.seek(key, stream=stream, backward=True)
+                decode(container, stream, list(stamps))
         # Some containers land behind the key frame, and frames after some key frames need what was
         # before them.
-        if missing := {stamp: place for stamp, place in stamped.items() if place not in found}:
+        if missing := [stamp for stamp, place in wanted.items() if place not in found]:
             with opened_video(timeline.path) as (container, stream):
-                _decode(container, stream, missing, most, found)
+                decode(container, stream, missing)
     except UNREADABLE as error:
         why = str(error)
     if lost := [place for place in places if place not in found]:
         lacking = f"the frame at {timeline.times[lost[0]]:.2f} s cannot be decoded ({why})"
         raise MediaError(f"{timeline.path}: {lacking}; download the video again")
     return np.stack([found[place] for place in places])
-
-
-def _decode(
-    container: Any,
-    stream: Any,
-    group: dict[int, int],
-    most: int | None,
-    found: dict[int, np.ndarray],
-) -> None:
-    """Keep the frames with the stamps of ``group``, by their places, from here on."""
-    try:
-        for frame in container.decode(stream):
-            if frame.pts in group and not frame.is_corrupt:
-                first = next(iter(found.values()), None)
-                size = fitted(*_shown_size(frame, stream.sample_aspect_ratio), most)
-                size = size if first is None else first.shape[1::-1]
-                found[group[frame.pts]] = _pixels(frame, size)
-            if frame.pts is not None and frame.pts >= max(group):
-                return
-    except av.EOFError:
-        return
 
 
 def _pixels(frame: av.VideoFrame, size: Any) -> np.ndarray:

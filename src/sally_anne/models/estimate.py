@@ -20,7 +20,7 @@ from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.decoding import ROOM
 from sally_anne.models.families import check_senses, family_of
-from sally_anne.models.loading import LoadedModel, check_crop, check_pixels, load_model
+from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, frame_of
 from sally_anne.models.videos import context_of, side_of, video_size, words_of
@@ -234,19 +234,16 @@ class PublishedModel(LoadedModel):
 
 def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description."""
-    name, dtype, pixels = options.model, options.dtype, options.max_pixels
+    name, dtype = options.model, options.dtype
     if dtype not in get_args(Dtype) or _entry(name) is None:
         # What another machine may have, this one need not.
         here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
         return load_model(**options.opening() | here, videos=videos)
     loaded = open_published(name, dtype)
     check_senses(loaded.family, name, videos)
-    if pixels is not None:
-        check_pixels(loaded.family, name, pixels)
-        loaded.changes["max_pixels"] = str(pixels)
-    if options.crop:
-        check_crop(loaded.processor, name)
-        loaded.changes["crop"] = "True"
+    check_frame_options(loaded.family, loaded.processor, name, options.max_pixels, options.crop)
+    asked = {"max_pixels": options.max_pixels, "crop": options.crop or None}
+    loaded.changes |= {option: str(value) for option, value in asked.items() if value is not None}
     if options.prompt == RAW:
         loaded.prompt = loaded.changes["prompt"] = frame_of(name, RAW, True, videos)
     return loaded

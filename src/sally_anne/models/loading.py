@@ -15,17 +15,11 @@ import numpy as np
 import torch
 import transformers
 
+from sally_anne.core import processes
 from sally_anne.core.console import Shown
 from sally_anne.core.errors import ModelError, SallyAnneError, first_line
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
-from sally_anne.core.processes import (
-    check_place,
-    first_gpu,
-    is_out_of_memory,
-    place_of,
-    within_memory,
-)
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import (
     FINGERPRINT,
@@ -35,22 +29,8 @@ from sally_anne.hooks.identity import (
     folder_hash,
     weights_hash,
 )
-from sally_anne.models.checkpoint import (
-    ADAPTER,
-    check_files,
-    check_filled,
-    check_installed,
-    check_quantised,
-    forget_packing,
-    limits_of,
-    located,
-    merged,
-    read_from,
-    stored_dtype,
-    unavailable,
-    with_adapter,
-    without_adapter,
-)
+from sally_anne.models import checkpoint
+from sally_anne.models.checkpoint import ADAPTER, located, read_from, unavailable
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import FAMILIES, Family, check_senses, family_of
 from sally_anne.models.options import (
@@ -138,7 +118,9 @@ class LoadedModel(Shown):
         return chosen or str(self.skeleton.config._attn_implementation)
 
     @cached_property
-    @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
+    @processes.within_memory(
+        "load the weights with --dtype bfloat16, or spread them with --device-map auto"
+    )
     def model(self) -> Any:
         """The model with its weights, in evaluation mode; ModelError if they cannot be had."""
         _ = self.skeleton  # says what is wrong with a config before the weights are read
@@ -156,12 +138,12 @@ class LoadedModel(Shown):
             if (packing := getattr(transformers, "GgufConfig", None)) is not None:
                 how["quantization_config"] = packing(dequantize=True)
         try:
-            with without_adapter(folder) as place:
+            with checkpoint.without_adapter(folder) as place:
                 model, report = getattr(transformers, self.family.class_name).from_pretrained(
                     place,
                     revision=self.hub_revision,
                     dtype=dtype,
-                    device_map=self.device_map or first_gpu(),
+                    device_map=self.device_map or processes.first_gpu(),
                     # The other format is a pickle, which runs code when it is opened.
                     use_safetensors=True,
                     output_loading_info=True,
@@ -175,21 +157,21 @@ class LoadedModel(Shown):
             ) from error
         # A damaged file, or a method of quantisation that wants a GPU, ends in any kind of error.
         except Exception as error:
-            if is_out_of_memory(error):
+            if processes.is_out_of_memory(error):
                 raise
             raise unavailable(self.name, self.location, error) from error
-        check_filled(self.name, self.location, report)
+        checkpoint.check_filled(self.name, self.location, report)
         model.config._name_or_path = self.location
         if packed:
-            forget_packing(model)
+            checkpoint.forget_packing(model)
         if self.adapter is not None:
-            model = merged(model, self.name, self.adapter)
+            model = checkpoint.merged(model, self.name, self.adapter)
             setattr(model, FINGERPRINT, self.identity.fingerprint)
         model.eval()
         if model.device.type == "cuda":
             frames_at_once(model)
         if self.family not in FAMILIES:
-            self.limits |= limits_of(self.name, model, self.processor.tokenizer)
+            self.limits |= checkpoint.limits_of(self.name, model, self.processor.tokenizer)
         return model
 
     @checked
@@ -249,7 +231,7 @@ class LoadedModel(Shown):
     @property
     def place(self) -> str:
         """The device that it is on, or how it is spread over several."""
-        return self.device_map or first_gpu() or "cpu"
+        return self.device_map or processes.first_gpu() or "cpu"
 
     @property
     def accelerated(self) -> bool:
@@ -316,14 +298,14 @@ def load_model(
         today = datetime.date.fromisoformat(date) if date else datetime.date.today()
     except ValueError as error:
         raise ModelError(f"--date must be a day such as 2026-01-31, got {date!r}") from error
-    device_map = place_of(None if device is None else str(device), device_map)
-    check_place(device_map)
-    check_installed(attn_implementation, quantization)
+    device_map = processes.place_of(None if device is None else str(device), device_map)
+    processes.check_place(device_map)
+    checkpoint.check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
     if entry and not entry.videos:
         check_senses(None, name, videos)
     source = located(name, revision)
-    location, adapter_folder = with_adapter(name, source, adapter)
+    location, adapter_folder = checkpoint.with_adapter(name, source, adapter)
     folder, how = read_from(location)
     is_here = Path(location).exists()
     if "gguf_file" in how and quantization != "none":
@@ -331,7 +313,7 @@ def load_model(
             f"--quantization {quantization} does not go with {location}: its weights are unpacked"
         )
     if is_here:
-        check_files(name, Path(folder))
+        checkpoint.check_files(name, Path(folder))
     # Left open, it may ask on the terminal whether to run code that comes with the model.
     how["trust_remote_code"] = False
     try:
@@ -341,8 +323,6 @@ def load_model(
         config = getattr(config, "thinker_config", config)
         family = family_of(config.model_type, name, config.architectures or ())
         check_senses(family, name, videos, sounds)
-        if max_pixels is not None:
-            check_pixels(family, name, max_pixels)
         strategy = getattr(config, "vision_feature_select_strategy", None)
         if family.name == "llava-next-video" and strategy not in (None, "default"):
             raise ModelError(
@@ -359,11 +339,10 @@ def load_model(
             place, own = read_from(located(processor))
             how = {"trust_remote_code": False, **own}
         opened = open_processor(name, family, place, config, how)
-        if crop:
-            check_crop(opened, name)
+        check_frame_options(family, opened, name, max_pixels, crop)
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
         version = folder_hash(Path(location)) if is_here else str(commit)
-        check_quantised(name, config, device_map)
+        checkpoint.check_quantised(name, config, device_map)
     except ModelError:
         raise
     # A damaged file ends in any kind of error: tokenizers have no kind of their own.
@@ -386,7 +365,7 @@ def load_model(
         source=name if entry and is_here else source,
         revision=version,
         family=family,
-        dtype=stored_dtype(config, location, commit) if dtype == "auto" else dtype,
+        dtype=checkpoint.stored_dtype(config, location, commit) if dtype == "auto" else dtype,
         config=config,
         processor=opened,
         location=location,
@@ -399,18 +378,16 @@ def load_model(
     )
 
 
-def check_crop(processor: Any, name: str) -> None:
-    """Refuse frames as they are for a model whose processor cuts nothing off."""
-    if not crops(getattr(processor, "video_processor", None)):
-        raise ModelError(
-            f"--crop has no effect on model {name!r}: it sees frames whole; leave it out"
-        )
-
-
-def check_pixels(family: Family, name: str, max_pixels: int) -> None:
-    """Refuse a limit for a model to which the size of frames is nothing."""
-    if family.frame_limit is None:
+def check_frame_options(
+    family: Family, processor: Any, name: str, max_pixels: int | None, crop: bool
+) -> None:
+    """Refuse options of frames that change nothing: of one size, or of which nothing is cut off."""
+    if max_pixels is not None and family.frame_limit is None:
         raise ModelError(
             f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
             "many tokens for a small frame as for a large one; show it fewer with --frames"
+        )
+    if crop and not crops(getattr(processor, "video_processor", None)):
+        raise ModelError(
+            f"--crop has no effect on model {name!r}: it sees frames whole; leave it out"
         )

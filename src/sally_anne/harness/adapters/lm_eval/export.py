@@ -61,8 +61,6 @@ def steer_config(
         )
     geometry = vector.check(model)
     delta = vector.delta(alpha)
-    if delta.ndim != 3:
-        raise HarnessError("lm-eval's `steered` takes one strength, not one for each row")
     names = geometry.layer_names if vector.site == RESID else geometry.o_proj_names
     inside = next(name for name, module in model.named_modules() if module is model.base_model)
     found = {}
