@@ -283,8 +283,8 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
         other = row["method"].startswith(OTHER)
         who = row["point"] if other else family
         if numbers := paper(who, *place).get("baseline" if other else row["method"]):
-            published_row = ["?" if number is None else f"{number:.1f}" for number in numbers]
-            accuracies.append([f"  paper, {'' if other else '7B '}{who}", *published_row])
+            cells = ["not given" if number is None else f"{number:.1f}" for number in numbers]
+            accuracies.append([f"  paper, {'' if other else '7B '}{who}", *cells])
         if found := row.get("control_rank"):
             rank = f"{found['rank']} of {found['of']}"
             rank += "" if found["beats_controls"] else f"\n{NOT_SPECIFIC}"

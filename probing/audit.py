@@ -273,8 +273,9 @@ def _listed(rows: pd.DataFrame) -> str:
 
 def _print(console: Console, table: pd.DataFrame, words: str) -> None:
     """One label's rows, and its conclusion in ``words``."""
-    label = table["label"].iloc[0]
-    # Within one condition, only what reaches; all is in the table that is saved.
+    label, found = table["label"].iloc[0], table[table["accuracy"].notna()]
+    # Within one condition, only what reaches. All is in the table that is saved, and the words say
+    # why what has no accuracy has none.
     rows = [
         [
             f"{row['kind']}: {row['row']}{_where(row['condition'])}",
@@ -282,7 +283,7 @@ def _print(console: Console, table: pd.DataFrame, words: str) -> None:
             *("" if np.isnan(row[key]) else f"{row[key]:.3f}" for key in ("chance", "best")),
             "yes" if row["reaches"] and row["row"] != OWN else "",
         ]
-        for row in table[(table["condition"] == ALL) | table["reaches"]].to_dict("records")
+        for row in found[(found["condition"] == ALL) | found["reaches"]].to_dict("records")
     ]
     columns = ("row", "accuracy [95 %]", "chance", "best head", "explains")
     print_table(console, f"{symbol(label)}: accuracy of what should not suffice", columns, rows)

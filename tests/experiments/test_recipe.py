@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sally_anne.cli import COMMANDS, main, options
+from sally_anne.core.errors import OptionError
 from sally_anne.data.gridtom.samples import AS_PUBLISHED
 from sally_anne.experiments.recipe import RecipeConfig, recipes, steps
 from sally_anne.models.options import ModelOptions
@@ -21,6 +22,9 @@ def test_defaults_as_published_give_way_to_what_is_given(command: str, which: st
     own["crop"] = which == "released"
     assert {name: getattr(found, name) for name in own} == own
     assert found == type(found).as_published(which, model="llava-next-video", normalise=True)
+    if command != "table1":
+        with pytest.raises(OptionError, match="--as-published"):
+            options(command, ["--as-published", which, "--task", "ioi"])
 
 
 @pytest.mark.parametrize("which", [None, *AS_PUBLISHED])

@@ -183,7 +183,8 @@ def read_options(
         about += "does it, but for what is given."
     config: Any = tyro.cli(config_type, description=about, **how)
     if which := getattr(found, "as_published", None):
-        given = {"model": config.model} | given
+        names = [n for n in ("model", "task", "samples") if hasattr(config, n)]
+        given = {n: getattr(config, n) for n in names} | given
         preset, plain = published(which, **given), config_type(**given)
         config = tyro.cli(config_type, description=about, **how | {"default": preset})
         own = [n for n in vars(preset) if getattr(preset, n) != getattr(plain, n)]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import Seed, checked
-from sally_anne.data.pairs import PairSet, own_pairs
+from sally_anne.data.pairs import VERDICT, PairSet, own_pairs
 from sally_anne.data.samples import SPLITS, Sample, Samples, SampleSet, Split, sample_set, splits_of
 
 # Of each list two thirds are for training; the rest is held out.
@@ -391,7 +391,9 @@ def judged(samples: Sequence[Sample], label: str) -> PairSet:
     Whether each is true, by a label, is asked as of ``statements``.
     """
     found = own_pairs([_asked(sample, label) for sample in samples])
-    return replace(found, reply=False, asks=ASKS["statements"])
+    ordered = all(pair.samples[0].labels[label] is True for pair in found.pairs)
+    conditions = VERDICT if ordered else found.conditions
+    return replace(found, reply=False, asks=ASKS["statements"], conditions=conditions)
 
 
 SETS = dict[str, Callable[..., list[Sample]]](ioi=ioi, statements=statements, beliefs=beliefs)

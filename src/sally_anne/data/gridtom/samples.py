@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from sally_anne.core.errors import BenchmarkError
+from sally_anne.core.errors import BenchmarkError, OptionError
 from sally_anne.core.options import Seed
 from sally_anne.data.gridtom.plot import PLOTS, Perspective, Plot
 from sally_anne.data.gridtom.render import CLIP_SHAPE
@@ -86,7 +86,12 @@ class Published:
 
     @classmethod
     def as_published(cls, which: str, **given: Any) -> Self:
-        """The options of ``paper`` or ``released``, but for those that are given."""
+        """The options of ``paper`` or ``released``, but for those that are given.
+
+        An OptionError for data other than GridToM's.
+        """
+        if given.get("samples") or given.get("task", "gridtom") != "gridtom":
+            raise OptionError("--as-published goes with --task gridtom alone")
         known = vars(cls)["__dataclass_fields__"]
         own = {name: value for name, value in AS_PUBLISHED[which].items() if name in known}
         # Its processor cuts frames; that of Qwen2-VL has nothing to cut.
