@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,21 +32,13 @@ class Looks(Capture):
     so rotary positions, shared keys, windows and soft caps are the model's, and no full matrix is
     made. While a block is open no other thread may run a model.
 
-    Args:
-        model, layers, device: as of `Capture`.
-
     Raises:
         HookError: the model attends neither by `sdpa` nor by `eager`, or, during a forward, not
             through that interface, or not with the heads that W_o reads; or as of `Capture`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        layers: Sequence[int] | None = None,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        super().__init__(model, HEAD_OUT, LAST_PROMPT, layers, device)
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, HEAD_OUT, LAST_PROMPT)
         config: Any = self.model.config
         self._way = config.get_text_config(decoder=True)._attn_implementation
         if self._way not in ("sdpa", "eager"):

@@ -315,8 +315,8 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         x = Activations(saved.activations(), saved.samples, saved.labels)
         train, held = x.train, x.part(config.split)
         heads = saved.heads[["layer", "head"]].copy()
-        max_iter, normalise = int(saved.number("max_iter")), bool(saved.config["normalise"])
-        how = saved.number("c"), config.seed, max_iter, normalise
+        max_iter, normalise = int(saved.config["max_iter"]), bool(saved.config["normalise"])
+        how = saved.config["c"], config.seed, max_iter, normalise
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):
                 test = permutation_test(train, held, label, config.permutations, *how)

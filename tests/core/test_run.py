@@ -46,32 +46,21 @@ def test_a_missing_file_is_named_with_the_command_that_makes_it(run, name, use) 
 
 
 def test_probes_that_do_not_fit_are_refused(run) -> None:
-    with pytest.raises(RunFolderError, match=r"no probe for L6H0: .*\[6, 8, 6\]"):
+    with pytest.raises(RunFolderError, match="no probe of y_p for L6H0"):
         Run.open(run.folder).probe("y_p", 6, 0)
-    path = run.folder / "probes.safetensors"
-    save_file({"y_p.coef": run.probes["y_p.coef"]}, path)
-    with pytest.raises(RunFolderError, match=r"lacks a tensor .*y_p\.intercept"):
-        Run.open(run.folder).probe("y_p", 0, 0)
-    wrong = {"y_p.coef": run.probes["y_p.coef"], "y_p.intercept": np.zeros((6, 7), "float32")}
-    save_file(wrong, path)
-    with pytest.raises(RunFolderError, match=r"intercept \[6, 7\] should be \[L, H\]"):
+    save_file({"y_p.coef": run.probes["y_p.coef"]}, run.folder / "probes.safetensors")
+    with pytest.raises(RunFolderError, match="no probe of y_p"):
         Run.open(run.folder).probe("y_p", 0, 0)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"results": {}}', '{"config": {"model": ["a"]}}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"results": {}}'])
 def test_a_broken_config_is_named(run, text) -> None:
     (run.folder / "config.json").write_text(text)
     with pytest.raises(RunFolderError, match=r"config\.json"):
         Run.open(run.folder)
 
 
-def test_tables_of_other_heads_are_refused(run) -> None:
-    path = run.folder / "heads.parquet"
-    twice = pd.concat([run.heads, run.heads.iloc[[10]]])
-    for table, message in ((twice, "L1H2 more than once"), (run.heads.iloc[:0], "no rows")):
-        table.to_parquet(path)
-        with pytest.raises(RunFolderError, match=message):
-            _ = Run.open(run.folder).heads
+def test_other_heads_are_refused(run) -> None:
     with pytest.raises(RunFolderError, match="heads 0 to 7, not 8"):
         Run.open(run.folder).head_activations(0, 8)
 

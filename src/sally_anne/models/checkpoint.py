@@ -20,7 +20,7 @@ from transformers.utils import find_adapter_config_file
 from sally_anne.core import hub
 from sally_anne.core.errors import HookError, ModelError, first_line
 from sally_anne.core.files import LFS, POINTER, read_object
-from sally_anne.core.processes import first_gpu
+from sally_anne.core.processes import first_gpu, is_out_of_memory
 from sally_anne.hooks.geometry import find_geometry, written
 from sally_anne.hooks.identity import GGUF, weight_files
 from sally_anne.models.decoding import State, extend, prefill, read_side_by_side, step
@@ -185,11 +185,61 @@ def read_from(location: str) -> tuple[str, dict[str, Any]]:
     return location, local
 
 
-def forget_packing(model: Any) -> None:
-    """Of unpacked weights transformers says that they are packed, and would not save them."""
-    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
-        vars(model).pop(name, None)
-    vars(model.config).pop("quantization_config", None)
+def read_weights(loaded: Any) -> Any:
+    """The model of a :class:`sally_anne.models.loading.LoadedModel`, with its weights.
+
+    ModelError if they cannot be read, or have gaps, which transformers fills with random numbers.
+    """
+    name, location, dtype = loaded.name, loaded.location, getattr(torch, loaded.dtype)
+    folder, how = read_from(location)
+    if chosen := loaded.changes.get("attn_implementation"):
+        how["attn_implementation"] = chosen
+    if bits := loaded.changes.get("quantization"):
+        how["quantization_config"] = transformers.BitsAndBytesConfig(
+            **{f"load_in_{bits}": True}, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    if packed := "gguf_file" in how:
+        how["config"] = loaded.config
+        # Newer versions can leave weights as they are packed, of which heads cannot be read.
+        if (packing := getattr(transformers, "GgufConfig", None)) is not None:
+            how["quantization_config"] = packing(dequantize=True)
+    try:
+        with without_adapter(folder) as place:
+            model, report = getattr(transformers, loaded.family.class_name).from_pretrained(
+                place,
+                revision=loaded.hub_revision,
+                dtype=dtype,
+                device_map=loaded.device_map or first_gpu(),
+                # The other format is a pickle, which runs code when it is opened.
+                use_safetensors=True,
+                output_loading_info=True,
+                # Reported below, with the model's name.
+                ignore_mismatched_sizes=True,
+                **how,
+            )
+    except ImportError as error:
+        raise ModelError(
+            f"model {name!r} needs a library that is missing here: {first_line(error)}"
+        ) from error
+    # A damaged file, or a method of quantisation that wants a GPU, ends in any kind of error.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise unavailable(name, location, error) from error
+    for problem in ("missing_keys", "mismatched_keys"):
+        # A mismatched key comes with both shapes.
+        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
+            raise ModelError(
+                f"model {name!r}: the weights in {location} do not fit its config: "
+                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+    model.config._name_or_path = location
+    if packed:
+        # Of unpacked weights transformers says that they are packed, and would not save them.
+        for part in ("hf_quantizer", "quantization_method", "is_quantized"):
+            vars(model).pop(part, None)
+        vars(model.config).pop("quantization_config", None)
+    return model
 
 
 def check_installed(attn_implementation: str | None, quantization: str) -> None:
@@ -223,17 +273,6 @@ def check_quantised(name: str, config: Any, place: str | None) -> None:
             f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
             f"opened here: {first_line(error).rstrip('.')}; or take the model as it was before"
         ) from error
-
-
-def check_filled(name: str, location: str, report: dict[str, Any]) -> None:
-    """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
-    for problem in ("missing_keys", "mismatched_keys"):
-        # A mismatched key comes with both shapes.
-        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
-            raise ModelError(
-                f"model {name!r}: the weights in {location} do not fit its config: "
-                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
-            )
 
 
 def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:

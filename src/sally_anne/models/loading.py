@@ -42,7 +42,7 @@ from sally_anne.models.options import (
     Quantization,
 )
 from sally_anne.models.processor import RAW, frame_of, hash_of, layout_of, marks_of, open_processor
-from sally_anne.models.prompts import Message, encode, pieces_of, reply_prompt, tells_date
+from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
 from sally_anne.models.videos import crops, frames_at_once
 
 
@@ -124,46 +124,7 @@ class LoadedModel(Shown):
     def model(self) -> Any:
         """The model with its weights, in evaluation mode; ModelError if they cannot be had."""
         _ = self.skeleton  # says what is wrong with a config before the weights are read
-        dtype = getattr(torch, self.dtype)
-        folder, how = read_from(self.location)
-        if chosen := self.changes.get("attn_implementation"):
-            how["attn_implementation"] = chosen
-        if bits := self.changes.get("quantization"):
-            how["quantization_config"] = transformers.BitsAndBytesConfig(
-                **{f"load_in_{bits}": True}, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-            )
-        if packed := "gguf_file" in how:
-            how["config"] = self.config
-            # Newer versions can leave weights as they are packed, of which heads cannot be read.
-            if (packing := getattr(transformers, "GgufConfig", None)) is not None:
-                how["quantization_config"] = packing(dequantize=True)
-        try:
-            with checkpoint.without_adapter(folder) as place:
-                model, report = getattr(transformers, self.family.class_name).from_pretrained(
-                    place,
-                    revision=self.hub_revision,
-                    dtype=dtype,
-                    device_map=self.device_map or processes.first_gpu(),
-                    # The other format is a pickle, which runs code when it is opened.
-                    use_safetensors=True,
-                    output_loading_info=True,
-                    # Reported below, with the model's name.
-                    ignore_mismatched_sizes=True,
-                    **how,
-                )
-        except ImportError as error:
-            raise ModelError(
-                f"model {self.name!r} needs a library that is missing here: {first_line(error)}"
-            ) from error
-        # A damaged file, or a method of quantisation that wants a GPU, ends in any kind of error.
-        except Exception as error:
-            if processes.is_out_of_memory(error):
-                raise
-            raise unavailable(self.name, self.location, error) from error
-        checkpoint.check_filled(self.name, self.location, report)
-        model.config._name_or_path = self.location
-        if packed:
-            checkpoint.forget_packing(model)
+        model = checkpoint.read_weights(self)
         if self.adapter is not None:
             model = checkpoint.merged(model, self.name, self.adapter)
             setattr(model, FINGERPRINT, self.identity.fingerprint)
@@ -358,7 +319,7 @@ def load_model(
         "adapter_hash": adapter_folder and file_hash(adapter_folder / file for file in ADAPTER),
         "processor": processor,
         "prompt": RAW if frame == RAW else None,
-        "date": today.isoformat() if frame != RAW and tells_date(opened) else None,
+        "date": today.isoformat() if frame != RAW and NOW.search(str(layout_of(opened))) else None,
     }
     return LoadedModel(
         name=name,

@@ -22,7 +22,7 @@ from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limi
 _SHORTEST = 1600
 
 # Where a chat template asks which day it is, and in which form.
-_NOW = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
+NOW = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
 # Stands for a message's text while its place in the layout is looked for: a noncharacter.
 _PLACE = "\ufdd1"
 # Letters of scripts without blanks between words.
@@ -118,7 +118,7 @@ def _render(
     if "date" in loaded.changes:
         # A run that goes on tomorrow tells the day on which it began.
         layout = layout_of(loaded.processor)
-        how["chat_template"] = _NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
+        how["chat_template"] = NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
     try:
         return loaded.processor.apply_chat_template(chat, **how)
     # What a template does is up to who wrote it.
@@ -139,11 +139,6 @@ def raw_text(loaded: OpenModel, turns: Sequence[Mapping[str, Any]]) -> str:
             "--prompt raw out, or run it with --setting text"
         )
     return "\n\n".join("".join(part["text"] for part in parts) for parts in said)
-
-
-def tells_date(processor: Any) -> bool:
-    """Whether a chat template says which day it is."""
-    return bool(_NOW.search(str(layout_of(processor))))
 
 
 def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
