@@ -43,7 +43,7 @@ from sally_anne.harness.score import accuracy, belief_metrics, over, paired, sco
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
-from sally_anne.models.decoding import ROOM, decode, extend, greedy
+from sally_anne.models.decoding import decode, extend, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
@@ -110,7 +110,7 @@ def answer_points(
         # The rows whose caches fit, by the item with the longest text.
         longest = prompt_of(max(items, key=lambda item: len(item.text)))
         inputs, (ending,) = cut_prompts(loaded, [longest])
-        tokens = inputs["input_ids"].shape[1] + len(ending) + max(max_new_tokens, ROOM)
+        tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
         rows = rows_that_fit(held, width, journal.processes)
     deltas = {point: vector.delta() for point, vector in steered.items()}

@@ -1,4 +1,4 @@
-"""A cache with room gives what the usual cache gives, and leaves what it came from alone."""
+"""Chosen rows of a cache go on as the usual cache does, and leave what they came from alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from sally_anne.hooks.geometry import Geometry
-from sally_anne.models.decoding import ROOM, select
+from sally_anne.models.decoding import select
 from sally_anne.models.estimate import row_bytes, row_bytes_by_device
 from tests.models.checkpoints import random_model
 
@@ -23,7 +23,7 @@ def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> Dyn
 @settings(deadline=None, max_examples=60)
 @given(
     index=st.lists(st.integers(0, 2), min_size=1, max_size=5),
-    steps=st.lists(st.integers(1, ROOM + 5), max_size=5),
+    steps=st.lists(st.integers(1, 5), max_size=5),
     again=st.lists(st.integers(0, 0), min_size=1, max_size=3),
 )
 def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[int]) -> None:
@@ -33,19 +33,19 @@ def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[
     usual = DynamicCache()
     for number, layer in enumerate(start.layers):
         usual.update(layer.keys[index], layer.values[index], number)
-    roomy = select(start, torch.tensor(index))
+    rows = select(start, torch.tensor(index))
     for n in steps:
         for layer in range(2):
             new = torch.randn(2, len(index), 2, n, 3, generator=rng)
             expected = usual.update(*new, layer)
-            found = roomy.update(*new, layer)
+            found = rows.update(*new, layer)
             assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
-    assert roomy.get_seq_length() == usual.get_seq_length()
+    assert rows.get_seq_length() == usual.get_seq_length()
     # Rows of such a cache can be chosen again; going on from them does not change it.
-    kept = [layer.keys.clone() for layer in roomy.layers]
-    chosen = select(roomy, torch.tensor(again))
+    kept = [layer.keys.clone() for layer in rows.layers]
+    chosen = select(rows, torch.tensor(again))
     chosen.update(*torch.randn(2, len(again), 2, 1, 3, generator=rng), 0)
-    assert all(torch.equal(r.keys, k) for r, k in zip(roomy.layers, kept, strict=True))
+    assert all(torch.equal(r.keys, k) for r, k in zip(rows.layers, kept, strict=True))
     assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
 
 

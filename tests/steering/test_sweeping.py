@@ -27,7 +27,7 @@ from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import ROOM, State, extend
+from sally_anne.models.decoding import State, extend
 from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
@@ -112,7 +112,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     vectors = vectors_of(GRID, vector)
     (text,) = (item.text for item in [max(asked, key=lambda item: len(item.text))])
     state, (ending,) = prefill_prompts(lively, [Prompt(text)])
-    tokens = state.mask.shape[1] + len(ending) + ROOM
+    tokens = state.mask.shape[1] + len(ending) + 4
     size = sum(row_bytes_by_device(lively.model, tokens).values())
     sizes: list[int] = []
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -23,8 +23,6 @@ from sally_anne.models.families import OpenModel
 from sally_anne.models.processor import RAW, padded, raw_ids
 from sally_anne.models.videos import positions_of, rotary
 
-# Tokens for which a preallocated cache has room before it grows.
-ROOM = 32
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
 CACHE = (
     "cache" if "cache" in {f.name for f in fields(CausalLMOutputWithPast)} else "past_key_values"
@@ -266,45 +264,8 @@ def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
     return loaded.processor.tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
-class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
-
-    A new token is written behind the old ones; the usual cache is copied whole for every token, and
-    a static one shows the model its empty columns.
-    """
-
-    keys: Tensor
-    values: Tensor
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        self._grow(keys, values, ROOM)
-        self._keep(keys.shape[-2])
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write new tokens behind the old ones; returns all."""
-        start = self.keys.shape[-2]
-        end = start + key_states.shape[-2]
-        if end > self._long[0].shape[-2]:
-            self._grow(self.keys, self.values, max(self._room, end - start))
-        for long, new in zip(self._long, (key_states, value_states), strict=True):
-            long[..., start:end, :] = new
-        self._keep(end)
-        return self.keys, self.values
-
-    def _grow(self, keys: Tensor, values: Tensor, room: int) -> None:
-        self._room = room
-        self._long = [nn.functional.pad(t, (0, 0, 0, room)) for t in (keys, values)]
-
-    def _keep(self, tokens: int) -> None:
-        self.keys, self.values = (long[..., :tokens, :] for long in self._long)
-
-
 def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
-    """A new cache that holds the rows ``index [R]`` of ``cache``, which stays, with room to go on.
+    """A new cache that holds the rows ``index [R]`` of ``cache``, which stays.
 
     ``columns [R, T]`` says for each place in the new rows where it comes from; all stay where they
     are by default.
@@ -320,17 +281,14 @@ def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicC
     if not (cache.layers and _is_plain(cache)):
         raise ModelError("what the model keeps is not keys and values of each word alone")
     chosen = DynamicCache()
-    chosen.layer_class_to_replicate = None
-    chosen.layers += [
-        PreallocatedLayer(rows(each.keys), rows(each.values)) for each in cache.layers
-    ]
+    for number, each in enumerate(cache.layers):
+        chosen.update(rows(each.keys), rows(each.values), number)
     return chosen
 
 
 def _is_plain(cache: Any) -> bool:
     """Whether a cache is of keys and values alone, which can be taken row by row."""
-    kinds = DynamicLayer, DynamicSlidingWindowLayer, PreallocatedLayer
-    return all(type(layer) in kinds for layer in cache.layers)
+    return all(type(each) in (DynamicLayer, DynamicSlidingWindowLayer) for each in cache.layers)
 
 
 def _new_cache(model: Any) -> DynamicCache:

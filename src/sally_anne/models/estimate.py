@@ -18,7 +18,6 @@ from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
-from sally_anne.models.decoding import ROOM
 from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
@@ -79,8 +78,8 @@ class Load:
     def columns(self) -> int:
         """Keys and values in the cache: contexts stay while their rows go on with copies."""
         wide = max(self.contexts)
-        room = max(ROOM, *self.endings, self.reply)
-        return wide * len(self.contexts) + (wide + room) * len(self.endings)
+        end = max(self.endings, default=0) + self.reply
+        return wide * len(self.contexts) + (wide + end) * len(self.endings)
 
 
 class Counter:
@@ -147,11 +146,16 @@ def needs(
     seen, pixels = _tower(loaded.config)
     # Pixels as the processor leaves them, in float32, and as the model takes them.
     pixels *= 4 if item == 4 else 4 + item
-    peak = max(
-        load.patches * pixels
-        + max(load.columns * column + _decoder_step(load, text) * item, load.patches * seen * item)
-        for load in loads
-    )
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    peaks = []
+    for load in loads:
+        wide, ending = max(load.contexts), max(load.endings, default=0)
+        columns = max(wide * len(load.contexts), ending * len(load.endings))
+        # What one layer holds at once, at most: of its MLP, and the attention mask.
+        layer = columns * 3 * (inner + text.hidden_size) + len(load.contexts) * wide**2
+        decoder = load.columns * column + layer * item
+        peaks.append(load.patches * pixels + max(decoder, load.patches * seen * item))
+    peak = max(peaks)
     figures = [
         Figure("parameters", whole, f"{whole / 1e9:.3g} billion", "of the config's modules"),
         exact("tokens read", read, "contexts once, and each row's own end"),
@@ -161,8 +165,8 @@ def needs(
         in_bytes(
             "above the weights",
             peak,
-            "of the largest batch: pixels + the larger of (cache of contexts and rows, each with "
-            f"room for {ROOM} tokens or more, + one layer's MLP + mask) and (vision tower's layer)",
+            "of the largest batch: pixels + the larger of (cache of contexts and rows + one "
+            "layer's MLP + mask) and (vision tower's layer)",
         ),
         in_bytes("memory", weights + peak, "weights + above the weights"),
     ]
@@ -185,15 +189,6 @@ def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
     geometry = find_geometry(model)
     whole = row_bytes(geometry, tokens, model.dtype.itemsize)
     return {device: whole * n // geometry.n_layers for device, n in places.items()}
-
-
-def _decoder_step(load: Load, text: Any) -> int:
-    """Numbers that one layer holds at once, at most: of its MLP, and the attention mask."""
-    wide, ending = max(load.contexts), max(load.endings, default=0)
-    columns = max(wide * len(load.contexts), ending * len(load.endings))
-    mask = len(load.contexts) * wide**2
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    return columns * 3 * (inner + text.hidden_size) + mask
 
 
 def _tower(config: Any) -> tuple[float, int]:
