@@ -46,7 +46,8 @@ from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
-from sally_anne.models.estimate import open_published
+from sally_anne.models.estimate import open_described
+from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_C, ProbeConfig
 from sally_anne.probing.extraction import activations_of, plan_batches, prepare
@@ -103,7 +104,8 @@ def rows(
 def random_model(name: str) -> str:
     """Save a model with random weights in the shape of a catalogue model; gives its folder."""
     device, folder = first_gpu() or "cpu", Path(tempfile.mkdtemp(dir="/dev/shm", prefix="random-"))
-    described = open_published(name, "bfloat16" if device != "cpu" else "float32")
+    dtype: Any = "bfloat16" if device != "cpu" else "float32"
+    described = open_described(ModelOptions(model=name, dtype=dtype))
     tokenizer, options = described.processor.tokenizer, described.config.to_dict()
     config = type(described.config)(**options)
     # The shipped vocabulary stands in for the model's own.

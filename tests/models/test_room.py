@@ -18,7 +18,7 @@ from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.estimate import TEXT_MORE, Counter, open_described, open_published
+from sally_anne.models.estimate import TEXT_MORE, Counter, open_described
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import CATALOGUE, ModelOptions
 from sally_anne.models.prompts import open_prompt, process, reply_prompt
@@ -77,12 +77,12 @@ def test_counted_as_the_processor_makes_them(opened, name: str, shape) -> None:
     ],
 )
 def test_published_models(name: str, shape, free: int, limited: int) -> None:
-    loaded = open_published(name)
+    loaded = open_described(ModelOptions(model=name))
     assert video_size(loaded, shape)[0] == limited
     if name == "qwen2-vl" and shape[1] == 720:
         small = open_described(ModelOptions(model=name, max_pixels=100 * 28 * 28))
         assert video_size(small, shape)[0] == 32 * 7 * 13
-    own = open_published(name)
+    own = open_described(ModelOptions(model=name))
     assert video_size(narrow(own, 10**7), shape)[0] == free
     if shape[0] == 64 and name.startswith("llava"):
         with pytest.raises(ContextError, match="9,2[0-9]{2} tokens .9,216 of them frames"):
@@ -203,7 +203,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_a_description_has_the_published_sizes(name: str) -> None:
-    loaded = open_published(name)
+    loaded = open_described(ModelOptions(model=name))
     geometry = find_geometry(loaded.skeleton)
     assert CATALOGUE[name].note == (
         f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}"
@@ -218,7 +218,7 @@ def test_a_description_has_the_published_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILM_TOKENS)
 def test_a_film_takes_the_tokens_of_the_makers_rules(name: str) -> None:
-    loaded = open_published(name)
+    loaded = open_described(ModelOptions(model=name))
     prompt = open_prompt(loaded, "The red agent goes to the blue room.", video=True)
     inputs = process(loaded, [prompt], [np.zeros(FILM, dtype=np.uint8)])
     mark = loaded.processor.tokenizer.convert_tokens_to_ids(loaded.processor.video_token)

@@ -42,18 +42,32 @@ def located(name: str, revision: str | None = None) -> str:
     """The folder, GGUF file or hub id that a name stands for; ModelError if it is none of them."""
     entry = CATALOGUE.get(name)
     location = entry.source if entry else name
-    folder = Path(location).expanduser()
-    file = gguf_at(folder)
-    if file is None and folder.is_dir():
-        if not any((folder / part).exists() for part in ("config.json", ADAPTER[0])):
+    place = Path(location).expanduser()
+    packed = [place] if place.suffix == GGUF else []
+    if place.is_dir() and not any(place.glob("*.safetensors")):
+        packed = sorted(place.glob(f"*{GGUF}"))
+    if len(packed) > 1:
+        raise ModelError(
+            f"folder {place} holds {len(packed)} GGUF files: give one, as --model {packed[0]}"
+        )
+    if packed:
+        place = packed[0]
+        if not place.exists():
+            raise ModelError(f"there is no file {place}")
+        version = tuple(map(int, transformers.__version__.split(".")[:2]))
+        if version < _READS_GGUF or importlib.util.find_spec("gguf") is None:
             raise ModelError(
-                f"folder {folder} has no config.json; give one with a model, or a GGUF file"
+                f"{place} is read with the package gguf, and with transformers {_READS_GGUF[0]}."
+                f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
             )
-        file = folder
-    if file is not None:
+    elif place.is_dir() and not any((place / n).exists() for n in ("config.json", ADAPTER[0])):
+        raise ModelError(
+            f"folder {place} has no config.json; give one with a model, or a GGUF file"
+        )
+    if packed or place.is_dir():
         if revision is not None:
-            raise ModelError(f"revision {revision!r} is for models of the hub, not for {file}")
-        return str(file)
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {place}")
+        return str(place)
     if entry is None and (location.count("/") != 1 or location[0] in "./~"):
         known = "\n".join(
             f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
@@ -63,8 +77,8 @@ def located(name: str, revision: str | None = None) -> str:
             f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
             f"\n{known}"
         )
-    if folder.is_absolute():
-        raise ModelError(f"model {name!r}: {folder} is not there: install the package again")
+    if place.is_absolute():
+        raise ModelError(f"model {name!r}: {place} is not there: install the package again")
     return location
 
 
@@ -148,29 +162,6 @@ def merged(model: Any, name: str, folder: Path) -> Any:
         raise ModelError(
             f"model {name!r}: the adapter in {folder} cannot be merged into it: {first_line(error)}"
         ) from error
-
-
-def gguf_at(place: Path) -> Path | None:
-    """The GGUF file that a path is, or that is all the weights of its folder.
-
-    A ModelError if it is not there, if there are several, or without the package that reads them.
-    """
-    if place.suffix == GGUF and not place.exists():
-        raise ModelError(f"there is no file {place}")
-    found = [place] if place.suffix == GGUF and place.is_file() else []
-    if place.is_dir() and not any(place.glob("*.safetensors")):
-        found = sorted(place.glob(f"*{GGUF}"))
-    if len(found) > 1:
-        raise ModelError(
-            f"folder {place} holds {len(found)} GGUF files: give one, as --model {found[0]}"
-        )
-    version = tuple(map(int, transformers.__version__.split(".")[:2]))
-    if found and (version < _READS_GGUF or importlib.util.find_spec("gguf") is None):
-        raise ModelError(
-            f"{found[0]} is read with the package gguf, and with transformers {_READS_GGUF[0]}."
-            f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
-        )
-    return found[0] if found else None
 
 
 def read_from(location: str) -> tuple[str, dict[str, Any]]:

@@ -229,48 +229,35 @@ class PublishedModel(LoadedModel):
 
 def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description."""
-    name, dtype = options.model, options.dtype
-    if dtype not in get_args(Dtype) or _entry(name) is None:
+    asked, dtype = options.model, options.dtype
+    every = json.loads((files("sally_anne.models") / "published.json").read_text())
+    name = next((known for known in every if asked in (known, CATALOGUE[known].source)), None)
+    if dtype not in get_args(Dtype) or name is None:
         # What another machine may have, this one need not.
         here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
         return load_model(**options.opening() | here, videos=videos)
-    loaded = open_published(name, dtype)
-    check_senses(loaded.family, name, videos)
-    check_frame_options(loaded.family, loaded.processor, name, options.max_pixels, options.crop)
-    asked = {"max_pixels": options.max_pixels, "crop": options.crop or None}
-    loaded.changes |= {option: str(value) for option, value in asked.items() if value is not None}
+    entry, source = every[name], CATALOGUE[name].source
+    config = transformers.AutoConfig.for_model(**entry["config"])
+    family, processor = family_of(config.model_type, name), _processor(entry)
+    check_senses(family, name, videos)
+    check_frame_options(family, processor, name, options.max_pixels, options.crop)
+    dtype = entry["dtype"] if dtype == "auto" else dtype
+    loaded = PublishedModel(name, source, "published", family, dtype, config, processor, source)
+    loaded.parameters = entry["parameters"]
+    if options.max_pixels is not None:
+        loaded.changes["max_pixels"] = str(options.max_pixels)
+    if options.crop:
+        loaded.changes["crop"] = "True"
     if options.prompt == RAW:
         loaded.prompt = loaded.changes["prompt"] = frame_of(name, RAW, True, videos)
     return loaded
-
-
-def open_published(name: str, dtype: str = "auto") -> PublishedModel:
-    """The description of a catalogue model that is not shipped, by its name or hub id."""
-    found = _entry(name)
-    if found is None:
-        raise ModelError(f"model {name!r} is not described; its files are needed")
-    name, entry = found
-    options = dict(entry["config"])
-    config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
-    source, family = CATALOGUE[name].source, family_of(config.model_type, name)
-    dtype = entry["dtype"] if dtype == "auto" else dtype
-    parts = family, dtype, config, _processor(entry), source
-    loaded = PublishedModel(name, source, "published", *parts)
-    loaded.processor.tokenizer.padding_side = "left"
-    loaded.parameters = entry["parameters"]
-    return loaded
-
-
-def _entry(name: str) -> tuple[str, dict[str, Any]] | None:
-    every = json.loads((files("sally_anne.models") / "published.json").read_text()).items()
-    return next((one for one in every if name in (one[0], CATALOGUE[one[0]].source)), None)
 
 
 def _processor(entry: dict[str, Any]) -> Any:
     """The true processor class with the true sizes, and a shipped tokenizer."""
     folder = CATALOGUE[entry["tokenizer"]].source
     marks = {"extra_special_tokens": entry["marks"]} if "marks" in entry else {}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **marks)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", **marks)
     described = entry.get("processor")
     if described is None:
         return TextProcessor(tokenizer)
