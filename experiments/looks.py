@@ -37,7 +37,7 @@ from sally_anne.core.run import AGAINST, USED, Head, Run, heads_of, symbol
 from sally_anne.data.samples import Frames, Sample, fingerprint
 from sally_anne.experiments.config import LooksConfig
 from sally_anne.figures import style
-from sally_anne.hooks.attention import Looks
+from sally_anne.hooks.capture import Looks
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import plain

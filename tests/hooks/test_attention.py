@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from sally_anne.core.errors import HookError
-from sally_anne.hooks.attention import Looks
-from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.capture import Capture, Looks
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import load_model
 from tests.hooks.test_edit import every_hook

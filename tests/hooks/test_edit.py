@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import HookError, PositionError
-from sally_anne.hooks.attention import Looks
-from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.capture import Capture, Looks
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
 from sally_anne.hooks.positions import POSITIONS

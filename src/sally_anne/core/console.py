@@ -65,9 +65,9 @@ class Console(console.Console):
 
 def in_python() -> Console:
     """For calls in Python: prints nothing, and shows work in a terminal or notebook alone."""
-    quiet, seen = Console(quiet=True), Console(stderr=True)
-    quiet.work = seen if seen.is_jupyter or _moves(seen) else None
-    return quiet
+    silent, seen = Console(quiet=True), Console(stderr=True)
+    silent.work = seen if seen.is_jupyter or _moves(seen) else None
+    return silent
 
 
 def _moves(where: console.Console) -> bool:

@@ -157,7 +157,7 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
     time of one that cannot be decoded.
     """
-    wanted = {int(timeline.stamps[place]): place for place in places}
+    stamped = {int(timeline.stamps[place]): place for place in places}
     found: dict[int, np.ndarray] = {}
     why = "it is damaged there"
 
@@ -171,7 +171,7 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
                     size = fitted(*_shown_size(frame, stream.sample_aspect_ratio), most)
                     if found:
                         size = next(iter(found.values())).shape[1::-1]
-                    found[wanted[frame.pts]] = _pixels(frame, size)
+                    found[stamped[frame.pts]] = _pixels(frame, size)
                 if frame.pts is not None and frame.pts >= max(stamps):
                     return
 
@@ -179,12 +179,12 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
         with opened_video(timeline.path) as (container, stream):
             stream.thread_type = "AUTO"
             # Frames that share the key frame before them are decoded from there.
-            for key, stamps in groupby(wanted, key_of):
+            for key, stamps in groupby(stamped, key_of):
                 container.seek(key, stream=stream, backward=True)
                 decode(container, stream, list(stamps))
         # Some containers land behind the key frame, and frames after some key frames need what was
         # before them.
-        if missing := [stamp for stamp, place in wanted.items() if place not in found]:
+        if missing := [stamp for stamp, place in stamped.items() if place not in found]:
             with opened_video(timeline.path) as (container, stream):
                 decode(container, stream, missing)
     except UNREADABLE as error:
