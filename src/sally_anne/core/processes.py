@@ -74,14 +74,7 @@ class Processes:
         return int(smallest)
 
     def begin(self) -> None:
-        """Take a part of the machine's cores, and leave progress bars to the first process.
-
-        `OMP_NUM_THREADS` goes before; `accelerate launch` and `torchrun` set it to 1 if nobody did.
-        """
-        if self.local_world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
-            import torch
-
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.local_world_size))
+        """Leave progress bars to the first process."""
         if not self.first:
             from transformers.utils import logging
 
