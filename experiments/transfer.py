@@ -516,8 +516,8 @@ def shares(
     with Bars(console) as bar:
         for pair in bar.track(pairs, description=f"exchanging heads ({targets[0].name})"):
             a, b = read_pair(loaded, pair, pair_set.reply, opened.probing.site)
-            gap.append(a.logit_diff - b.logit_diff)
-            to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
+            gap.append((a.logit_diff - b.logit_diff)[0])
+            to_b, to_a = a.replaced(b.heads, swapped)[0], b.replaced(a.heads, swapped)[0]
             along.append((a.logit_diff - to_b + to_a - b.logit_diff) / 2)
     own, drawn = np.split(np.stack(along), [len(asked)], axis=1)
     for (names, (rows, _)), column in zip(asked.items(), own.T, strict=True):

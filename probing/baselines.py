@@ -38,14 +38,13 @@ from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH, Position
 from sally_anne.probing.extraction import (
     Prepared,
-    activations_of,
     each_piece,
     extract,
     plan_batches,
     prepare,
     prompts_at,
 )
-from sally_anne.probing.interchange import logit_directions, prompts_of
+from sally_anne.probing.interchange import logit_directions, outputs_of
 from sally_anne.probing.probes import HeadProbes
 
 # Of a long text's words, so many of the most frequent enter interactions.
@@ -407,15 +406,7 @@ def content_rows(
         raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
     every = [pair for split in SPLITS for pair in pairs[split]]
 
-    def prepared(pair: ContrastPair) -> list[Prepared]:
-        prompts = prompts_of(loaded, pair, pair_set.reply)
-        both = zip(pair.samples, prompts, strict=True)
-        return [prepare(loaded, [one], shared=False) for one in both]
-
-    def heads_of(pair: ContrastPair, both: list[Prepared]) -> np.ndarray:
-        return np.stack([activations_of(loaded, one, run.x.site)[0] for one in both])
-
-    x = np.stack(list(each_piece(loaded, prepared, heads_of, every)))
+    x = np.stack(list(outputs_of(loaded, every, pair_set.reply, run.x.site)))
     answers = np.array([pair.answers for pair in every])
     split = np.array([pair.split for pair in every])
     train = split == "train"

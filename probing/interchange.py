@@ -8,11 +8,11 @@ one token is exchanged, so all heads together carry 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -46,6 +46,7 @@ from sally_anne.models.prompts import (
     reply_prompt,
     to_model,
 )
+from sally_anne.probing.extraction import Prepared, activations_of, each_piece, prepare
 
 # Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
 COLUMNS, COLUMNS_IN_ALL = 256, 4096
@@ -67,6 +68,11 @@ class Prompts:
     tokens: tuple[int, ...]
     answers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     site: str = HEAD_OUT
+
+    def only(self, number: int) -> Self:
+        """One of the prompts by itself, R = 1."""
+        rows, tokens, answers = ((own[number],) for own in (self.rows, self.tokens, self.answers))
+        return replace(self, rows=rows, tokens=tokens, answers=answers)
 
     @property
     def words(self) -> tuple[list[int], list[int]]:
@@ -165,43 +171,6 @@ class Prompts:
             return (steps * self.heads.float().cpu()).sum(-1)
 
 
-class Prompt:
-    """One of :class:`Prompts`, R = 1: the same without the first axis, on the processor."""
-
-    def __init__(self, every: Prompts, number: int) -> None:
-        self.loaded, self.state, self.row = every.loaded, every.state, every.rows[number]
-        self.token, self.answers = every.tokens[number], every.answers[number]
-        self.alone = replace(every, rows=(self.row,), tokens=(self.token,), answers=(self.answers,))
-
-    @property
-    def words(self) -> tuple[int, int]:
-        return self.answers[0][0], self.answers[1][0]
-
-    @property
-    def heads(self) -> Tensor:
-        return self.alone.heads[0].cpu()
-
-    @property
-    def logit_diff(self) -> float:
-        return float(self.alone.logit_diff[0])
-
-    @property
-    def whole(self) -> float:
-        return float(self.alone.whole[0])
-
-    def logit_diffs(self, count: int = 1) -> Tensor:
-        return self.alone.logit_diffs(count)[0]
-
-    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
-        return self.alone.replaced(values, chosen, columns)[0]
-
-    def gradient(self) -> Tensor:
-        return self.alone.gradient()[0].cpu()
-
-    def dla(self) -> Tensor:
-        return self.alone.dla()[0]
-
-
 def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1.0) -> Tensor:
     """Directions along which heads add to the first word's logit above the second's, ``[L, H, D]``.
 
@@ -251,37 +220,32 @@ class Drawn(NamedTuple):
 
     inputs: dict[str, np.ndarray]
     rows: list[int]
-    ends: list[tuple[int, ...]]
-    answers: list[tuple[tuple[int, ...], tuple[int, ...]]]
+    ends: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def draw_pairs(
-    loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool, shared: bool = True
-) -> list[Drawn]:
+def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) -> list[Drawn]:
     """What :func:`read_pairs` reads; needs no weights. Arguments and errors as there."""
-    beginnings: list[tuple[Sample, Any]] = []
-    prompts: list[tuple[int, tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]] = []
+    begun: list[tuple[Sample, Any, list[Any]]] = []
     for pair in pairs:
-        samples, texts = pair.samples, prompts_of(loaded, pair, reply)
-        one = samples[0].context and samples[0].context == samples[1].context
-        cuts = [split_common_prefix(loaded, part) for part in ([texts] if one else zip(texts))]
-        endings = [ending for cut in cuts for ending in cut.endings]
-        for i, (text, ending) in enumerate(zip(texts, endings, strict=True)):
-            ids = answer_ids(loaded, pair, text)
-            alike = os.path.commonprefix(ids)
-            first, second = (tuple(said[len(alike) :]) for said in ids)
-            begins = len(beginnings) + (0 if one else i)
-            prompts.append((begins, (*ending, *alike) if shared else ending, (first, second)))
-        beginnings += [(s, cut.beginning) for s, cut in zip(samples, cuts, strict=False)]
-    drawn, place = [], 0
-    for _, group in groupby(beginnings, lambda one: one[0].shape()):
-        part = list(group)
-        own = [one for one in prompts if place <= one[0] < place + len(part)]
-        rows, ends, answers = zip(*own, strict=True)
-        clips = [sample.frames() for sample, _ in part] if part[0][0].shows else None
-        inputs = narrowed(loaded, process(loaded, [text for _, text in part], clips))
-        drawn.append(Drawn(inputs, [row - place for row in rows], list(ends), list(answers)))
-        place += len(part)
+        (first, second), texts = pair.samples, prompts_of(loaded, pair, reply)
+        shared = first.context and first.context == second.context
+        for members in [(0, 1)] if shared else [(0,), (1,)]:
+            cut = split_common_prefix(loaded, [texts[i] for i in members])
+            asked = []
+            for i, ending in zip(members, cut.endings, strict=True):
+                ids = answer_ids(loaded, pair, texts[i])
+                alike = os.path.commonprefix(ids)
+                apart = tuple(tuple(said[len(alike) :]) for said in ids)
+                asked.append(((*ending, *alike), apart))
+            begun.append((pair.samples[members[0]], cut.beginning, asked))
+    drawn = []
+    for _, group in groupby(begun, lambda one: one[0].shape()):
+        samples, beginnings, every = zip(*group, strict=True)
+        clips = [sample.frames() for sample in samples] if samples[0].shows else None
+        inputs = narrowed(loaded, process(loaded, list(beginnings), clips))
+        rows = [row for row, asked in enumerate(every) for _ in asked]
+        drawn.append(Drawn(inputs, rows, *zip(*chain.from_iterable(every), strict=True)))
     return drawn
 
 
@@ -290,37 +254,49 @@ def read_pairs(
     pairs: Sequence[ContrastPair],
     reply: bool,
     site: str = HEAD_OUT,
-    shared: bool = True,
     drawn: Sequence[Drawn] | None = None,
 ) -> list[Prompts]:
     """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
 
     Films of one shape are read together: the prompts of all, two a pair in their order, are those
-    of the list one after the other. At ``site`` heads will be exchanged. Of answers that begin
-    alike what is ``shared`` is read, too, unless only the prompts' own last tokens matter.
-    ``drawn`` is what :func:`draw_pairs` made of the pairs before.
+    of the list one after the other. At ``site`` heads will be exchanged. What answers begin with
+    alike is read, too. ``drawn`` is what :func:`draw_pairs` made of the pairs before.
 
     Raises:
         ProbingError: as of :func:`answer_ids`.
         ModelError, ContextError, MediaError: a prompt cannot be made.
     """
     read = []
-    for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply, shared):
+    for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
         with torch.no_grad():
             begun = prefill(loaded, to_model(loaded, inputs))
             state = extend(loaded, begun, rows, [ending[:-1] for ending in ends])
         tokens = tuple(ending[-1] for ending in ends)
-        read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, tuple(answers), site))
+        read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, answers, site))
     return read
 
 
 def read_pair(
-    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT, shared: bool = True
-) -> tuple[Prompt, Prompt]:
+    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT
+) -> list[Prompts]:
     """Both prompts of one pair, one by one; arguments and errors as of :func:`read_pairs`."""
-    read = read_pairs(loaded, [pair], reply, site, shared)
-    a, b = (Prompt(part, number) for part in read for number in range(len(part.rows)))
-    return a, b
+    read = read_pairs(loaded, [pair], reply, site)
+    return [part.only(number) for part in read for number in range(len(part.rows))]
+
+
+def outputs_of(
+    loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool, site: str = HEAD_OUT
+) -> Iterator[np.ndarray]:
+    """Head outputs at the last token of both prompts of each pair, float32 ``[2, L, H, D]``."""
+
+    def prepared(pair: ContrastPair) -> list[Prepared]:
+        both = zip(pair.samples, prompts_of(loaded, pair, reply), strict=True)
+        return [prepare(loaded, [one], shared=False) for one in both]
+
+    def read(pair: ContrastPair, both: list[Prepared]) -> np.ndarray:
+        return np.concatenate([activations_of(loaded, one, site) for one in both])
+
+    return each_piece(loaded, prepared, read, pairs)
 
 
 @dataclass(frozen=True)

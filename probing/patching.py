@@ -60,7 +60,6 @@ from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
 from sally_anne.probing.interchange import (
     PAIRS,
-    Drawn,
     Effects,
     answer_ids,
     draw_pairs,
@@ -174,16 +173,12 @@ def scan(
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
         asked = pair_set.reply, sets, mean, how.exact, site
-        together = PAIRS if loaded.accelerated else 1
-        batches = in_batches([*pending.values()], together)
-
-        def draw(some: Sequence[ContrastPair]) -> list[Drawn]:
-            return draw_pairs(loaded, some, pair_set.reply)
-
-        def read(some: Sequence[ContrastPair], drawn: list[Drawn]) -> Effects:
-            return effects_of(loaded, some, *asked, drawn)
-
-        made = each_piece(loaded, draw, read, batches)
+        made = each_piece(
+            loaded,
+            lambda some: draw_pairs(loaded, some, pair_set.reply),
+            lambda some, drawn: effects_of(loaded, some, *asked, drawn),
+            in_batches([*pending.values()], PAIRS if loaded.accelerated else 1),
+        )
         single = (one for some in made for one in some.apart())
         for done, (file, one) in enumerate(zip(pending, single, strict=True), 1):
             every[file] = one
@@ -261,10 +256,11 @@ def scan(
     for label, table in ranked.items():
         if (column := f"{label}_validation_accuracy") in table:
             others[label] = table.sort_values(["layer", "head"])[column].to_numpy()
-    for name, values in others.items():
-        a, b = (pd.Series(v.ravel()).rank() for v in (causal, values))
-        varies = min(a.nunique(), b.nunique()) > 1
-        facts[f"{name}_spearman"] = float(a.corr(b)) if varies else None
+    beside = pd.DataFrame(
+        {"": causal.ravel()} | {n: values.ravel() for n, values in others.items()}
+    )
+    for name, rho in beside.corr(method="spearman")[""].drop("").items():
+        facts[f"{name}_spearman"] = None if np.isnan(rho) else float(rho)
     return PatchingResult(heads, pd.DataFrame(rows), facts)
 
 
@@ -387,8 +383,8 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
     check_options(config)
     with claimed(config.run, "a probing run"):
         opened = reopen(config.run, config.device, config.device_map)
-        options = {name: getattr(config, name) for name in opened.probing.scan_options}
-        given = {name: value for name, value in options.items() if value is not None}
+        options = opened.probing.scan_options
+        given = {n: value for n in options if (value := getattr(config, n)) is not None}
         permutations = opened.probing.permutations or ProbeConfig.permutations
         probing = replace(opened.probing, **given, permutations=permutations)
         pair_sets = {str(k): p for k, p in opened.pair_sets.items() if k in config.kinds}

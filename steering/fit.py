@@ -38,7 +38,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
-from sally_anne.probing.interchange import read_pair
+from sally_anne.probing.interchange import outputs_of
 from sally_anne.probing.probes import Activations, HeadProbes, best_heads, towards_class, vector_on
 from sally_anne.steering.config import CONTROLS, FOUND, Direction, RankBy, VectorConfig
 
@@ -332,11 +332,9 @@ def read_questions(loaded: LoadedModel, pair_set: PairSet, console: Console) -> 
     every = len(pair_set.pairs)
     parts: dict[Split, int] = {"train": every, "validation": every, "test": TEST_PAIRS}
     pairs = [pair for split, most in parts.items() for pair in pair_set.choose(split, most)]
-    heads = []
     with Bars(console) as bar:
-        for pair in bar.track(pairs, description="reading questions"):
-            sides = read_pair(loaded, pair, pair_set.reply, shared=False)
-            heads += [side.heads.float().cpu().numpy() for side in sides]
+        read = outputs_of(loaded, pairs, pair_set.reply)
+        x = np.concatenate([*bar.track(read, len(pairs), description="reading questions")])
     items = pd.DataFrame(
         {
             "condition": conditions_of(replace(pair_set, pairs=pairs)),
@@ -344,7 +342,7 @@ def read_questions(loaded: LoadedModel, pair_set: PairSet, console: Console) -> 
             "cluster": [pair.cluster for pair in pairs for _ in pair.samples],
         }
     )
-    return Activations(np.stack(heads), items, ("condition",))
+    return Activations(x, items, ("condition",))
 
 
 def fit_gate(

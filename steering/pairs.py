@@ -250,7 +250,7 @@ def read_side(loaded: LoadedModel, side: Side, parts: Sequence[Tensor], site: st
         found = []
         for prompt, part in product(read_pair(loaded, side.pair, side.reply, site), parts):
             with Edit(loaded.model, part[None], site, ALL):
-                found.append(prompt.logit_diffs(len(part)))
+                found.append(prompt.logit_diffs(len(part))[0])
     return torch.cat(found).unflatten(0, (2, -1)).T
 
 

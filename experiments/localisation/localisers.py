@@ -26,7 +26,7 @@ from sally_anne.core.run import LEVEL
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.interchange import Effects, effects_of, read_pair
+from sally_anne.probing.interchange import Effects, effects_of, outputs_of
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.solver import PermutationTest
 
@@ -55,21 +55,15 @@ class PairStats:
     answers: np.ndarray
 
 
-def outputs_of(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> torch.Tensor:
-    """What heads put out at the last prompt token of both inputs of a pair, ``[N, 2, L, H, D]``."""
-    read = [side for p in contrast_pairs for side in read_pair(loaded, p, True, shared=False)]
-    return torch.stack([side.heads.float() for side in read]).unflatten(0, (-1, 2))
-
-
 def collect(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair], pairs: int) -> PairStats:
     """Keep head outputs of all pairs; exchange and ablate every head in the first ``pairs``."""
     geometry = find_geometry(loaded.model)
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
-    outputs = outputs_of(loaded, contrast_pairs)
-    mean = outputs.mean((0, 1))
+    outputs = np.stack(list(outputs_of(loaded, contrast_pairs, True)))
+    mean = torch.from_numpy(outputs.mean((0, 1)))
     found = (effects_of(loaded, [pair], True, none, mean) for pair in contrast_pairs[:pairs])
     answers = np.array([pair.answers for pair in contrast_pairs])
-    return PairStats(Effects.joined(found), outputs.numpy(), answers)
+    return PairStats(Effects.joined(found), outputs, answers)
 
 
 def swap_pairs(contrast_pairs: Sequence[ContrastPair], turned: np.ndarray) -> list[ContrastPair]:

@@ -28,11 +28,11 @@ from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import StorySet, context_text, generated
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split
-from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy
+from sally_anne.experiments.localisation.localisers import probe_accuracy
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.probing.interchange import effects_of, read_pair
+from sally_anne.probing.interchange import effects_of, outputs_of, read_pair
 
 TRUTH, DIFFERENCE = "truth.json", "difference.safetensors"
 MADE_BY = "sally-anne plant"
@@ -230,13 +230,13 @@ def verified(folder: Path, most: int) -> dict[str, Any]:
     found = [effects_of(loaded, [pair], True, sets) for pair in contrast_pairs]
     gap = sum(float(one.logit_diff[0]) for one in found)
     share = sum(one.effect[0] for one in found) / gap
-    outputs = outputs_of(loaded, held_out_pairs("train", _READ)).numpy()
+    outputs = np.stack(list(outputs_of(loaded, held_out_pairs("train", _READ), True)))
     answered: list[tuple[str, bool]] = []
     for pair in contrast_pairs:
         first, second = read_pair(loaded, pair, True)
-        answered += [("TB", first.logit_diff > 0), ("FB", second.logit_diff < 0)]
+        answered += [("TB", first.logit_diff[0] > 0), ("FB", second.logit_diff[0] < 0)]
     for pair in control_questions_of(contrast_pairs):
-        answered += [(pair.cluster, p.logit_diff > 0) for p in read_pair(loaded, pair, True)]
+        answered += [(pair.cluster, p.logit_diff[0] > 0) for p in read_pair(loaded, pair, True)]
     return {
         "carried": tuple(float(share[head]) for head in truth.heads),
         "other": float(np.abs(share[~planted]).max()),

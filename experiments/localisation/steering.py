@@ -23,7 +23,7 @@ from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.interchange import Prompt, read_pair
+from sally_anne.probing.interchange import Prompts, read_pair
 from sally_anne.probing.probes import HeadProbes, vector_on
 from sally_anne.steering.fit import direction_of
 
@@ -65,9 +65,9 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
     return made
 
 
-def _logits(reading: Prompt, deltas: Tensor) -> Tensor:
+def _logits(reading: Prompts, deltas: Tensor) -> Tensor:
     """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
-    at = reading.loaded, reading.state, [reading.row], [reading.token]
+    at = reading.loaded, reading.state, reading.rows, reading.tokens
     found = []
     for part in deltas.split(_COLUMNS):
         with torch.no_grad(), Edit(reading.loaded.model, part[None], positions=ALL):
@@ -99,14 +99,16 @@ def steered(
         for reading, sign in zip(read_pair(loaded, pair, True), (1, -1), strict=True):
             if sign * reading.logit_diff > 0:
                 logits = _logits(reading, -sign * ups)
-                gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
+                (first,), (second,) = reading.words
+                gap = logits[:, first] - logits[:, second]
                 parts["moved"].append((sign * gap < 0).numpy())
     for reading in (prompt for pair in questions for prompt in read_pair(loaded, pair, True)):
         both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
         said = both.log_softmax(-1)
         far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
         parts["kl"].append(far.view(2, -1).mean(0).numpy())
-        right = both[:, reading.words[0]] > both[:, reading.words[1]]
+        (first,), (second,) = reading.words
+        right = both[:, first] > both[:, second]
         if right[0]:
             parts["kept"].append(right[1:].double().view(2, -1).mean(0).numpy())
     nothing = np.full((1, len(ups)), np.nan)

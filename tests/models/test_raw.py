@@ -226,9 +226,9 @@ def test_answers_are_scored_by_the_first_token_that_differs(base: LoadedModel) -
                 i for i, both in enumerate(zip(first, second, strict=False)) if both[0] != both[1]
             )
             assert answer_ids(base, pair, text) == [first, second]
-            assert prompt.answers == (tuple(first[n:]), tuple(second[n:]))
-            assert prompt.logit_diff == pytest.approx(float(gain[n] - other[n]), abs=1e-4)
-            assert prompt.whole == pytest.approx(float(gain.sum() - other.sum()), abs=1e-4)
+            assert prompt.answers[0] == (tuple(first[n:]), tuple(second[n:]))
+            assert prompt.logit_diff[0] == pytest.approx(float(gain[n] - other[n]), abs=1e-4)
+            assert prompt.whole[0] == pytest.approx(float(gain.sum() - other.sum()), abs=1e-4)
         effects = effects_of(base, [pair], True, every)
         assert effects.sets[0, 0] / effects.logit_diff[0] == pytest.approx(1, abs=1e-3)
     with pytest.raises(ProbingError, match="how the other begins"):

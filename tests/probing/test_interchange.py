@@ -78,23 +78,25 @@ def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
     """Columns of one pass are runs of their own."""
     both_inputs = pair()
     a, b = read_pair(lively, both_inputs, True)
-    shape = a.heads.shape[:2]
+    shape, (first,), (second,) = a.heads.shape[1:3], *a.words
     chosen = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    found = a.replaced(b.heads, chosen, columns=3)
+    (found,) = a.replaced(b.heads, chosen, columns=3)
     prompt = reply_prompt(lively, both_inputs.samples[0].text, False)
     cut = split_common_prefix(lively, [prompt])
     expected = []
     with torch.no_grad():
         for heads in chosen:
             state = prefill(lively, encode(lively, [cut.beginning], None))
-            edit = Edit(lively.model, b.heads, positions="last_prompt", how="replace", heads=heads)
+            edit = Edit(
+                lively.model, b.heads[0], positions="last_prompt", how="replace", heads=heads
+            )
             with edit:
                 logits = extend(lively, state, [0], [cut.endings[0]]).logits[0]
-            expected.append(float(logits[a.words[0]] - logits[a.words[1]]))
+            expected.append(float(logits[first] - logits[second]))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     with torch.no_grad():
         whole = lively.model(**encode(lively, [prompt], None)).logits[0, -1]
-    assert a.logit_diff == pytest.approx(float(whole[a.words[0]] - whole[a.words[1]]), abs=1e-5)
+    assert a.logit_diff[0] == pytest.approx(float(whole[first] - whole[second]), abs=1e-5)
 
 
 def test_pairs_read_together_are_pairs_one_by_one(lively: LoadedModel) -> None:
@@ -102,7 +104,7 @@ def test_pairs_read_together_are_pairs_one_by_one(lively: LoadedModel) -> None:
     longer = replace(pair(3), answers=("red room", "blue room"))
     pairs, mean = (
         [pair(1), longer, pair(2)],
-        torch.zeros(read_pair(lively, longer, True)[0].heads.shape),
+        torch.zeros(read_pair(lively, longer, True)[0].heads.shape[1:]),
     )
     together = effects_of(lively, pairs, True, sets, mean)
     for one, some in zip(pairs, together.apart(), strict=True):
@@ -142,29 +144,29 @@ def test_direct_attribution_adds_up_where_nothing_else_writes(planted: LoadedMod
         mlp.down_proj.weight.data.zero_()  # type: ignore[union-attr]
     side, _ = read_pair(planted, pair(), True)
     model = planted.model
-    embedded = model.get_input_embeddings().weight[side.token]
+    embedded = model.get_input_embeddings().weight[side.tokens[0]]
     out = model.get_output_embeddings().weight
-    read = out[side.words[0]] - out[side.words[1]]
+    read = (out[side.words[0]] - out[side.words[1]])[0]
     norm = final_norm(model)
     found = find_geometry(model)
     layer, head = CARRIER
     part = slice(head * found.head_dim, (head + 1) * found.head_dim)
-    stream = embedded + o_projs(model)[layer].weight[:, part] @ side.heads[layer, head]
+    stream = embedded + o_projs(model)[layer].weight[:, part] @ side.heads[0, layer, head]
     scale = norm(stream) / stream
     with torch.no_grad():
         beside = float((embedded * scale) @ read)
-    assert float(side.dla().sum()) + beside == pytest.approx(side.logit_diff, abs=1e-4)
+    assert float(side.dla().sum()) + beside == pytest.approx(side.logit_diff[0], abs=1e-4)
 
 
 def test_the_gradient_is_that_of_small_steps(lively: LoadedModel) -> None:
     side, _ = read_pair(lively, pair(), True)
     direction = torch.randn(side.heads.shape, generator=torch.Generator().manual_seed(2))
     # Of one layer: what later heads make of it is part of its effect.
-    one = torch.zeros(1, *side.heads.shape[:2], dtype=torch.bool)
+    one = torch.zeros(1, *side.heads.shape[1:3], dtype=torch.bool)
     one[:, 2] = True
     step = 1e-2
-    up, down = (side.replaced(side.heads + s * direction, one)[0] for s in (step, -step))
-    slope = float((side.gradient() * direction)[2].sum())
+    up, down = (side.replaced(side.heads + s * direction, one)[0, 0] for s in (step, -step))
+    slope = float((side.gradient() * direction)[0, 2].sum())
     assert (up - down) / (2 * step) == pytest.approx(slope, rel=2e-2, abs=1e-3)
 
 

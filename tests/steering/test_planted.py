@@ -203,7 +203,7 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
     # A baseline among steered readings keeps its bits.
     side = data.items("test")[0]
     parts = [torch.stack([torch.zeros_like(vector.delta()), vector.delta()])]
-    plain = torch.stack([p.logit_diffs(2)[0] for p in read_pair(whole, side.pair, side.reply)])
+    plain = torch.stack([p.logit_diffs(2)[0, 0] for p in read_pair(whole, side.pair, side.reply)])
     assert read_side(whole, side, parts, "head_out")[0].equal(plain)
     # What is cut off is read again, to the byte.
     files = sorted(p for p in config.folder.iterdir() if p.suffix in (".jsonl", ".parquet"))

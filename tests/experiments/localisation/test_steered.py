@@ -86,7 +86,8 @@ def test_answers_move_at_the_carrier_alone(planted: LoadedModel, seen: PairStats
                 right += 1
                 step = -sign * at[CARRIER].delta(8.0)
                 logits = steering._logits(reading, step[None])[0]
-                moved += bool(sign * (logits[reading.words[0]] - logits[reading.words[1]]) < 0)
+                (first,), (second,) = reading.words
+                moved += bool(sign * (logits[first] - logits[second]) < 0)
     assert right and found["moved"][0, 1] == pytest.approx(moved / right)
     assert found["kl"][0, 1] > found["kl"][0, 0] > 0
     # A decoy is read by nothing: every answer stays, and every logit.
