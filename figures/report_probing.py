@@ -281,7 +281,7 @@ def _controls(run: Run) -> list[str]:
         for one in facts["sets"]:
             by = {"patching": "used most on validation", "random": "random sets"}.get(one["by"])
             rows.append({"heads": by or f"best {symbol(one['by'])} probes", "K": one["k"]})
-            rows[-1]["effect [95 %]"] = page.percent(one | {"value": one["effect"]}, " ", 1, 2)
+            rows[-1]["effect [95 %]"] = page.percent(one | {"value": one.get("effect")}, " ", 1, 2)
             above = one.get("above", np.nan)
             rows[-1]["random sets above, %"] = number(100 * above, 0)
             rows[-1]["as a set"] = one.get("used", "–")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -232,11 +233,10 @@ def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
         with torch.inference_mode():  # as the model does it, wherever its weights are kept
             own = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
         vectors.append((own[-1], own.mean(0)))
+    names, linear = ("last token", "mean of the words"), fitted(*run.linear)
     return [
-        Control("input", f"embeddings, {name}", np.array(values), fitted(*run.linear))
-        for name, values in zip(
-            ("last token", "mean of the words"), zip(*vectors, strict=True), strict=True
-        )
+        Control("input", f"embeddings, {name}", values, linear)
+        for name, values in zip(names, np.array(vectors).swapaxes(0, 1), strict=True)
     ]
 
 
@@ -328,28 +328,29 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
     alike: dict[Any, list[Sample]] = {}
     for sample in samples:
         alike.setdefault((sample.split, sample.shape()), []).append(sample)
-    made: dict[tuple[str, str], tuple[ChangedFilm | None, ...]] = {}
+    made: dict[tuple[str, str], dict[str, ChangedFilm | None]] = {}
     for sample in samples:
         key = sample.group, sample.context or sample.item_id
         if key not in made:
             blank = ChangedFilm(sample, np.zeros_like)
-            count = blank.shape[0]
             others = [s for s in alike[sample.split, blank.shape] if s.group != sample.group]
             other = others[draw.integers(len(others))] if others else None
-            order = np.arange(count)
+            order = np.arange(count := blank.shape[0])
             while count > 1 and (np.diff(order) == 1).all():
                 order = draw.permutation(count)
-            shuffled = ChangedFilm(sample, lambda frames, order=order: frames[order])  # type: ignore[misc]
-            own = None if other is None else ChangedFilm(other, lambda frames: frames)
-            made[key] = blank, shuffled if count > 1 else None, own
-    changed = {"text alone": [replace(s, video=None, images=()) for s in samples]}
-    for name, every in zip(FILMS[1:], zip(*made.values(), strict=True), strict=True):
-        if all(every):
-            films = dict(zip(made, every, strict=True))
-            changed[name] = [
-                replace(s, video=films[s.group, s.context or s.item_id], images=()) for s in samples
-            ]
-    return changed
+            made[key] = dict.fromkeys(FILMS) | {"blank film": blank}
+            if count > 1:
+                made[key]["shuffled film"] = ChangedFilm(sample, itemgetter(order))
+            if other is not None:
+                made[key]["another story's film"] = ChangedFilm(other, np.asarray)
+    return {
+        name: [
+            replace(s, video=made[s.group, s.context or s.item_id][name], images=())
+            for s in samples
+        ]
+        for name in FILMS
+        if name == "text alone" or all(films[name] for films in made.values())
+    }
 
 
 def controls_of(

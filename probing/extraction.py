@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import closing, nullcontext
 from itertools import groupby, islice
 from pathlib import Path
@@ -359,12 +359,6 @@ def models_at_once(loaded: LoadedModel) -> int:
     return 1 if alone else min(torch.get_num_threads(), _MOST_WORKERS)
 
 
-def drawn_at_once(loaded: LoadedModel) -> int:
-    """Processes that draw and process the next frames: an accelerator waits for them, else one."""
-    spare = torch.get_num_threads() - 1
-    return max(1, min(spare, _MOST_WORKERS)) if loaded.accelerated else 1
-
-
 def each_piece(
     loaded: LoadedModel,
     prepare: Callable[[Piece], Made],
@@ -377,13 +371,17 @@ def each_piece(
     A small model on a CPU works on several ``side_by_side``; else other processes prepare the next
     pieces, which needs no weights.
     """
-    several = models_at_once(loaded) if pieces and side_by_side else 1
+    if not pieces:  # nor are weights read
+        return
+    several = models_at_once(loaded) if side_by_side else 1
     if several > 1:
         whole = prefetch(lambda piece: work(piece, prepare(piece)), pieces, several)
         with closing(whole) as results:
             yield from results
         return
-    with closing(prefetch(prepare, pieces, drawn_at_once(loaded) if pieces else 1)) as made:
+    # An accelerator waits for the next frames.
+    spare = min(torch.get_num_threads() - 1, _MOST_WORKERS) if loaded.accelerated else 1
+    with closing(prefetch(prepare, pieces, max(1, spare))) as made:
         yield from map(work, pieces, made)
 
 
@@ -398,17 +396,20 @@ def prefetch(
 ) -> Generator[Result]:
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
 
-    Results come in the order of the pieces; what ``work`` raises is raised in the place of its own.
-    It touches no accelerator, and returns arrays rather than tensors, which would go through shared
-    memory, of which containers have little. A killed process is a ProbingError.
+    Only Linux forks safely: elsewhere each piece is worked on when it is asked for. Results come in
+    the order of the pieces; what ``work`` raises is raised in the place of its own. It touches
+    no accelerator, and returns arrays rather than tensors, which would go through shared memory, of
+    which containers have little. A killed process is a ProbingError.
     """
-    if not pieces:
+    if not pieces or sys.platform != "linux":
+        yield from map(work, pieces)
         return
     threads = torch.get_num_threads()
     # Leave the workers their cores: torch's threads wait for each other, and lose far more.
     torch.set_num_threads(max(1, threads - workers))
     try:
-        with _pool(work, workers) as pool:
+        fork = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(workers, fork, initializer=_begin, initargs=(work,)) as pool:
             submitted = (pool.submit(_call, piece) for piece in pieces)
             waiting = deque(islice(submitted, workers))
             while waiting:
@@ -423,26 +424,14 @@ def prefetch(
         torch.set_num_threads(threads)
 
 
-def _pool(work: Callable[[Any], Any], workers: int) -> Executor:
-    if sys.platform != "linux":
-        # Elsewhere a process cannot be forked safely, or at all.
-        return ThreadPoolExecutor(workers, initializer=_keep, initargs=(work,))
-    fork = multiprocessing.get_context("fork")
-    return ProcessPoolExecutor(workers, fork, initializer=_begin, initargs=(work,))
-
-
-def _keep(work: Callable[[Any], Any]) -> None:
-    global _work
-    _work = work
-
-
 def _call(piece: Any) -> Any:
     return _work(piece)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
     """Set a forked process up: it leaves interrupts to its parent and ends with it."""
-    _keep(work)
+    global _work
+    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     exit_with_parent()
     # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.

@@ -46,13 +46,7 @@ from sally_anne.probing.extraction import (
 )
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.reporting import (
-    add_intervals,
-    confound_report,
-    print_heads,
-    print_summary,
-    summarise,
-)
+from sally_anne.probing.reporting import confound_report, print_heads, print_summary, summarise
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
@@ -242,9 +236,7 @@ def _probe(
         heads = rank_heads(x, probes)
         save_probes(folder / PROBES, probes)
         write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
-    summary = summarise(heads, x, probes)
-    with stage(console, "splitting anew"):
-        add_intervals(summary, x, probes, heads, data)
+    summary = summarise(heads, x, probes, data)
     results = {"results": summary, "confounds": confound_report(x.items, data), "figures": []}
     write_json(folder / RESULTS, results)
     model = {

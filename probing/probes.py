@@ -114,10 +114,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         if hasattr(self, "coef_"):
             layers, heads, *_, width = self.coef_.shape
             facts = {"label": getattr(self, "label_", "unknown"), **facts}
-            facts |= {"classes": ", ".join(map(str, self.classes_[:6]))}
-            facts |= {"heads": f"{layers} layers x {heads} heads x {width}"}
-            ranked = getattr(self, "ranked_", ())[:BEST]
-            facts |= {"best heads": ", ".join(map(str, ranked)) or "not ranked"}
+            facts["classes"] = ", ".join(map(str, self.classes_[:6]))
+            facts["heads"] = f"{layers} layers x {heads} heads x {width}"
+            ranked = ", ".join(map(str, getattr(self, "ranked_", ())[:BEST]))
+            facts["best heads"] = ranked or "not ranked"
         return facts
 
     def fit(
@@ -209,8 +209,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             )
         own: dict[str, Any] = {"train_accuracy": self.score(train)}
         parts = {split: x.part(split) for split in MEASURED}
-        measures = {"accuracy": self._accuracy, "log_loss": self._log_loss}
-        measures |= {"auc": self._auc} if self.binary else {}
+        measures = {"accuracy": self._accuracy, "log_loss": self.log_loss}
+        measures |= {"auc": self.auc} if self.binary else {}
         for split, part in parts.items():
             own |= {f"{split}_{name}": np.nan for name in ("accuracy", "log_loss", "auc")}
             if len(part):
@@ -365,16 +365,6 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             raise ProbingError(f"need y [{len(x)}], one for each sample, got {list(np.shape(y))}")
         return self._accuracy(self.decision_function(x), np.asarray(y))
 
-    def log_loss(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Mean negative log-likelihood of every head ``[L, H]``, in nats."""
-        return self._log_loss(self.decision_function(x), y)
-
-    def auc(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Area under the ROC curve of every head ``[L, H]``; NaN if ``y`` has one class only."""
-        if not self.binary:
-            raise ProbingError("AUC is defined for binary probes only")
-        return self._auc(self.decision_function(x), y)
-
     # Of logits, as `decision_function` gives them.
 
     def _predicted(self, logits: np.ndarray) -> np.ndarray:
@@ -384,7 +374,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
     def _accuracy(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
         return (self._predicted(logits) == y[:, None, None]).mean(axis=0)
 
-    def _log_loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def log_loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Mean negative log-likelihood of every head ``[L, H]``, in nats."""
         if self.binary:
             wrong = np.where(y == self.classes_[1], -1.0, 1.0)[:, None, None]
             return np.logaddexp(0, wrong * logits).mean(axis=0)
@@ -392,7 +383,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         own = np.take_along_axis(logits, codes, axis=-1)[..., 0]
         return (logsumexp(logits, axis=-1) - own).mean(axis=0)
 
-    def _auc(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def auc(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Of two classes, the area under the ROC curve ``[L, H]``; NaN if ``y`` has only one."""
         if len(np.unique(y)) < 2:
             return np.full(logits.shape[1:], np.nan)
         # The share of pairs of one sample of each class that it has in their order (Mann-Whitney).

@@ -23,134 +23,55 @@ from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.core.run import LEVEL, Head, Run, confounded, heads_of, labels_of, symbol
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig, ProbeConfig
+from sally_anne.probing.config import NullsConfig, ProbeConfig
 from sally_anne.probing.probes import HeadProbes, chance
 from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
 # So many rows of heads are printed, with these columns, and so many features that give labels away.
 ROWS, GIVEN_AWAY = 5, 2
 SHOWN = {"validation": "validation_accuracy", "test": "test_accuracy", "p": "p_fwer"}
-# So many of the best heads are followed through other splits; so many splits, and control tasks.
-STABLE, AGAIN = 8, 10
+# So many control tasks.
+AGAIN = 10
 # How often draws of groups that lack a class are drawn again.
 DRAWS = 1000
 LENGTH = "length of the text in words"
 
 
 def summarise(
-    heads: pd.DataFrame, x: Activations, probes: Mapping[str, HeadProbes]
+    heads: pd.DataFrame, x: Activations, probes: Mapping[str, HeadProbes], data: SampleSet
 ) -> dict[str, Any]:
-    """The figures of a run that are quoted: best head, first layer and chance, for each label."""
-    items = x.items
-    # Where the gradient at zero is within the solver's tolerance, a probe keeps zero weights: it
-    # says the same of every sample.
-    zero = {name: ~probes[name].coef_.reshape(*x.x.shape[1:3], -1).any(-1) for name in x.labels}
+    """The figures of a run that are quoted: best head, first layer and chance, for each label.
+
+    Of the best head's test accuracy also the 95 % interval over clusters.
+    """
+    items, test = x.items, x.test
+    names, member = np.unique(
+        [data.clusters.get(group, group) for group in test.items["group"]], return_inverse=True
+    )
     summary: dict[str, Any] = {
         "samples": {str(k): int(v) for k, v in items["split"].value_counts().items()},
         "unconverged_heads": {name: probe.unconverged_ for name, probe in probes.items()},
-        "zero_weight_heads": {name: int(silent.sum()) for name, silent in zero.items()},
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
+        head = Head(int(best["layer"]), int(best["head"]))
         first = heads[heads["layer"] == 0][f"{label}_test_accuracy"]
-        train, test = (items.loc[items["split"] == s, label].to_numpy() for s in ("train", "test"))
         summary[label] = {
-            "best_layer": int(best["layer"]),
-            "best_head": int(best["head"]),
+            "best_layer": head.layer,
+            "best_head": head.head,
             "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
             "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
             "layer_0_median_test_accuracy": float(first.median()),
-            "chance_test_accuracy": chance(train, test),
+            "chance_test_accuracy": chance(x.train.values(label), test.values(label)),
         }
+        if len(test):
+            right = (probes[label].predict(test.x)[:, *head] == test.values(label)).astype(float)
+            mean = estimate_mean(right, member, draw_groups(len(names)))
+            ends = {"best_test_low": mean.low, "best_test_high": mean.high}
+            clusters = {"clusters": "maps" if data.clusters else data.noun}
+            summary[label] |= {**ends, "test_clusters": len(names), **clusters}
     return summary
-
-
-def add_intervals(
-    summary: dict[str, Any],
-    x: Activations,
-    probes: Mapping[str, HeadProbes],
-    heads: pd.DataFrame,
-    data: SampleSet,
-) -> None:
-    """Add how sure the quoted figures are: 95 % over test clusters, and :func:`stability`."""
-    clusters = np.array([data.clusters.get(group, group) for group in x.items["group"]])
-    test = x.test
-    names, member = np.unique(
-        clusters[(x.items["split"] == "test").to_numpy()], return_inverse=True
-    )
-    for label in x.labels:
-        quoted, probe = summary[label], probes[label]
-        ranked = heads.sort_values(f"{label}_rank").index[:STABLE].tolist()
-        accuracy = heads[f"{label}_validation_accuracy"].to_numpy()
-        quoted["stability"] = stability(
-            x, label, clusters, ranked, accuracy, probe.c, probe.normalise
-        )
-        if not len(test):
-            continue
-        best = quoted["best_layer"], quoted["best_head"]
-        right = (probe.predict(test.x)[:, *best] == test.values(label)).astype(float)
-        mean = estimate_mean(right, member, draw_groups(len(names)))
-        quoted |= {
-            "best_test_low": mean.low,
-            "best_test_high": mean.high,
-            "test_clusters": len(names),
-            "clusters": "maps" if data.clusters else data.noun,
-        }
-
-
-def stability(
-    x: Activations,
-    label: str,
-    clusters: np.ndarray,
-    top: Sequence[int],
-    accuracy: np.ndarray,
-    c: float = DEFAULT_C,
-    normalise: bool = True,
-) -> dict[str, dict[str, float]]:
-    """How far the ranking of heads stays when other samples train, and at other C.
-
-    Whole ``clusters [N]`` of training and validation samples are split anew, as many validate as in
-    the run; and a tenth and ten times of ``c`` are tried. ``top`` are numbers of the heads that the
-    run ranks first, layer by layer, and ``accuracy [L H]`` is its validation accuracy.
-
-    Returns:
-        For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
-        least, and how many of the ``top`` stay among as many on average. Empty where there are not
-        three clusters.
-    """
-    rows = x.items["split"].isin(["train", "validation"]).to_numpy()
-    pool = x[rows]
-    names, member = np.unique(clusters[rows], return_inverse=True)
-    validates = (pool.items["split"] == "validation").to_numpy()
-    held = len(np.unique(member[validates]))
-    if len(names) < 3 or not 0 < held < len(names):
-        return {}
-    codes = np.unique(pool.values(label), return_inverse=True)[1]
-    draw = np.random.default_rng(0)
-    masks = [np.isin(member, draw.permutation(len(names))[:held]) for _ in range(AGAIN)]
-    masks = [m for m in masks if len(np.unique(codes[~m])) == codes.max() + 1]
-
-    def refitted(masks: list[np.ndarray], at: float) -> np.ndarray:
-        weights = np.concatenate([~np.array(masks), np.array(masks)], axis=1).astype(float)
-        both = np.tile(codes, (len(masks), 2))
-        accuracy = refit(pool, pool, both, at, weights=weights, normalise=normalise)
-        return accuracy.reshape(len(masks), -1)
-
-    again = {"resplits": refitted(masks, c)} if masks else {}
-    again["c"] = np.concatenate([refitted([validates], at) for at in (c / 10, c * 10)])
-    found = {}
-    for name, values in again.items():
-        order = np.argsort(-values, axis=1, kind="stable")[:, : len(top)]
-        rho = pd.DataFrame(np.vstack([accuracy, values]).T).corr(method="spearman").iloc[0, 1:]
-        found[name] = {
-            "count": len(values),
-            "spearman": float(np.mean(rho)),
-            "least": float(np.min(rho)),
-            "top": len(top),
-            "stay": float(np.isin(order, top).sum(axis=1).mean()),
-        }
-    return found
 
 
 def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, object]]:
@@ -190,13 +111,10 @@ def _guess(table: pd.DataFrame, label: str) -> float:
     train, held_out = table[table["split"] == "train"], table[table["split"] != "train"]
     counts = pd.crosstab(train["value"], train[label])
     best = counts.eq(counts.max(axis=1), axis=0)
-    chances = best.div(best.sum(axis=1), axis=0)
-    unseen = pd.Series(1 / max(1, len(counts.columns)), counts.columns)
-    right = [
-        (chances.loc[value] if value in chances.index else unseen).get(expected, 0.0)
-        for value, expected in zip(held_out["value"], held_out[label], strict=True)
-    ]
-    return float(pd.Series(right, dtype=float).mean())
+    chances, unseen = best.div(best.sum(axis=1), axis=0), 1 / max(1, len(counts.columns))
+    chances = chances.reindex(held_out["value"].unique(), fill_value=unseen)
+    asked = pd.MultiIndex.from_frame(held_out[["value", label]])
+    return float(chances.stack().reindex(asked, fill_value=0.0).mean())
 
 
 def null_columns(
@@ -212,8 +130,9 @@ def null_columns(
     for label in x.labels:
         found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
         with suppress(ProbingError):
-            own = label, how.permutations, how.c, how.seed, how.max_iter, how.normalise
-            test = permutation_test(x.train, x.validation, *own)
+            own = {"c": how.c, "max_iter": how.max_iter, "normalise": how.normalise}
+            parts = x.train, x.validation, label
+            test = permutation_test(*parts, how.permutations, how.seed, **own)
             p = at_heads(test.p_values, heads)
             found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
             found["p_fwer"] = at_heads(test.p_fwer, heads)
@@ -259,7 +178,7 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            accuracy = refit(train, held[known], labels[:, code], c, normalise=normalise)
+            accuracy = refit(train, held[known], labels[:, code], c=c, normalise=normalise)
             controls[classes] = at_heads(accuracy.mean(axis=0), heads)
         own = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
         heads = heads.assign(**{f"{label}_selectivity": own})
@@ -271,10 +190,8 @@ def bootstrap(
     held: Activations,
     label: str,
     count: int = 1000,
-    c: float = DEFAULT_C,
     seed: int = 0,
-    max_iter: int = DEFAULT_MAX_ITER,
-    normalise: bool = True,
+    **how: Any,
 ) -> np.ndarray:
     """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
 
@@ -290,7 +207,7 @@ def bootstrap(
         if not again.any():
             break
         weights[again, :n] = group_weights(groups[:n], int(again.sum()), draw)
-    return refit(train, held, np.tile(codes, (count, 1)), c, max_iter, weights, normalise)
+    return refit(train, held, np.tile(codes, (count, 1)), weights, **how)
 
 
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -315,15 +232,15 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         x = Activations(saved.activations(), saved.samples, saved.labels)
         train, held = x.train, x.part(config.split)
         heads = saved.heads[["layer", "head"]].copy()
-        max_iter, normalise = int(saved.config["max_iter"]), bool(saved.config["normalise"])
-        how = saved.config["c"], config.seed, max_iter, normalise
+        how: dict[str, Any] = {n: saved.config[n] for n in ("c", "max_iter", "normalise")}
+        how["seed"] = config.seed
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):
-                test = permutation_test(train, held, label, config.permutations, *how)
+                test = permutation_test(train, held, label, config.permutations, **how)
             found = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
             if config.bootstraps:
                 with stage(console, f"{label}: {config.bootstraps} bootstraps"):
-                    draws = bootstrap(train, held, label, config.bootstraps, *how)
+                    draws = bootstrap(train, held, label, config.bootstraps, **how)
                 found["low"], found["high"] = np.apply_along_axis(percentile_interval, 0, draws)
             own = {f"{label}_{name}": at_heads(each, heads) for name, each in found.items()}
             heads = heads.assign(**own, **{f"{label}_threshold": test.threshold()})

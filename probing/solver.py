@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -249,20 +249,20 @@ def refit(
     train: Activations,
     held: Activations,
     codes: np.ndarray,
-    c: float,
-    max_iter: int = DEFAULT_MAX_ITER,
     weights: np.ndarray | None = None,
-    normalise: bool = True,
+    **how: Any,
 ) -> np.ndarray:
-    """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``."""
+    """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``.
+
+    ``how`` are c, max_iter and normalise, as of :func:`fit_heads`.
+    """
     n, x = len(train), placed(train.x)
     other = torch.from_numpy(held.x).to(x).float().flatten(1, 2)
     labels = torch.from_numpy(np.ascontiguousarray(codes)).to(x.device)
     times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
     times, classes, right = times.to(x.device), int(codes.max()) + 1, []
-    own = x, labels[:, :n], classes, c, times[:, :n], REFIT, max_iter
-    fits = fit_heads(*own, normalise=normalise)
-    for index, fit in enumerate(fits):
+    own: Any = {"n_classes": classes, "weights": times[:, :n], "tolerance": REFIT, **how}
+    for index, fit in enumerate(fit_heads(x, labels[:, :n], **own)):
         logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
         predicted = (logits[:, 0] > 0).long() if classes == 2 else logits.argmax(1)
         # Counts, so that equal accuracies compare as equal.
@@ -302,16 +302,14 @@ def permutation_test(
     held: Activations,
     label: str,
     count: int = 1000,
-    c: float = DEFAULT_C,
     seed: int = 0,
-    max_iter: int = DEFAULT_MAX_ITER,
-    normalise: bool = True,
+    **how: Any,
 ) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
     Labels are permuted ``count`` times within groups, or among the groups of each part where every
     group has one label; in the same way for all heads, so that the largest accuracy over heads has
-    its null distribution, too.
+    its null distribution, too. ``how`` as of :func:`refit`.
 
     Raises:
         ProbingError: a group is in both parts, or nothing to permute; or as :func:`fit_heads`.
@@ -319,7 +317,7 @@ def permutation_test(
     groups, codes = groups_and_codes(train, held, label)
     held_out = np.arange(len(codes)) >= len(train)
     vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed, held_out)])
-    accuracy = refit(train, held, vectors, c, max_iter, normalise=normalise)
+    accuracy = refit(train, held, vectors, **how)
     return PermutationTest(accuracy[0], accuracy[1:])
 
 

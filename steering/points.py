@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sally_anne.core.bootstrap import Estimate
@@ -170,10 +169,6 @@ class Measure(ABC):
     ) -> dict[str, Estimate]:
         """By how much the rows of one point are better than those of another, item by item."""
 
-    def extra(self, before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
-        """What else is saved of a change."""
-        return {}
-
     def row(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, dict[str, Any]]:
         """:meth:`of` as plain numbers."""
         return {name: asdict(one) for name, one in self.of(rows, task).items()}
@@ -310,10 +305,6 @@ def _without_test(table: pd.DataFrame) -> None:
 
 def by_kind(randoms: Sequence[SweepPoint], numbers: Sequence[float]) -> dict[str, dict[str, Any]]:
     """Mean (``value``), ``low``est, ``high``est and number ``n`` of each kind of random control."""
-    values: dict[str, list[float]] = {}
-    for point, number in zip(randoms, numbers, strict=True):
-        values.setdefault(point.direction, []).append(number)
-    return {
-        kind: {"value": float(np.mean(own)), "low": min(own), "high": max(own), "n": len(own)}
-        for kind, own in values.items()
-    }
+    kinds = pd.Series(numbers, [point.direction for point in randoms], dtype=float).groupby(level=0)
+    ends = kinds.agg(value="mean", low="min", high="max", n="count")
+    return ends.to_dict("index")

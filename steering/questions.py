@@ -202,10 +202,6 @@ class Beliefs(Measure):
         found = paired(*two, beliefs=task is None, bootstrap=draws)
         return {task or name: found[name]["difference"] for name in found if name != "invalid"}
 
-    def extra(self, before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
-        two = scores(before, self.parser), scores(after, self.parser)
-        return {"mcnemar_both": paired(*two, beliefs=True)["Both"]["p"]}
-
     def worse(self, before: pd.DataFrame, after: pd.DataFrame, draws: int = 2000) -> Estimate:
         """Share of stories of which an answer was right before and is wrong after.
 

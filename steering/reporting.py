@@ -123,7 +123,7 @@ def save(
     if sweep.test is not None:
         two = ends(sweep.test, sweep.chosen)
         changes = {name: asdict(one) for name, one in measure.change(*two).items()}
-        saved["test"] = {sweep.chosen.name: {"difference": changes, **measure.extra(*two)}}
+        saved["test"] = {sweep.chosen.name: {"difference": changes}}
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
         gain = amount(changes[measure.main], measure.main)

@@ -123,7 +123,8 @@ def test_rankings_agree_with_scipy_and_chance_with_the_hypergeometric() -> None:
     other = part("other", {5: 0, 2: 0, 9: 1}, seed=1)
     test, y = other.x.test.x, other.x.test.values("y_p")
     right = HERE.probes.score(HERE.x.validation.x, HERE.x.validation.values("y_p"))
-    theirs, loss = other.probes.score(test, y), other.probes.log_loss(test, y)
+    theirs, logits = other.probes.score(test, y), other.probes.decision_function(test)
+    loss = other.probes.log_loss(logits, y)
     expected = spearmanr(right.round(12).ravel(), theirs.round(12).ravel()).statistic
     cells = compare(HERE, other, replace(CONFIG, k=3))
     assert cells["spearman"]["value"] == pytest.approx(expected, abs=1e-12)

@@ -39,8 +39,8 @@ def test_each_head_is_its_own_logistic_regression(n_classes: int, normalise: boo
     held_x, held_y = labelled(n_classes, seed=1)
     probes = HeadProbes(c=C, max_iter=200, solver="sklearn", normalise=normalise).fit(x, y)
     probabilities, accuracy = probes.predict_proba(held_x), probes.score(held_x, held_y)
-    predicted, losses = probes.predict(held_x), probes.log_loss(held_x, held_y)
-    logits = probes.decision_function(held_x)
+    predicted, logits = probes.predict(held_x), probes.decision_function(held_x)
+    losses = probes.log_loss(logits, held_y)
     assert probabilities.shape == (N, L, H, n_classes)
     assert probes.coef_.shape == ((L, H, D) if n_classes == 2 else (L, H, n_classes, D))
     for layer in range(L):
@@ -63,7 +63,7 @@ def test_each_head_is_its_own_logistic_regression(n_classes: int, normalise: boo
             assert losses[layer, head] == pytest.approx(log_loss(held_y, own.predict_proba(z)))
             if n_classes == 2:
                 auc = roc_auc_score(held_y, own.decision_function(z))
-                assert probes.auc(held_x, held_y)[layer, head] == pytest.approx(auc)
+                assert probes.auc(logits, held_y)[layer, head] == pytest.approx(auc)
     assert accuracy.max() > accuracy.min()
 
 
@@ -141,7 +141,7 @@ def test_activations_are_fitted_and_ranked_by_the_name_of_a_label() -> None:
     pd.testing.assert_frame_equal(whole[columns], table[columns])
     np.testing.assert_array_equal(
         whole["true_validation_auc"],
-        probes.auc(x.validation.x, x.validation.values("true")).ravel(),
+        probes.auc(probes.decision_function(x.validation), x.validation.values("true")).ravel(),
     )
 
 
@@ -226,7 +226,7 @@ def test_extreme_logits_do_not_overflow_and_one_class_has_no_auc() -> None:
     x, y = labelled(2, seed=0)
     probes = HeadProbes().fit(x, y)
     np.testing.assert_allclose(probes.predict_proba(x * 1e6).sum(axis=-1), 1.0)
-    assert np.isnan(probes.auc(x, np.ones(N))).all()
+    assert np.isnan(probes.auc(probes.decision_function(x), np.ones(N))).all()
     with pytest.raises(ProbingError):
         probes.score(x[..., :4], y)
 
@@ -318,8 +318,9 @@ def test_numbers_are_those_of_the_probes_on_each_split(made) -> None:
                 heads[f"{label}_{split}_accuracy"], probe.score(made.x[rows], y[rows]).ravel()
             )
         held = made.rows("test")
+        logits = probe.decision_function(made.x[held])
         np.testing.assert_array_equal(
-            heads[f"{label}_test_auc"], probe.auc(made.x[held], y[held]).ravel()
+            heads[f"{label}_test_auc"], probe.auc(logits, y[held]).ravel()
         )
         np.testing.assert_array_equal(
             heads[f"{label}_sigma"], probe.sigma(made.x[made.rows("train")]).ravel()
