@@ -25,6 +25,7 @@ from PIL import Image
 from sally_anne.core.console import percent
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import command_line, flag_name
+from sally_anne.core.run import FIRST_TASK
 from sally_anne.models.options import ModelOptions
 
 # Pixels of a strip's height, pictures in it, and bytes above which it is a JPEG.
@@ -119,6 +120,14 @@ def again(prog: str, config: Mapping[str, Any], names: Sequence[str] = (), **mor
         if value not in (None, USUAL.get(name)):
             words.append(f"{flag_name(name)} {shlex.quote(str(value))}")
     return " ".join(words)
+
+
+def after_sweep(config: Mapping[str, Any], vector: Path) -> str:
+    """The command that goes on with the vector that a sweep with these options chose."""
+    if config.get("samples") or config.get("task", FIRST_TASK) != FIRST_TASK:
+        return again("sally-anne side-effects", config, ("setting",), vector=vector)
+    names = ("order", "setting", "style", "protocol", "data", "max_new_tokens", "split_seed")
+    return again("sally-anne evaluate", config, (*names, "data_seed"), steer=vector)
 
 
 def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:

@@ -282,16 +282,10 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         )
         first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
     commands, sections = {}, {}
-    if (vector := results.get("vector")) and main == "Both":
-        names = ["order", "setting", "style", "protocol", "data", "max_new_tokens", "split_seed"]
-        about, more = results["config"], {"steer": folder / vector}
-        line = page.again("sally-anne evaluate", about, [*names, "data_seed"], **more)
-        commands["ask the steered model all test stories"] = line
-    elif vector:
-        line = page.again(
-            "sally-anne side-effects", results["config"], ("setting",), vector=folder / vector
-        )
-        commands["see what else the vector changes"] = line
+    if vector := results.get("vector"):
+        ask, see = "ask the steered model all test stories", "see what else the vector changes"
+        line = page.after_sweep(results["config"], folder / vector)
+        commands[ask if main == "Both" else see] = line
     if test:
         rows = [
             {"setting": setting}

@@ -299,8 +299,7 @@ def outputs_of(
     return each_piece(loaded, prepared, read, pairs)
 
 
-@dataclass(frozen=True)
-class Effects:
+class Effects(NamedTuple):
     """Of P pairs, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
 
     Attributes:
@@ -326,7 +325,7 @@ class Effects:
     def write(self, path: Path) -> None:
         """Keep them in a file of safetensors; its folder is made."""
         path.parent.mkdir(exist_ok=True)
-        arrays = {name: np.ascontiguousarray(value) for name, value in vars(self).items()}
+        arrays = {name: np.ascontiguousarray(own) for name, own in self._asdict().items()}
         write_atomic(path, save(arrays))
 
     @classmethod
@@ -339,14 +338,12 @@ class Effects:
 
     def apart(self) -> list[Self]:
         """Those of each pair by itself."""
-        rows = range(len(self.logit_diff))
-        return [type(self)(*(part[i : i + 1] for part in vars(self).values())) for i in rows]
+        return [self._make(part[[i]] for part in self) for i in range(len(self.logit_diff))]
 
     @classmethod
     def joined(cls, every: Iterable[Self | None]) -> Self:
         """Those of all pairs, one after the other."""
-        parts = zip(*(vars(one).values() for one in every if one), strict=True)
-        return cls(*map(np.concatenate, parts))
+        return cls(*map(np.concatenate, zip(*filter(None, every), strict=True)))
 
 
 def effects_of(

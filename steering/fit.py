@@ -267,17 +267,14 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         if config.label is None and config.out is None:
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
-    chosen = sweep["chosen"]
-    swept = sweep["config"] | {"rank_by": chosen["rank_by"]}
-    given: dict[str, Any] = {name: chosen[name] for name in ("k", "alpha")}
-    given["run"] = Path(sweep["run"])
-    for option in ("direction", "label", "towards", "rank_by"):
-        own, value = getattr(config, option), swept[option]
-        if None not in (own, value) and own != value:
-            raise SteeringError(f"--sweep {config.sweep}: {flag_name(option)} {value}, not {own}")
-        given[option] = value
-    own_options = {name: getattr(config, name) for name in given}
-    return replace(config, **given | {n: v for n, v in own_options.items() if v is not None})
+    chosen = {name: sweep["chosen"][name] for name in ("k", "alpha", "rank_by")}
+    swept = {name: sweep["config"][name] for name in ("direction", "label", "towards")} | chosen
+    own = {name: value for name in swept if (value := getattr(config, name)) is not None}
+    for name in own.keys() - {"k", "alpha"}:
+        if swept[name] not in (None, own[name]):
+            words = f"{flag_name(name)} {swept[name]}, not {own[name]}"
+            raise SteeringError(f"--sweep {config.sweep}: {words}")
+    return replace(config, **swept | own, run=config.run or Path(sweep["run"]))
 
 
 def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console) -> SteeringVector:

@@ -13,17 +13,16 @@ from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.console import Console, percent, print_lines, print_table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
-from sally_anne.core.options import command_line
 from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
+from sally_anne.figures.page import after_sweep
 from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
 from sally_anne.figures.sweep import ROUNDING, aim, amount, cautions, lost
-from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.config import FOUND, SideEffectsConfig, SweepConfig
+from sally_anne.steering.config import FOUND, SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, SweepPoint, by_kind, ends
 
 NOT_SPECIFIC = "not specific"
@@ -158,25 +157,15 @@ def print_sweep(
         lines += saved[FOUND].split("; ")
         worse, needed = saved["worse"], [r for r in sweep.left_out if r["low"] > 0]
         heads = ", ".join(str(Head(r["layer"], r["head"])) for r in needed)
-        both = [f"made worse: {percent(worse)} % of test {noun}"] if worse else []
-        both += [f"{main} falls without {heads}"] if needed else []
-        lines += ["; ".join(both)] if both else []
-    lines += [
-        f"cost: {lost(task, split, gain, noun)}"
-        for task in sweep.tasks
-        for split, gain in [*saved[task].items()][-1:]
-    ]
+        both = [f"made worse: {percent(worse)} % of test {noun}"] * bool(worse)
+        both += [f"{main} falls without {heads}"] * bool(needed)
+        lines += filter(None, ["; ".join(both)])
+    for task in sweep.tasks:
+        split, gain = [*saved[task].items()][-1]
+        lines += [f"cost: {lost(task, split, gain, noun)}"]
     lines += cautions(saved)
-    names = ["order", "setting", "style", "protocol", "data", "max_new_tokens", "split_seed"]
-    names += ["data_seed"]
-    command = "evaluate"
-    following: Any = EvalConfig(steer=sweep.vector, **config.model_options(*names))
-    if config.on_pairs:
-        command = "side-effects"
-        following = SideEffectsConfig(sweep.vector, **config.model_options("setting"))
     lines += [f"report: {config.folder / NAME}"]
-    lines += [f"next: {command_line(f'sally-anne {command}', following)}"]
-    print_lines(console, lines)
+    print_lines(console, [*lines, f"next: {after_sweep(asdict(config), sweep.vector)}"])
 
 
 def _print_points(
@@ -192,12 +181,9 @@ def _print_points(
     numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
     numbers = numbers[["value", "low", "high", "n"]]
     points = tuple(dict.fromkeys((BASELINE, *points)))
-    # Where no reply is invalid there is no column for it.
-    shown = [
-        m
-        for m in measure.columns
-        if m != "invalid" or any(numbers["high"][p.name, m] for p in points)
-    ]
+    shown = list(measure.columns)
+    if "invalid" in shown and not any(numbers["high"][p.name, "invalid"] for p in points):
+        shown.remove("invalid")
     rows: list[list[Any]] = [
         [_label(p, sweep.chosen), *(numbers.loc[p.name, m].to_dict() for m in shown)]
         for p in points
@@ -218,11 +204,9 @@ def _print_points(
 
 
 def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
-    """Name of a row; ``chosen`` is marked, and its random controls are named as such."""
+    """Name of a row; ``chosen`` is marked."""
     if point == BASELINE:
         return point.name
-    if chosen is not None and point.direction != chosen.direction:
-        return CONTROL_LABELS[point.direction]
     by = "" if point.rank_by == "probe_accuracy" else f" by {point.rank_by}"
     return f"K {point.k}{by}, alpha {point.strength}{MARK if point == chosen else ''}"
 

@@ -147,7 +147,7 @@ def effects(loaded: LoadedModel) -> dict[str, np.ndarray]:
     shape = find_geometry(loaded.skeleton)
     sets = torch.ones(1, shape.n_layers, shape.n_heads, dtype=torch.bool)
     mean = torch.zeros(shape.n_layers, shape.n_heads, shape.head_dim)
-    return vars(effects_of(loaded, [ContrastPair((a, b), rooms, "g")], True, sets, mean))
+    return effects_of(loaded, [ContrastPair((a, b), rooms, "g")], True, sets, mean)._asdict()
 
 
 class Single(Tensor):

@@ -108,7 +108,7 @@ def test_pairs_read_together_are_pairs_one_by_one(lively: LoadedModel) -> None:
     )
     together = effects_of(lively, pairs, True, sets, mean)
     for one, some in zip(pairs, together.apart(), strict=True):
-        for name, value in vars(effects_of(lively, [one], True, sets, mean)).items():
+        for name, value in effects_of(lively, [one], True, sets, mean)._asdict().items():
             np.testing.assert_allclose(getattr(some, name), value, atol=1e-5, err_msg=name)
 
 
