@@ -112,11 +112,10 @@ def fonts_for(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[st
         if not any(word in font.name.lower() for word in ("lastresort", "last resort", "emoji"))
     }
     has, names = {name: rest & _drawn_by(file) for name, file in files.items()}, [FONT]
-    while rest and (best := max(has, key=lambda name: len(has[name] & rest), default="")):
-        if not has[best] & rest:
-            break
-        names.append(best)
-        rest -= has[best]
+    for name in sorted(has, key=lambda name: -len(has[name])):
+        if has[name] & rest:
+            names.append(name)
+            rest -= has[name]
     return tuple(names), rest
 
 

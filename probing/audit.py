@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.markup import escape
+from sklearn.base import clone
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, in_python, percent, print_lines, print_table, stage
@@ -32,10 +33,10 @@ from sally_anne.probing.baselines import (
     Control,
     ProbeRun,
     by_heads,
-    content_rows,
     controls_of,
 )
 from sally_anne.probing.config import AuditConfig
+from sally_anne.probing.interchange import outputs_of
 from sally_anne.probing.probes import HeadProbes, chance
 
 TABLE, SAVED = "audit.parquet", "audit.json"
@@ -79,7 +80,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
             table, facts = measure(probed, controls, clusters)
         if questions := opened.pair_sets.get("question"):
             first = probed.x.labels[0]
-            rows = _content(loaded, probed, questions, counts, first, facts[first]["head"])
+            rows = content(loaded, probed, questions, counts, first, facts[first]["head"])
             table = pd.concat([table, rows], ignore_index=True)
         said = {label: conclusion(table, label, of) for label, of in facts.items()}
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
@@ -199,27 +200,45 @@ def _end(measured: Mapping[str, Any], which: str) -> float:
     return measured["accuracy"] if np.isnan(measured[which]) else measured[which]
 
 
-def _content(
+def content(
     loaded: LoadedModel,
     run: ProbeRun,
-    questions: PairSet,
+    pair_set: PairSet,
     counts: Mapping[str, int],
     label: str,
     head: str,
 ) -> pd.DataFrame:
-    """Rows of the believed room's colour: one of two rooms is named, so chance is a half."""
+    """Whether heads tell a prompt's own answer from the other one, at the question's last token.
+
+    Multinomial probes of the answer are fitted on all prompts and scored on both of a pair: of a
+    true and a false belief, the colour of the believed room against that of the room that is
+    believed in by its counterpart. What always names the same of the two is right of half of them.
+    A row is of the label's best ``head``, one of the best for this by validation.
+    """
     about = {"label": label, "condition": ALL, "kind": "content", "chance": 0.5}
+    every = [pair for split in SPLITS for pair in pair_set.choose(split, counts[split])]
+    answers = np.array([pair.answers for pair in every])
+    train, validation, test = (np.array([p.split == s for p in every]) for s in SPLITS)
     try:
+        if not (train.any() and validation.any() and test.any()):
+            raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
         with within_memory(*NO_MEMORY):
-            found = content_rows(loaded, run, questions, counts, Head.parse(head))
+            x = np.stack(list(outputs_of(loaded, every, pair_set.reply, run.x.site)))
+        probes = clone(run.probes).fit(x[train].reshape(-1, *x.shape[2:]), answers[train].ravel())
     except LEFT_OUT as error:
         return _table([about | {"row": f"{symbol(label)}'s head", "why": str(error)}])
-    names = f"{symbol(label)}'s head", "best head for it"
+    odds = probes.predict_proba(x.reshape(-1, *x.shape[2:])).reshape(*x.shape[:4], -1)
+    # A word that no training pair has is given no odds.
+    known = (answers[..., None] == probes.classes_)[:, None, :, None, None]
+    first, second = np.moveaxis((odds[:, :, None] * known).sum(-1), 2, 0)
+    lead = first - second
+    right = (np.heaviside(lead[:, 0], 0.5) + np.heaviside(-lead[:, 1], 0.5)) / 2
+    held = right[validation].mean(0)
+    best = Head(*map(int, np.unravel_index(held.argmax(), held.shape)))
+    cluster = np.array([pair.cluster for pair in every])[test]
     return _table(
-        about
-        | {"row": f"{name} ({at})"}
-        | _interval(right, np.array([pair.cluster for pair in pairs]))
-        for name, (at, right, pairs) in zip(names, found, strict=True)
+        about | {"row": f"{name} ({at})"} | _interval(right[test][:, *at], cluster)
+        for name, at in ((f"{symbol(label)}'s head", Head.parse(head)), ("best head for it", best))
     )
 
 

@@ -7,7 +7,7 @@ form, tags and input embeddings; the model's own answer; random weights; other f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -29,8 +29,8 @@ from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
 from sally_anne.core.processes import AUTO, BatchSize, within_memory
 from sally_anne.core.run import Head
-from sally_anne.data.pairs import VERDICT, ContrastPair, PairSet
-from sally_anne.data.samples import SPLITS, Frames, Sample, SampleSet
+from sally_anne.data.pairs import VERDICT
+from sally_anne.data.samples import Frames, Sample, SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
@@ -45,7 +45,7 @@ from sally_anne.probing.extraction import (
     prepare,
     prompts_at,
 )
-from sally_anne.probing.interchange import logit_directions, outputs_of
+from sally_anne.probing.interchange import logit_directions
 from sally_anne.probing.probes import HeadProbes
 
 # Of a long text's words, so many of the most frequent enter interactions.
@@ -387,37 +387,3 @@ def controls_of(
             yield made if isinstance(made, Control) else Control(kind, name, made, heads, chosen)
         except LEFT_OUT as error:
             yield Control(kind, name, why=str(error))
-
-
-def content_rows(
-    loaded: LoadedModel, run: ProbeRun, pair_set: PairSet, counts: Mapping[str, int], head: Head
-) -> list[tuple[Head, np.ndarray, list[ContrastPair]]]:
-    """Whether heads tell a prompt's own answer from the other one, at the question's last token.
-
-    Multinomial probes of the answer are fitted on all prompts and scored on both of a pair: of a
-    true and a false belief, the colour of the believed room against that of the room that is
-    believed in by its counterpart. What always names the same of the two is right of half of them.
-
-    Returns:
-        Of the ``head``, and of the best for this by validation: which share of each pair of test
-        pairs is right, ``[n]``, and these.
-    """
-    pairs = {split: pair_set.choose(split, counts[split]) for split in SPLITS}
-    if not all(pairs.values()):
-        raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
-    every = [pair for split in SPLITS for pair in pairs[split]]
-
-    x = np.stack(list(outputs_of(loaded, every, pair_set.reply, run.x.site)))
-    answers = np.array([pair.answers for pair in every])
-    split = np.array([pair.split for pair in every])
-    train = split == "train"
-    probes = clone(run.probes).fit(x[train].reshape(-1, *x.shape[2:]), answers[train].ravel())
-    odds = probes.predict_proba(x.reshape(-1, *x.shape[2:])).reshape(*x.shape[:4], -1)
-    # A word that no training pair has is given no odds.
-    known = (answers[..., None] == probes.classes_)[:, None, :, None, None]
-    first, second = np.moveaxis((odds[:, :, None] * known).sum(-1), 2, 0)
-    lead = first - second
-    right = (np.heaviside(lead[:, 0], 0.5) + np.heaviside(-lead[:, 1], 0.5)) / 2
-    held = right[split == "validation"].mean(0)
-    best = Head(*map(int, np.unravel_index(held.argmax(), held.shape)))
-    return [(at, right[split == "test"][:, *at], pairs["test"]) for at in (head, best)]

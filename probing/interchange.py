@@ -71,7 +71,8 @@ class Prompts:
 
     def only(self, number: int) -> Self:
         """One of the prompts by itself, R = 1."""
-        rows, tokens, answers = ((own[number],) for own in (self.rows, self.tokens, self.answers))
+        at = slice(number, number + 1)
+        rows, tokens, answers = self.rows[at], self.tokens[at], self.answers[at]
         return replace(self, rows=rows, tokens=tokens, answers=answers)
 
     @property
@@ -338,7 +339,7 @@ class Effects(NamedTuple):
 
     def apart(self) -> list[Self]:
         """Those of each pair by itself."""
-        return [self._make(part[[i]] for part in self) for i in range(len(self.logit_diff))]
+        return [type(self)(*(part[[i]] for part in self)) for i in range(len(self.logit_diff))]
 
     @classmethod
     def joined(cls, every: Iterable[Self | None]) -> Self:

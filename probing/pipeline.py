@@ -265,14 +265,12 @@ def _probe(
 
 def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
     """Write each sample's words, for reports: ``item_id`` and ``text``, turns by their roles."""
-
-    def text(turns: Sequence[Mapping[str, str]]) -> str:
-        if len(turns) == 1:
-            return turns[0]["content"]
-        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-
-    table = pd.DataFrame([(s.item_id, text(s.turns)) for s in samples], columns=["item_id", "text"])
-    write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
+    rows = []
+    for sample in samples:
+        turns = [f"{turn['role']}: {turn['content']}" for turn in sample.turns]
+        text = "\n\n".join(turns) if len(turns) > 1 else sample.turns[0]["content"]
+        rows.append({"item_id": sample.item_id, "text": text})
+    write_atomic(path, pd.DataFrame(rows).to_parquet(None, index=False, compression="zstd"))
 
 
 def _drawn(folder: Path, figures: Sequence[str]) -> bool:

@@ -130,7 +130,7 @@ def null_columns(
     for label in x.labels:
         found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
         with suppress(ProbingError):
-            own = {"c": how.c, "max_iter": how.max_iter, "normalise": how.normalise}
+            own: Any = {"c": how.c, "max_iter": how.max_iter, "normalise": how.normalise}
             parts = x.train, x.validation, label
             test = permutation_test(*parts, how.permutations, how.seed, **own)
             p = at_heads(test.p_values, heads)

@@ -28,7 +28,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.options import flag_name
-from sally_anne.core.run import HEADS, Head, Run
+from sally_anne.core.run import HEADS, Head, Run, heads_of
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SEEN, Split
 from sally_anne.hooks.edit import Gate
@@ -109,7 +109,7 @@ def fit_vector(
         if (worst := f"{label}_validation_worst") not in table:
             raise SteeringError(f"{run.folder / HEADS} has no {worst}: samples need `condition`")
         table = table.sort_values(worst, ascending=False, kind="stable")
-    ranked = [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
+    ranked = heads_of(table)
     heads = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)
     facts = _provenance(run, label) | ({} if rank_by == "probe_accuracy" else {"rank_by": rank_by})

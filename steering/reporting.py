@@ -157,8 +157,8 @@ def print_sweep(
         lines += saved[FOUND].split("; ")
         worse, needed = saved["worse"], [r for r in sweep.left_out if r["low"] > 0]
         heads = ", ".join(str(Head(r["layer"], r["head"])) for r in needed)
-        both = [f"made worse: {percent(worse)} % of test {noun}"] * bool(worse)
-        both += [f"{main} falls without {heads}"] * bool(needed)
+        both = [f"made worse: {percent(worse)} % of test {noun}"] if worse else []
+        both += [f"{main} falls without {heads}"] if needed else []
         lines += filter(None, ["; ".join(both)])
     for task in sweep.tasks:
         split, gain = [*saved[task].items()][-1]

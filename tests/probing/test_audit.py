@@ -14,13 +14,12 @@ import torch
 
 import sally_anne as sa
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.run import Head
 from sally_anne.data.gridtom.samples import sample_set as gridtom
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split, sample_set
 from sally_anne.models.loading import load_model
-from sally_anne.probing import baselines
+from sally_anne.probing import audit, baselines
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit import ALL, choose_groups, conclusion, measure, run
 from sally_anne.probing.baselines import (
@@ -257,15 +256,13 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
             x.append(np.stack([code, code[[0, 0]]], axis=1)[:, None])
     heads = {pair.name: own for pair, own in zip(pairs, x, strict=True)}
     monkeypatch.setattr(
-        baselines, "outputs_of", lambda _, asked, *how: (heads[pair.name] for pair in asked)
+        audit, "outputs_of", lambda _, asked, *how: (heads[pair.name] for pair in asked)
     )
     own = probed(samples({True: (1,), False: (1,)}))
     every = PairSet("question", pairs, True, "answer", clusters="maps", conditions=("TB", "FB"))
-    told = baselines.content_rows(None, own, every, GROUPS, Head(0, 1))  # type: ignore[arg-type]
-    assert [(at, right.tolist()) for at, right, _ in told] == [
-        ((0, 1), [0.5] * 10),
-        ((0, 0), [1.0] * 10),
-    ]
+    told = audit.content(None, own, every, GROUPS, "y", "L0H1")  # type: ignore[arg-type]
+    assert told["row"].tolist() == ["y's head (L0H1)", "best head for it (L0H0)"]
+    assert told["accuracy"].tolist() == [0.5, 1.0] and told["samples"].tolist() == [10, 10]
 
 
 @pytest.mark.integration
