@@ -67,8 +67,6 @@ class TableConfig:
     """Columns to print, in this order; all by default."""
     rows: int | None = None
     """Only the first so many rows; heads stand best first."""
-    digits: Natural = 3
-    """Digits after the point in latex and markdown."""
 
 
 @dataclass(frozen=True)

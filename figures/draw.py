@@ -249,13 +249,12 @@ def print_table(config: TableConfig) -> None:
         there = ", ".join(map(str, table))
         raise FigureError(f"{config.run} has no column {missing[0]!r}; it has {there}")
     table = table[list(config.columns) or list(table)].head(config.rows or len(table))
-    form = f".{config.digits}f"
     if config.format == "csv":
         print(table.to_csv(index=False), end="")
     elif config.format == "latex":
-        print(table.to_latex(index=False, escape=True, float_format=f"%{form}"), end="")
+        print(table.to_latex(index=False, escape=True, float_format="%.3f"), end="")
     else:  # whole numbers stay whole next to others
-        print(table.astype(object).to_markdown(index=False, floatfmt=form))
+        print(table.astype(object).to_markdown(index=False, floatfmt=".3f"))
 
 
 def extremes(

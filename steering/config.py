@@ -279,7 +279,6 @@ class SideEffectsConfig(ModelOptions):
         tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
             its order after a colon (gridtom:initial), or with its folder after an equals sign
             (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
-        prompts: file with one neutral prompt a line; our own by default.
         prompting: ways to put the questions that are compared with steering, on the same items:
             cot, simtom, few-shot, as of ``sally-anne evaluate``.
         setting: GridToM: frames and text, frames, or text; auto is text for models that only read.
@@ -293,7 +292,6 @@ class SideEffectsConfig(ModelOptions):
     vector: Path
     alpha: float | None = None
     tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
-    prompts: Path = NEUTRAL
     prompting: tuple[Baseline, ...] = ()
     setting: Literal["auto"] | Setting = "auto"
     limit: int | None = 50

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import ProbingError, SteeringError
-from sally_anne.core.files import text_of
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import AUTO, within_memory
 from sally_anne.core.run import CONFIG, Run
@@ -134,7 +133,7 @@ class Pairs:
         asks = "other" in config.tasks
         seed: Any = config.split_seed
         more = datasets.questions(other, None, seed) if asks else None
-        lines = filter(None, text_of(NEUTRAL.read_bytes()).split("\n"))
+        lines = NEUTRAL.read_text(encoding="utf-8").splitlines()
         texts = [Text(f"text {n}", line) for n, line in enumerate(lines)]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):

@@ -45,7 +45,6 @@ class Sweep:
             the random controls on test items; and the same of what steering should leave alone, of
             the points that were tried for the choice, the choice and its controls.
         chosen: the best on validation items that leaves the tasks alone.
-        controls: the same K and alpha with random directions or heads, as on validation items.
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
@@ -55,7 +54,6 @@ class Sweep:
     measure: Measure
     tables: Tables
     chosen: SweepPoint
-    controls: tuple[SweepPoint, ...]
     vector: Path
     lineage: Lineage | None
     unseen: LeftOut

@@ -15,7 +15,7 @@ from rich.markup import escape
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.files import reading, text_of, write_json
+from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.data.items import short_name
@@ -28,7 +28,7 @@ from sally_anne.harness.score import accuracy, paired_accuracy, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering.config import SideEffectsConfig
+from sally_anne.steering.config import NEUTRAL, SideEffectsConfig
 
 # Tokens of a reply to a neutral prompt.
 REPLY = 16
@@ -51,11 +51,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
             )
     if len({each.out for each in evaluations.values()}) < len(config.tasks):
         raise SteeringError("--tasks: two have the same name; ask them in two runs")
-    with reading(config.prompts, SteeringError):
-        lines = text_of(config.prompts.read_bytes()).splitlines()
-    prompts = [Prompt(line.strip()) for line in lines if line.strip()]
-    if not prompts:
-        raise SteeringError(f"--prompts {config.prompts}: holds no prompt")
+    prompts = [Prompt(line) for line in NEUTRAL.read_text(encoding="utf-8").splitlines()]
     vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(**config.opening())
     mismatch = require_fits(vector, loaded, config.alpha)

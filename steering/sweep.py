@@ -228,8 +228,8 @@ def run(
         test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
         if more := (*randoms, *rests):
             further = answer("test", more, most=config.control_stories)
-            test = pd.concat([test, further]).drop_duplicates(["point", "item_id"])
-            test = test.reset_index(drop=True)
+            test = pd.concat([test, further], ignore_index=True)
+            test = test.drop_duplicates(["point", "item_id"], ignore_index=True)
         tables[None, "test"] = test
         tested = {
             "random_controls": tuple(randoms),
@@ -245,9 +245,7 @@ def run(
             if randoms:
                 parts.append(answer("test", randoms, task, config.control_stories))
             tables[task, "test"] = pd.concat(parts, ignore_index=True)
-    sweep = Sweep(
-        measure, tables, chosen, tuple(controls), folder, asked.lineage, asked.unseen, **tested
-    )
+    sweep = Sweep(measure, tables, chosen, folder, asked.lineage, asked.unseen, **tested)
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         # K and alpha were chosen on the stories that were seen, whichever the run's own are.

@@ -310,7 +310,7 @@ def test_heads_by_patching_next_to_heads_by_probe(
     options: dict[str, Any] = {"random_controls": 1, "leave_out": 0, "max_reality_drop": None}
     found = sweep(run=folder, rank_by=both, **options)
     assert found.chosen == SweepPoint("logistic", 2, 1.0, 0, "patching")
-    assert [p.name for p in (*found.controls, *found.random_controls)] == 2 * controls
+    assert [p.name for p in found.random_controls] == controls
     saved = pd.read_parquet(config.folder / "sweep.parquet")
     shares = saved.set_index(["split", "point", "measure"])["value"]
     for split, point in (("test", by_patching), ("validation", BEST)):
