@@ -70,19 +70,6 @@ def density_plane(
     return plane, -offset / slope if slope else np.nan
 
 
-def two_probe_plane(first: np.ndarray, second: np.ndarray, train: np.ndarray) -> Plane:
-    """The plane that two probes' weights ``[D]`` span, for figure 5 (C) and (D).
-
-    If they are parallel or one is zero, v is the main direction of the training activations
-    ``[N, D]`` off u.
-    """
-    u = unit(first) if first.any() else unit(second)
-    rest = unit(second) - (unit(second) @ u) * u
-    rest -= (rest @ u) * u
-    distinct = np.linalg.norm(rest) > PARALLEL
-    return Plane(train.mean(axis=0), u, unit(rest) if distinct else main_direction(train, u))
-
-
 def unit(vector: np.ndarray) -> np.ndarray:
     """``vector`` divided by its length; a zero vector stays zero."""
     length = np.linalg.norm(vector)
@@ -212,13 +199,18 @@ def cluster_table(
     z: np.ndarray,
     samples: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Where samples ``[N]`` with activations ``z [N, D]`` lie in the plane of two probes.
+    """Where samples ``[N]`` with activations ``z [N, D]`` lie in the plane of two probes' weights.
 
-    ``probes`` holds weight ``[D]`` and intercept by label, ``train [M, D]`` sets the origin. Of
+    ``probes`` holds weight ``[D]`` and intercept by label. ``train [M, D]`` sets the origin, and
+    the main direction off the first weight where the second is parallel to it or one is zero. Of
     each label that has a weight, ``a x + b y + c = 0`` is the boundary: ``_LABEL_a`` and so on.
     """
     (first, _), (second, _) = probes.values()
-    plane = two_probe_plane(first, second, train)
+    u = unit(first) if first.any() else unit(second)
+    rest = unit(second) - (unit(second) @ u) * u
+    rest -= (rest @ u) * u
+    distinct = np.linalg.norm(rest) > PARALLEL
+    plane = Plane(train.mean(axis=0), u, unit(rest) if distinct else main_direction(train, u))
     table = plane.table(z, samples, *probes).assign(layer=head.layer, head=head.head)
     for label, (coef, intercept) in probes.items():
         if coef.any():

@@ -39,7 +39,6 @@ STORIES = 6  # of a sweep's, whose replies stand in its page
 ITEMS = "items.parquet"  # what an evaluation asked
 # Options that change no reply.
 PLACES = ("out", "batch_size", "device", "device_map", "allow_mismatch", "dry_run")
-ENDS = ("value", "low", "high", "n")
 # The command that makes each kind of run folder of which there is a page.
 COMMANDS = {
     "a sweep": "sweep",
@@ -238,7 +237,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     points, chosen = table_in(folder, SWEEP), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
     noun = "stories" if (main := sweep.main_of(points)) == "Both" else "pairs"
-    test, rank = _tested(chosen, points), results.get("control_rank")
+    test, rank = sweep.tested(points, chosen), results.get("control_rank")
     warnings = sweep.cautions(results)
     if not results.get("test"):
         warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
@@ -314,24 +313,6 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     }
 
 
-def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Test stories, by measure: baseline, chosen, and of random controls the mean and the ends."""
-    test = points[points["split"] == "test"]
-    if test.empty or not chosen:
-        return {}
-    rows = {
-        name: test[test["point"] == point].groupby("measure", sort=False)[list(ENDS)].first()
-        for name, point in (("baseline", "baseline"), ("chosen", chosen["name"]))
-    }
-    for control, words in sweep.CONTROLS.items():
-        randoms = test[test["direction"] == control]
-        if len(randoms) and control != chosen["direction"]:
-            values = randoms.groupby("measure", sort=False)["value"]
-            ends = values.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
-            rows[f"{randoms['point'].nunique()} {words}"] = ends
-    return {name: one.to_dict("index") for name, one in rows.items()}
-
-
 def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     """Replies to some validation stories at every strength of the chosen heads and direction."""
     answers = table_in(folder, ANSWERS)
@@ -372,7 +353,7 @@ def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
 def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """Every number with an interval, by where it stands: ``of, value, low, high, n``."""
     if isinstance(results, Mapping) and {"value", "low", "high"} <= results.keys():
-        yield {"of": ", ".join(path), **{end: results.get(end) for end in ENDS}}
+        yield {"of": ", ".join(path), **{end: results.get(end) for end in sweep.ENDS}}
     elif isinstance(results, Mapping):
         for name, one in results.items():
             if path or name not in ("config", "about", "files", "models"):

@@ -47,6 +47,7 @@ TEXTS |= {"towards": "towards the value", "apart": "told apart (one input less t
 TEXTS |= {name: f"Both, {text}" for name, text in CONTROLS.items()}
 STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 13, "label": "chosen"}
 STAR |= {"markeredgecolor": "white", "linestyle": "none", "zorder": 7}
+ENDS = ("value", "low", "high", "n")
 # Shares of few questions are not exact in binary.
 ROUNDING = 1e-9
 # What one panel shows: how theta was found, by what heads are ranked, and their number.
@@ -124,6 +125,29 @@ def chosen_point(table: pd.DataFrame, results: Mapping[str, Any]) -> pd.DataFram
     direction = chosen["direction"]
     key = [direction, chosen["rank_by"], chosen["k"], direction, main_of(table), chosen["alpha"]]
     return table[(table[names] == key).all(axis=1)]
+
+
+def tested(table: pd.DataFrame, chosen: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Of ``sweep.parquet`` what was found on test items, by measure: baseline, chosen, controls.
+
+    Of random controls of the choice ``value`` is the mean, ``low`` to ``high`` are the ends.
+    """
+    test = table[table["split"] == "test"]
+    if test.empty or not chosen:
+        return {}
+    rows = {
+        name: test[test["point"] == point].groupby("measure", sort=False)[list(ENDS)].first()
+        for name, point in (("baseline", "baseline"), ("chosen", chosen["name"]))
+    }
+    same = ["k", "alpha", "rank_by"]
+    test = test[(test[same] == [chosen[name] for name in same]).all(axis=1)]
+    for control, words in CONTROLS.items():
+        randoms = test[test["direction"] == control]
+        if len(randoms) and control != chosen["direction"]:
+            values = randoms.groupby("measure", sort=False)["value"]
+            ends = values.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
+            rows[f"{randoms['point'].nunique()} {words}"] = ends
+    return {name: one.to_dict("index") for name, one in rows.items()}
 
 
 def cost(gain: Mapping[str, Any]) -> dict[str, float]:

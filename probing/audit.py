@@ -260,7 +260,10 @@ def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str
         ("The design decides it", design, ""),
         ("Could explain the result as well", other, "No other row reaches it."),
     ]
-    parts = [f"{words}: {_listed(rows)}." if len(rows) else none for words, rows, none in said]
+    parts = []
+    for words, rows, none in said:
+        found = [f"{r['row']} {_ends(r)}{_where(r['condition'])}" for r in rows.to_dict("records")]
+        parts.append(f"{words}: {'; '.join(found)}." if found else none)
     return " ".join(filter(None, [f"{begin}.", *parts, *_not_compared(own)]))
 
 
@@ -282,12 +285,6 @@ def _ends(row: Mapping[str, Any]) -> str:
         return "none"
     said = percent({**row, "value": row["accuracy"]}, scale=1, digits=3)
     return said + " (no interval)" * bool(np.isnan(row["low"]))
-
-
-def _listed(rows: pd.DataFrame) -> str:
-    return "; ".join(
-        f"{row['row']} {_ends(row)}{_where(row['condition'])}" for row in rows.to_dict("records")
-    )
 
 
 def _print(console: Console, table: pd.DataFrame, words: str) -> None:

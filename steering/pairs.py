@@ -195,7 +195,9 @@ class Pairs:
         A point's company is the same however much of a run is done, and so are its numbers.
         """
         size = self.config.decode_batch_size
-        steps, site = steps_of(vectors)
+        steered = next(vector for vector in vectors.values() if vector is not None)
+        none = torch.zeros_like(steered.delta())  # at the baseline
+        steps = torch.stack([none if v is None else v.delta() for v in vectors.values()])
         parts = steps.split(COLUMNS if size == AUTO else size)
         keys = {(p, i.name): f"{p.name}|{i.name}" for p, i in product(vectors, items)}
         lacking = [i for i in items if any(keys[p, i.name] not in journal.answers for p in vectors)]
@@ -203,7 +205,7 @@ class Pairs:
         for done, item in enumerate(todo):
             on_progress(done, len(todo))
             read = read_text if isinstance(item, Text) else read_side
-            found = read(loaded, item, parts, site)
+            found = read(loaded, item, parts, steered.site)
             journal.add(
                 {"item_id": keys[point, item.name], "read": numbers}
                 for point, numbers in zip(vectors, found.tolist(), strict=True)
@@ -229,14 +231,6 @@ class Pairs:
         """How much is read of these items at so many points, by name."""
         count = sum(len(items) * points for items, points in parts.values())
         return [exact("readings", count, "points x items; the points of an item go side by side")]
-
-
-def steps_of(vectors: Vectors) -> tuple[Tensor, str]:
-    """What each of C points adds, ``[C, L, H, D]``, nothing at the baseline, and at which site."""
-    steered = [vector for vector in vectors.values() if vector is not None]
-    zero = torch.zeros_like(steered[0].delta())
-    steps = [zero if vector is None else vector.delta() for vector in vectors.values()]
-    return torch.stack(steps), steered[0].site
 
 
 def read_side(loaded: LoadedModel, side: Side, parts: Sequence[Tensor], site: str) -> Tensor:

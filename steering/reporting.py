@@ -17,13 +17,12 @@ from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.page import after_sweep
 from sally_anne.figures.report import NAME
-from sally_anne.figures.sweep import CONTROLS as CONTROL_LABELS
-from sally_anne.figures.sweep import ROUNDING, aim, amount, cautions, lost
+from sally_anne.figures.sweep import ENDS, ROUNDING, aim, amount, cautions, lost, tested
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import FOUND, SweepConfig
-from sally_anne.steering.points import BASELINE, Measure, SweepPoint, by_kind, ends
+from sally_anne.steering.points import BASELINE, Measure, SweepPoint, ends
 
 NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
@@ -146,9 +145,15 @@ def print_sweep(
 ) -> None:
     """Print the best settings, the choice with its controls and costs, and what to do next."""
     chosen, main, noun = sweep.chosen, sweep.measure.main, sweep.measure.noun
-    _print_points(console, config, "validation", (*ranked[:TOP], chosen), sweep, metrics)
+    points, own = {}, metrics[metrics["split"] == "validation"].groupby("point")
+    for point in dict.fromkeys((BASELINE, *ranked[:TOP], chosen)):
+        numbers = own.get_group(point.name).set_index("measure")[list(ENDS)]
+        points[_label(point, chosen)] = numbers.to_dict("index")
+    _print_points(console, config, "validation", points, sweep)
     if sweep.test is not None:
-        _print_points(console, config, "test", (chosen,), sweep, metrics)
+        points = tested(metrics, saved["chosen"])
+        points = {_label(chosen, chosen) if n == "chosen" else n: p for n, p in points.items()}
+        _print_points(console, config, "test", points, sweep)
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
     lines = [f"chosen: {_label(chosen)}, {how}, {aim(saved)[0]}"]
     if sweep.test is not None:
@@ -170,32 +175,18 @@ def _print_points(
     console: Console,
     config: SweepConfig,
     split: str,
-    points: Sequence[SweepPoint],
+    points: Mapping[str, Mapping[str, Any]],
     sweep: Sweep,
-    metrics: pd.DataFrame,
 ) -> None:
-    """A table of the baseline, these points, and on test items the random controls."""
+    """A table of points by their names, each with its estimates by measure."""
     measure = sweep.measure
-    numbers = metrics[metrics["split"] == split].set_index(["point", "measure"])
-    numbers = numbers[["value", "low", "high", "n"]]
-    points = tuple(dict.fromkeys((BASELINE, *points)))
     shown = list(measure.columns)
-    if "invalid" in shown and not any(numbers["high"][p.name, "invalid"] for p in points):
+    if "invalid" in shown and not any(own["invalid"]["high"] for own in points.values()):
         shown.remove("invalid")
-    rows: list[list[Any]] = [
-        [_label(p, sweep.chosen), *(numbers.loc[p.name, m].to_dict() for m in shown)]
-        for p in points
-    ]
+    rows = [[name, *(measure.cell(own[m]) for m in shown)] for name, own in points.items()]
     note = "95 % intervals over maps" if over(sweep.tables[None, split]) == "map" else ""
-    if split == "test" and (randoms := sweep.random_controls):
-        shares = [[numbers["value"][point.name, m] for point in randoms] for m in shown]
-        ranges = [by_kind(randoms, own) for own in shares]
-        rows += [
-            [f"{each['n']} {CONTROL_LABELS[kind]}", *(found[kind] for found in ranges)]
-            for kind, each in ranges[0].items()
-        ]
+    if split == "test" and sweep.random_controls:
         note = "; ".join(filter(None, [note, "of random controls the lowest and the highest"]))
-    rows = [[name, *map(measure.cell, cells)] for name, *cells in rows]
     what = config.part if config.on_pairs else f"order {config.order}"
     title = f"{config.model}, {what}, {split} {measure.noun} ({measure.unit})"
     print_table(console, title, ["setting", *shown], rows, note)

@@ -18,6 +18,7 @@ from matplotlib.font_manager import findfont, fontManager
 from matplotlib.ft2font import FT2Font
 
 from sally_anne.core.errors import FigureError
+from sally_anne.core.run import Head
 from sally_anne.core.store import ActivationStore
 from sally_anne.figures import kde, style
 from sally_anne.figures.config import FiguresConfig
@@ -166,14 +167,12 @@ def test_head_label_and_directions_can_be_chosen(run, saved) -> None:
 def test_boundaries_are_exact_in_the_plane_of_both_probes(seed: int) -> None:
     draw = np.random.default_rng(seed)
     z, first, second = draw.normal(size=(40, 7)), draw.normal(size=7), draw.normal(size=7)
-    plane = kde.two_probe_plane(first, second, z)
-    np.testing.assert_allclose(
-        [plane.u @ plane.u, plane.v @ plane.v, plane.u @ plane.v], [1, 1, 0], atol=1e-9
-    )
-    table = plane.table(z, pd.DataFrame(index=range(40)))
-    for coef in (first, second):
-        a, b, c = plane.line(coef, 0.3)
+    probes = {"one": (first, 0.3), "two": (second, 0.3)}
+    table = kde.cluster_table(Head(0, 0), probes, z, z, pd.DataFrame(index=range(40)))
+    for label, (coef, _) in probes.items():
+        a, b, c = (table[f"_{label}_{name}"] for name in "abc")
         np.testing.assert_allclose(a * table["_x"] + b * table["_y"] + c, z @ coef + 0.3, atol=1e-9)
+        np.testing.assert_allclose(np.hypot(a, b), np.linalg.norm(coef))  # as in all of space
 
 
 @pytest.mark.parametrize("label", ["x", "y", "kind", "condition", "label", "fits"])
