@@ -25,7 +25,7 @@ from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import Table1Config
 from sally_anne.figures.report import NAME, write_index
-from sally_anne.figures.sweep import SIDES
+from sally_anne.figures.sweep import CONTROLS, SIDES
 from sally_anne.harness.compare import Finished
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import check_items, evaluate
@@ -45,7 +45,7 @@ from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
 from sally_anne.steering.points import BASELINE, by_kind, ends, rows_of
 from sally_anne.steering.questions import made_worse
-from sally_anne.steering.reporting import CONTROL_LABELS, NOT_SPECIFIC, Sweep
+from sally_anne.steering.reporting import NOT_SPECIFIC, Sweep
 from sally_anne.steering.sweep import NothingToChooseError
 from sally_anne.steering.sweep import run as sweep
 
@@ -274,8 +274,8 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
             accuracies.append([f"{place[0]}, order {place[1]}:"])
             controls.append(accuracies[-1])
             accuracies.append(["  paper, people", *paper("human", *place).get("baseline", ())])
-        if label in CONTROL_LABELS:
-            label = f"{row['Both']['n']} {CONTROL_LABELS[label]}"
+        if label in CONTROLS:
+            label = f"{row['Both']['n']} {CONTROLS[label]}"
         elif chosen := row.get("chosen"):
             by = "" if chosen["rank_by"] == "probe_accuracy" else f"\n  by {chosen['rank_by']}"
             label = f"K {chosen['k']}, alpha {chosen['alpha']:g}{by}"
