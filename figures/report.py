@@ -163,6 +163,21 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     }
 
 
+def kinds_of_replies(answers: pd.DataFrame, parser: str) -> pd.Series:
+    """Of each answer right, wrong or invalid, as a parser reads it; else unparsed."""
+    if f"{parser}_correct" not in answers:
+        return pd.Series("unparsed", answers.index)
+    kinds = answers[f"{parser}_correct"].astype(bool).map({True: "right", False: "wrong"})
+    unclear = answers.get(f"{parser}_invalid", pd.Series(False, answers.index))
+    return kinds.mask(unclear.astype(bool), "invalid")
+
+
+def some_of_each(kinds: pd.Series, most: int) -> list[int]:
+    """Places of at most so many, of each kind as many as of another, evenly."""
+    places = [np.flatnonzero(kinds == kind) for kind in kinds.unique()]
+    return [int(p) for own in places for p in own[evenly(len(own), most // len(places))]]
+
+
 def evenly(count: int, most: int) -> np.ndarray:
     """At most so many of ``count`` places, evenly."""
     return np.linspace(0, count, min(most, count), endpoint=False).astype(int)
@@ -170,11 +185,7 @@ def evenly(count: int, most: int) -> np.ndarray:
 
 def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None) -> list[str]:
     """Some items with what was asked and shown, and the replies; ``plain`` is a run unsteered."""
-    ids, kinds = answers["item_id"], pd.Series("unparsed", answers.index)
-    if f"{parser}_correct" in answers:
-        kinds = answers[f"{parser}_correct"].astype(bool).map({True: "right", False: "wrong"})
-        unclear = answers.get(f"{parser}_invalid", pd.Series(False, answers.index))
-        kinds = kinds.mask(unclear.astype(bool), "invalid")
+    kinds, ids = kinds_of_replies(answers, parser), answers["item_id"]
     before = None if plain is None else table_in(plain, ANSWERS).set_index("item_id")["reply"]
     replies = pd.Series(None, answers.index) if before is None else ids.map(before)
     changed = replies.notna() & (replies != answers["reply"])
@@ -183,10 +194,8 @@ def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None)
         asked = table_in(folder, ITEMS).set_index("item_id")
     asked = asked.reindex(ids)
     framed = np.flatnonzero(asked["frames"].notna())
-    listed = {*framed, *np.flatnonzero(changed)[evenly(changed.sum(), ITEMS_SHOWN)]}
-    for kind in kinds.unique():  # of each as many as of another
-        own = np.flatnonzero(kinds == kind)
-        listed |= {*own[evenly(len(own), ITEMS_SHOWN // kinds.nunique())]}
+    listed = {*some_of_each(kinds, ITEMS_SHOWN), *framed}
+    listed |= {*np.flatnonzero(changed)[evenly(changed.sum(), ITEMS_SHOWN)]}
     entries = []
     for place in sorted(listed):
         row, item, kind = answers.iloc[place], asked.iloc[place], kinds.iloc[place]

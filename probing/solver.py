@@ -56,7 +56,6 @@ def fit_heads(
     weights: Tensor | None = None,
     tolerance: float = EXACT,
     max_iter: int = DEFAULT_MAX_ITER,
-    zero_tolerance: float = SKLEARN_TOLERANCE,
     normalise: bool = True,
 ) -> Iterator[Fit]:
     """Fit every label vector on all heads, layer by layer; what comes back is where ``x`` is.
@@ -64,9 +63,8 @@ def fit_heads(
     Args:
         x: samples ``[N, L, H, D]``.
         labels, weights: codes ``0 .. n_classes - 1``, and of the samples: ``[P, N]``.
-        tolerance: ``||w - w*|| <= tolerance ||w||``.
-        zero_tolerance: a head keeps zero weights if no derivative of its mean loss there is larger,
-            as scikit-learn does.
+        tolerance: ``||w - w*|| <= tolerance ||w||``; a head keeps zero weights where no derivative
+            of its mean loss exceeds :data:`SKLEARN_TOLERANCE`, as scikit-learn does.
         normalise: divide by the head's :func:`scale_of` first, so that the penalty does not depend
             on its unit; the weights are of ``x`` as it is.
 
@@ -95,7 +93,7 @@ def fit_heads(
         scale = scale_of(values)[:, None, None] if normalise else values.new_ones(len(part), 1, 1)
         z = torch.cat([(values - centre) / scale, torch.ones_like(values[..., :1])], -1)
         parts = zip(targets.split(size, 1), mass.split(size), start.split(size, 1), strict=True)
-        fits = [_fit(z, *own, tolerance, max_iter, zero_tolerance) for own in parts]
+        fits = [_fit(z, *own, tolerance, max_iter) for own in parts]
         rows = torch.cat([row for row, _ in fits], 2).transpose(1, 2)  # [G, P, K, E]
         coef = rows[..., :-1] / scale[..., None]
         intercept = rows[..., -1] - (coef * centre[:, None]).sum(-1)
@@ -143,7 +141,6 @@ def _fit(
     start: Tensor,
     tolerance: float,
     max_iter: int,
-    zero_tolerance: float,
 ) -> tuple[Tensor, Tensor]:
     """Of G heads rows ``[G, K, P, E]`` and which converged, ``[G, P]``.
 
@@ -152,7 +149,7 @@ def _fit(
     rows = z.new_zeros(len(z), *start.shape, z.shape[2])
     rows[..., -1] = start
     slope = _gradient(z, targets, mass, rows)[..., :-1].abs().amax((1, 3))
-    done = keep = slope <= zero_tolerance * mass.sum(-1)
+    done = keep = slope <= SKLEARN_TOLERANCE * mass.sum(-1)
     if start.numel() > 1 and not bool(done.all()):
         dtype = z.dtype if tolerance < REFIT else torch.float32
         own = z.to(dtype), targets.to(dtype), mass.to(dtype), rows.to(dtype)
