@@ -351,8 +351,9 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         sets = [row for row in facts["sets"] if row["by"] in by]
         for row in sets:
             if len(found) == 1 or row["k"] == max(one["k"] for one in sets):
-                effect = percent(row | {"value": row["effect"]}, scale=1, digits=2)
-                random = f"{number(row['random_low'])} to {number(row['random_high'])}"
+                # Of equal answers there is no share.
+                effect = percent(row | {"value": row.get("effect")}, scale=1, digits=2)
+                random = " to ".join(number(row.get(f"random_{end}")) for end in ("low", "high"))
                 name = f"{kind}: {row['k']} {by[row['by']]}"
                 rows.append([name, effect, random, row["used"]])
         used = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
