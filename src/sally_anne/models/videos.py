@@ -49,32 +49,13 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     return padded
 
 
-def cropped_fraction(eye: Any, height: int, width: int) -> float:
-    """The part of a frame's area that a video processor would cut off, if it were not padded."""
-    if _canvas(eye, height, width) == (height, width):
-        return 0.0
-    high, wide = _resized(eye, height, width)
-    return 1 - min(1.0, eye.crop_size.height / high) * min(1.0, eye.crop_size.width / wide)
-
-
 def _canvas(eye: Any, height: int, width: int) -> tuple[int, int]:
     """Height and width to which frames must be padded before they are scaled and cropped."""
     if not crops(eye):
         return height, width
-    resized, crop = _resized(eye, height, width), (eye.crop_size.height, eye.crop_size.width)
-    if all(round(size) <= most for size, most in zip(resized, crop, strict=True)):
-        return height, width
-    if side := eye.size.shortest_edge:
-        square = math.ceil(max(height * max(1, side / crop[0]), width * max(1, side / crop[1])))
-        return square, square
-    high, wide = (max(1, size / most) for size, most in zip(resized, crop, strict=True))
-    return math.ceil(height * high), math.ceil(width * wide)
-
-
-def _resized(eye: Any, height: int, width: int) -> tuple[float, float]:
-    if side := eye.size.shortest_edge:
-        return height * side / min(height, width), width * side / min(height, width)
-    return eye.size.height, eye.size.width
+    cut = (eye.size.shortest_edge or eye.size.height) / eye.crop_size.height
+    side = math.ceil(max(height, width) * max(1.0, cut))
+    return side, side
 
 
 def times_of(frames: int, rate: float) -> dict[str, Any]:
@@ -193,7 +174,8 @@ def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> i
 def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
     """A line if frames are, or would be cropped; ``sizes`` counts videos by height and width."""
     eye = getattr(loaded.processor, "video_processor", None)
-    lost = {size: part for size in sizes if eye and (part := cropped_fraction(eye, *size))}
+    canvas = {size: _canvas(eye, *size) for size in sizes}
+    lost = {size: 1 - math.prod(size) / math.prod(c) for size, c in canvas.items() if c != size}
     if not lost:
         return []
     count, worst = sum(sizes[size] for size in lost), max(lost.values())
