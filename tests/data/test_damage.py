@@ -17,7 +17,7 @@ from sally_anne.data.items import Question
 from sally_anne.data.items import load as load_own
 from sally_anne.data.mimeqa import items_of, rows_of
 from sally_anne.data.mmtom_qa import read_record
-from sally_anne.data.moments import read_questions
+from sally_anne.data.moments import read_question
 from sally_anne.data.muma_tom import read_episode
 from sally_anne.data.read import Field
 from sally_anne.data.samples import read_samples
@@ -146,7 +146,7 @@ READERS: dict[str, tuple[list[Any], Callable[[Any], list[Any]]]] = {
     "mmtom_qa": ([first_of("mmtom_qa/questions.json")], lambda r: [read_record(Field(r, WHERE))]),
     "moments": (
         [first_of("moments/**/moments_*_questions.json")],
-        lambda r: read_questions(Field(r, WHERE), "test", {}),
+        lambda r: [read_question(one, "test", {})[0] for one in Field(r, WHERE).items()],
     ),
     "muma_tom": (EPISODES, muma_tom),
     "bigtom": ([STORY], bigtom),

@@ -10,7 +10,7 @@ from PIL import Image
 
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, play
 from sally_anne.data.gridtom.render import key_frames
-from sally_anne.data.gridtom.stories import VERSIONS, beliefs_at_nodes, generated, story_of
+from sally_anne.data.gridtom.stories import VERSIONS, beliefs_at_nodes, generated, seeded_stories
 from sally_anne.figures import story
 from sally_anne.figures.config import StoryConfig
 from sally_anne.figures.story import GAP, LINE
@@ -47,7 +47,7 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
     """Walked through tick by tick: who last saw whom where, by the rule of section 3."""
     record = STORIES.story(index)
     for first, second in VERSIONS:
-        trace = play(story_of(2025, index), first, second)
+        trace = play(seeded_stories(2025)[index], first, second)
         layout, own = trace.story.layout, trace.story.order[1]
         seen = thought = trace.states[0].agents["participant"][0]
         door, known = None, {}
@@ -73,7 +73,7 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
 def test_masked_cells_are_grey_pixel_for_pixel_and_all_else_is_as_from_above() -> None:
     case = STORIES.story(17).case(1, "FB")
     shown = cells_of(story.strip(STORIES.story(17), case), True, 7)
-    trace = play(story_of(2025, 17), "FB")
+    trace = play(seeded_stories(2025)[17], "FB")
     layout, masked = trace.story.layout, 0
     for column, tick in zip(shown, key_frames(case.nodes), strict=True):
         for perspective, image in zip(PERSPECTIVES, column, strict=True):

@@ -9,8 +9,8 @@ annotators. Titles are in ``file_mapping.json``, by file name.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def rows_of(data: bytes, where: str) -> list[Field]:
 
 
 def items_of(
-    rows: list[Field],
+    rows: Sequence[Field],
     titles: Mapping[str, str] | None = None,
     videos: Mapping[str, Path] | None = None,
 ) -> list[Question]:
@@ -104,11 +104,26 @@ def items_of(
     items: list[Question] = []
     counts: Counter[str] = Counter()
     for row in rows:
+        cells = defaultdict(str, {name: cell.strip() for name, cell in row.value.items()})
         video = _stem(row.get("file").stripped().removeprefix(f"{FOLDER}/"))
         title = (titles or {}).get(video, "")
-        category, question, official, (focus, end) = _question(row)
-        columns = ("reference answer", "answer 1", "answer 2")
-        answers = dict.fromkeys(text for column in columns if (text := _optional(row, column)))
+        category = row.get("question type").spelt(CATEGORIES, _SPELLINGS)
+        question = official = row.get("question").stripped()
+        focus, end = 0.0, None
+        # Global questions are about the whole video, whatever the other column holds.
+        if LEVELS[category] != "global" and cells["timestamp"]:
+            if (span := read_range(cells["timestamp"])) is None:
+                row.get("timestamp").fail(
+                    "must be a start and an end in seconds such as (12.5, 30.0), is "
+                    f"{cells['timestamp'][:60]!r}"
+                )
+            first, last = map(clock, span)
+            when = f"At {first}" if first == last else f"From {first} to {last}"
+            official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {question}"
+            question = f"{when} of the film: {question}"
+            # A moment alone has no length that could be shown: then the whole video is.
+            focus, end = span if span[0] < span[1] else (0.0, None)
+        answers = [cells[name] for name in ("reference answer", "answer 1", "answer 2")]
         items.append(
             Question(
                 item_id=f"{video}/{counts[video]}",
@@ -116,7 +131,7 @@ def items_of(
                 split="test",
                 group=video,
                 question=question,
-                reference=" Or: ".join(answers) or None,
+                reference=" Or: ".join(dict.fromkeys(filter(None, answers))) or None,
                 media=(Media(path=(videos or {}).get(video), focus=focus, focus_end=end),),
                 # The prompt's words, with which results were measured.
                 context=Context(scene=f"The film is called: {title}" if title else ""),
@@ -127,31 +142,6 @@ def items_of(
         )
         counts[video] += 1
     return items
-
-
-def _question(row: Field) -> tuple[str, str, str, tuple[float, float | None]]:
-    """Category, wording here and in the authors' code, and the part of the video in question."""
-    category = row.get("question type").spelt(CATEGORIES, _SPELLINGS)
-    question = row.get("question").stripped()
-    times = _optional(row, "timestamp")
-    # Global questions are about the whole video, whatever the other column holds.
-    if LEVELS[category] == "global" or not times:
-        return category, question, question, (0.0, None)
-    if (span := read_range(times)) is None:
-        row.get("timestamp").fail(
-            f"must be a start and an end in seconds such as (12.5, 30.0), is {times[:60]!r}"
-        )
-    first, last = map(clock, span)
-    when = f"At {first}" if first == last else f"From {first} to {last}"
-    official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {question}"
-    # A moment alone has no length that could be shown: then the whole video is.
-    shown = span if span[0] < span[1] else (0.0, None)
-    return category, f"{when} of the film: {question}", official, shown
-
-
-def _optional(row: Field, name: str) -> str:
-    """A cell that may be missing or empty."""
-    return str(row.value.get(name, "")).strip()
 
 
 def _stem(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -27,58 +28,47 @@ from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, wi
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
 
 
-def video_id(url: str) -> str | None:
-    """The id of the video at an address of YouTube, Vimeo or Dailymotion; None for others.
-
-    ``watch?v=ID``, ``youtu.be/ID``, ``vimeo.com/ID``, ``vimeo.com/ID/HASH``, ``/video/ID``.
-    ValueError if it is no address at all.
-    """
-    parts = urlsplit(url)
-    host = (parts.hostname or "").removeprefix("www.").removeprefix("m.")
-    first, *rest = [step for step in parts.path.split("/") if step] or [""]
-    if host == "youtube.com" and first == "watch":
-        return parse_qs(parts.query).get("v", [None])[0]
-    if host == "youtu.be":
-        return first or None
-    if host in ("vimeo.com", "player.vimeo.com"):
-        return next((step for step in (first, *rest) if re.fullmatch("[0-9]+", step)), None)
-    folders = {"youtube.com": ("embed", "shorts", "v"), "dailymotion.com": ("video",)}
-    return rest[0] if rest and first in folders.get(host, ()) else None
+# The file of a video, by its addresses and title; None if it is not here.
+Find = Callable[[Sequence[str], str], Path | None]
 
 
-class Shelf:
-    """Files of a folder by video.
+def finder(folder: Path, suffixes: Sequence[str]) -> Find:
+    """Finds the files of a folder by video.
 
     A file belongs to a video if its name without ending is the video's id, ends in the id in
-    brackets (``Title [ID].mp4``), or is the video's title but for case, blanks and punctuation. The
-    id in the question's own address goes before those of its alternatives, these before the title,
-    and endings go in the order of ``suffixes``.
+    brackets (``Title [ID].mp4``), or is the video's title but for case, blanks and punctuation. An
+    id is a step of the video's address, or its ``v=``. The address goes before its alternatives,
+    these before the title, and endings go in the order of ``suffixes``. What is returned raises
+    BenchmarkError if two files are as good.
     """
+    files: defaultdict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for path in sorted(p for p in folder.glob("*") if p.suffix.lower() in suffixes):
+        match = _BRACKETS.search(path.stem)
+        for key in {f"id {match[1] if match else path.stem}", *_named(path.stem)}:
+            files[key].append((suffixes.index(path.suffix.lower()), path))
 
-    def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
-        self._files: defaultdict[str, list[Path]] = defaultdict(list)
-        self._order = {suffix: place for place, suffix in enumerate(suffixes)}
-        for path in sorted(p for p in folder.glob("*") if p.suffix.lower() in self._order):
-            match = _BRACKETS.search(path.stem)
-            name = f"id {match[1]}" if match else f"id {path.stem}"
-            for key in {name, f"id {path.stem}", f"title {_plain(path.stem)}"}:
-                self._files[key].append(path)
-
-    def find(self, urls: Sequence[str], title: str) -> Path | None:
-        """The file of a video, None if there is none; BenchmarkError if two are as good."""
-        keys = [f"id {name}" for url in urls if (name := video_id(url))]
-        keys += [f"title {_plain(title)}"] if _plain(title) else []
-        files = next((self._files[key] for key in keys if key in self._files), [])
-        ranked = sorted((self._order[path.suffix.lower()], path) for path in files)
+    def find(urls: Sequence[str], title: str) -> Path | None:
+        keys = [f"id {step}" for url in urls for step in _steps(url)] + _named(title)[1:]
+        ranked = sorted(next((files[key] for key in keys if key in files), []))
         if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
             raise BenchmarkError(
                 f"{ranked[0][1]} and {ranked[1][1].name} are both of the video {title!r}; keep one"
             )
         return ranked[0][1] if ranked else None
 
+    return find
 
-def _plain(title: str) -> str:
-    return "".join(letter for letter in title.casefold() if letter.isalnum())
+
+def _steps(url: str) -> list[str]:
+    """What may be a video's id in its address; ValueError if it is no address at all."""
+    parts = urlsplit(url)
+    return [*parse_qs(parts.query).get("v", []), *filter(None, parts.path.split("/"))]
+
+
+def _named(name: str) -> list[str]:
+    """A name as an id, and as a title."""
+    letters = "".join(letter for letter in name.casefold() if letter.isalnum())
+    return [f"id {name}", *([f"title {letters}"] if letters else [])]
 
 
 NAME = "moments"
@@ -106,21 +96,6 @@ LAYOUT = (
     "or .vtt files, both named after the id in video_url or after movie_title"
 )
 
-# The file of a video, by its addresses and title, and its speech; each None if not here.
-Find = Callable[[list[str], str], tuple[Path | None, tuple[Utterance, ...] | None]]
-
-
-def _finder(folder: Path) -> Find:
-    videos = Shelf(folder / "videos", VIDEOS)
-    transcripts = Shelf(folder / "transcripts", SUFFIXES)
-    read = cache(read_transcript)
-
-    def find(urls: list[str], title: str) -> tuple[Path | None, tuple[Utterance, ...] | None]:
-        path = transcripts.find(urls, title)
-        return videos.find(urls, title), None if path is None else read(path)
-
-    return find
-
 
 def load(folder: Path) -> list[Question]:
     """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
@@ -133,7 +108,9 @@ def load(folder: Path) -> list[Question]:
     files = {p for place in places for p in folder.glob(f"{place}moments_*_questions.json")}
     if not files:
         raise RecordError(f"{folder}: holds no questions of MoMentS; it must hold {LAYOUT}")
-    find = _finder(folder)
+    video = finder(folder / "videos", VIDEOS)
+    transcript = finder(folder / "transcripts", SUFFIXES)
+    read = cache(read_transcript)
     items: list[Question] = []
     for path in sorted(files):
         keys_path = path.with_name(path.name.replace("_questions", "_keys"))
@@ -142,61 +119,60 @@ def load(folder: Path) -> list[Question]:
             r.get("question_id").text(): r.get("correct_answer_key").one_of(LABELS) for r in given
         }
         split = path.name.removeprefix("moments_").removesuffix("_questions.json")
-        items += read_questions(read_json(path), split, keys, find)
+        for record in some(read_json(path).items(), path):
+            item, urls = read_question(record, split, keys)
+            found = transcript(urls, item.title)
+            items.append(_with(item, video(urls, item.title), found and read(found)))
     if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
         raise RecordError(f"{folder}: question_id {twice[0]!r} is there twice")
     return items
 
 
-def read_questions(
-    value: Field, split: str, keys: Mapping[str, str], find: Find = lambda urls, title: (None, None)
-) -> list[Question]:
-    """The questions in one split's JSON file; those without a key are hidden."""
-    records = some(value.items(), value.where)
-    return [_item(r, split, keys.get(r.get("question_id").text()), find) for r in records]
-
-
-def _item(record: Field, split: str, answer: str | None, find: Find) -> Question:
+def read_question(record: Field, split: str, keys: Mapping[str, str]) -> tuple[Question, list[str]]:
+    """One record without film and words, and the film's addresses; without a key it is hidden."""
     options = record.get("options")
     if set(options.entries()) != set(LABELS):
         options.fail(f"must have {', '.join(LABELS)}, has {', '.join(options.value)[:60]}")
-    title = record.get("movie_title").text()
+    title, name = record.get("movie_title").text(), record.get("question_id").text()
     others = record.opt("video_url_alternatives", Field.items) or []
-    addresses = [record.get("video_url"), *others]
-    urls = [url.text() for url in addresses]
-    for url in addresses:
+    urls = []
+    for url in (record.get("video_url"), *others):
         try:
-            video_id(url.text())
+            _steps(url.text())
         except ValueError as error:
             url.fail(f"must be an address ({error})")
+        urls.append(url.text())
     # A t_j beyond the video's length, which one record has, stays as it is.
     start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
-    abilities = record.get("assigned_categories").items()
     # Some records have no cues, null or an empty list.
     cues = record.opt("multimodal_cues", Field.items) or []
-    path, speech = find(urls, title)
-    return Question(
-        item_id=record.get("question_id").text(),
+    abilities = record.get("assigned_categories").items()
+    item = Question(
+        item_id=name,
         benchmark=NAME,
         split=split,
         group=title,
         title=title,
         question=record.get("question").text(),
         options=tuple(Option(label, text.text()) for label, text in options.entries().items()),
-        answer=answer,
-        media=(Media(path=path, url=urls[0], start=start, end=end, focus=focus),),
-        context=Context(
-            transcript=_within(speech, start, end), focused_transcript=_within(speech, focus, end)
-        ),
+        answer=keys.get(name),
+        media=(Media(url=urls[0], start=start, end=end, focus=focus),),
         tags=tags_of(
             ability=[ability.spelt(ABILITIES, _SPELLINGS) for ability in abilities],
             cue=[cue.spelt(CUES, _SPELLINGS) for cue in cues],
         ),
     )
+    return item, urls
 
 
-def _within(speech: tuple[Utterance, ...] | None, start: float, end: float) -> str:
-    return "" if speech is None else within(speech, start, end) or SILENCE
+def _with(item: Question, video: Path | None, speech: Sequence[Utterance] | None) -> Question:
+    """A question with its film and what is said in its windows, as far as these are here."""
+    media = replace(item.media[0], path=video)
+    if speech is None:
+        return replace(item, media=(media,))
+    starts = media.start, media.focus or 0.0
+    words = (within(speech, start, media.end) or SILENCE for start in starts)
+    return replace(item, media=(media,), context=Context("", "", "", *words))
 
 
 # The paper tells models that the question refers to t_j (section 3.3).

@@ -11,6 +11,7 @@ the released code holds the whole narrative instead.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,7 +46,6 @@ _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
 LABELS = ("A", "B", "C")
 # Some strings were written as Python shows bytes: b'...' with escapes.
 _BYTES = re.compile(r"b(['\"])(.*)\1", re.DOTALL)
-_ESCAPE = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\[nrt\\'\"]")
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
 _PEOPLE = tuple(
     re.compile(pattern)
@@ -88,11 +88,10 @@ def read_episode(
 ) -> list[Question]:
     """The questions of one episode: its entries in the two files, and its video."""
     parts = {n: take_apart(question) for n, question in record.get("questions").entries().items()}
-    labels = {number: record.get("labels").get(number) for number in parts}
-    kinds = {
-        number: replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
-        for number, label in labels.items()
-    }
+    kinds = {}
+    for number in parts:
+        label = record.get("labels").get(number)
+        kinds[number] = replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
     wordings = [w for q, options, _ in parts.values() for w in (q, *(o.text for o in options))]
     talks = any(kind != "belief_of_goal" for kind in kinds.values())
     context = _context(record, text, talks, people(wordings))
@@ -115,40 +114,30 @@ def read_episode(
 
 
 def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
-    """The benchmark's text: the talk, or one person's actions, never the narrative."""
-    narrative = cleaned(record.get("description"))
-    if record.has("filtered_description"):
-        return Context(actions=_part(record.get("filtered_description"), narrative))
-    if not talks:
-        return Context(actions=_part(text or record.get("filtered_description"), narrative))
-    lines = cleaned(text).splitlines() if text is not None else []
-    said = [_LINE.fullmatch(line.strip()) for line in lines if line.strip()]
+    """The benchmark's text: the talk, or one person's actions, never the narrative.
+
+    The talk is else what the narrative quotes: a question, and a reply by whom the questions are
+    about. Names are those of the questions, as texts.json renames people in some episodes.
+    """
+    description = record.get("description")
+    narrative = cleaned(description)
+    if record.has("filtered_description") or not talks:
+        own = record.has("filtered_description") or text is None
+        actions = record.get("filtered_description") if own else text
+        if len(cleaned(actions).split()) >= WHOLE * len(narrative.split()):
+            actions.fail(
+                "is the whole narrative, not what the benchmark gives: one person's actions, as in "
+                "field filtered_description"
+            )
+        return Context(actions=cleaned(actions))
+    told = "" if text is None else cleaned(text)
+    said = [_LINE.fullmatch(line.strip()) for line in told.splitlines() if line.strip()]
     if len(said) >= 2 and all(said):
         return Context(dialogue="\n".join(f"{line[1]}: {line[2]}" for line in said if line))
-    return Context(dialogue=_quoted(record.get("description"), text, who))
-
-
-def _part(field: Field, narrative: str) -> str:
-    """A text that covers a part of the narrative."""
-    text = cleaned(field)
-    if len(text.split()) >= WHOLE * len(narrative.split()):
-        field.fail(
-            "is the whole narrative, not what the benchmark gives: one person's actions, as in "
-            "field filtered_description"
-        )
-    return text
-
-
-def _quoted(description: Field, text: Field | None, who: People | None) -> str:
-    """The talk that a narrative quotes: a question, and a reply by whom the questions are about.
-
-    Names are those of the questions, as texts.json renames people in some episodes.
-    """
-    told = [_quotes(cleaned(field)) for field in (description, text) if field is not None]
-    quotes = next((quotes for quotes in told if len(quotes) == 2), None)
+    quotes = next((found for t in (narrative, told) if len(found := _quotes(t)) == 2), None)
     if quotes is None or who is None:
         description.fail("must quote a question and a reply, whose people the questions name")
-    return f"{who.other}: {quotes[0]}\n{who.subject}: {quotes[1]}"
+    return Context(dialogue=f"{who.other}: {quotes[0]}\n{who.subject}: {quotes[1]}")
 
 
 def _quotes(text: str) -> list[str]:
@@ -181,17 +170,10 @@ def cleaned(field: Field) -> str:
     text = field.text().strip()
     if match := _BYTES.fullmatch(text):
         try:
-            text = _ESCAPE.sub(_unescaped, match[2]).strip()
-        except UnicodeDecodeError:
+            text = codecs.escape_decode(match[2].encode())[0].decode().strip()
+        except ValueError:
             field.fail("holds bytes that are not UTF-8")
     return replace(field, value=text).text()
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    escape = match[0]
-    if escape.startswith("\\x"):
-        return bytes.fromhex(escape.replace("\\x", "")).decode()
-    return {"n": "\n", "r": "\r", "t": "\t"}.get(escape[1], escape[1])
 
 
 def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:

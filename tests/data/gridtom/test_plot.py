@@ -16,7 +16,6 @@ from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.gridtom import plot
 from sally_anne.data.gridtom.plot import (
     PARTICIPANT,
-    PLOTS,
     PROTAGONIST,
     STEPS,
     Cell,
@@ -161,7 +160,8 @@ def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.integration
 def test_every_returning_story_plays_to_its_beliefs() -> None:
     """``play`` raises where what the agents saw gives other rooms than the plot wants."""
-    for moving, story in zip(seeded_stories(2025), seeded_stories(2025, PLOTS[1:]), strict=True):
+    stories = list(seeded_stories(2025).values())
+    for moving, story in zip(stories[:648], stories[648:], strict=True):
         traces = {pair: play(story, *pair) for pair in COMBINATIONS}
         assert len({(trace.nodes, len(trace.states)) for trace in traces.values()}) == 1
         assert story.cast.visited("return") == moving.cast.visited("move")

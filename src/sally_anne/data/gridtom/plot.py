@@ -242,6 +242,11 @@ class Story:
     index: int = 0
 
     @property
+    def map(self) -> str:
+        """Its name."""
+        return self.layout.name
+
+    @property
     def rooms(self) -> tuple[str, str, str]:
         """Room colours in the order of the map, which tells nothing about the plot."""
         one, two, three = (self.cast[2 + self.order.index(room)] for room in range(3))

@@ -221,8 +221,8 @@ def sample_set(
     """
     chosen = choose_stories(stories, count, split_seed)
     records = [stories.story(i) for i in chosen]
-    features = FEATURES | (PLOT if contrast == "crossed" else {})
     samples = build(records, chosen, order, contrast, setting)
+    kinds = {record.group: stories.identity(record.index) for record in records}
     return SampleSet(
         samples=samples,
         source=stories.source,
@@ -236,10 +236,10 @@ def sample_set(
             "splits": PUBLISHED if split_seed == PUBLISHED else f"seed {split_seed}",
         },
         meaning=MEANING[order],
-        features=features,
+        features=FEATURES | (PLOT if contrast == "crossed" else {}),
         content=("room",),
-        identities={record.group: stories.identity(record.index).content for record in records},
-        clusters={record.group: stories.identity(record.index).map for record in records},
+        identities={group: kind.content for group, kind in kinds.items()},
+        clusters={group: kind.map for group, kind in kinds.items()},
         types={s.item_id: s.text.rsplit("Belief:", 1)[-1].strip() for s in samples},
     )
 
@@ -276,7 +276,7 @@ def question_pairs(
                 for case in (cases[i], cases[j])
             )
             answers = cases[i].question.answer, cases[j].question.answer
-            pairs.append(ContrastPair((one, other), answers, record.identity.map))
+            pairs.append(ContrastPair((one, other), answers, stories.identity(index).map))
     asks = "answer to the belief question"
     return PairSet("question", pairs, True, asks, clusters="maps", conditions=("TB", "FB"))
 
@@ -342,49 +342,34 @@ def build(
         ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed
         they are samples of both plots, and have the tag ``plot``.
     """
-    return [
-        _sample(record, case, room, colour, splits[record.index], contrast, setting)
-        for record in records
-        if record.index in splits
-        for case in record.cases(order)
+    samples = []
+    chosen = [record for record in records if record.index in splits]
+    for record, case in ((r, case) for r in chosen for case in r.cases(order)):
+        # Of what is so, what the protagonist believes, and what the participant thinks of that.
+        reference, held = case.cast.beliefs(case.first, case.second)[order - 1 : order + 1]
+        # Figure 6: the statement right for the protagonist comes with what it saw and knows.
+        leaks = contrast in ("paper", "released") and order == 1 and case.first == "FB"
+        plot = {"plot": record.plot} if contrast == "crossed" else {}
+        version = "/".join([*plot.values(), case.condition])
         # The first is the one that the participant enters first.
-        for room, colour in zip(("first", "last"), record.cast.visited(record.plot), strict=True)
-    ]
-
-
-def _sample(
-    record: StoryRecord,
-    case: BeliefCase,
-    room: str,
-    colour: str,
-    split: Split,
-    contrast: Contrast,
-    setting: Setting,
-) -> Sample:
-    # Of what is so, what the protagonist believes, and what the participant thinks of that.
-    reference, held = case.cast.beliefs(case.first, case.second)[case.order - 1 : case.order + 1]
-    # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
-    leaks = contrast in ("paper", "released") and case.order == 1 and case.first == "FB"
-    perspective: Perspective = "protagonist" if leaks and colour == held else "omniscient"
-    text, before = context_text(record, case, perspective, setting), " "
-    if contrast == "released" and case.order == 1:
-        text = _as_released(record, case, perspective, setting)
-        before = "\n\n" if leaks and colour != held else "\n"
-    text = f"{text}{before}Belief: {case.statement(colour).strip()}"
-    version, tags = case.condition, {"condition": case.condition, "perspective": perspective}
-    tags["room"] = room
-    if contrast == "crossed":
-        version, tags["plot"] = f"{record.plot}/{version}", record.plot
-    return Sample(
-        item_id=f"{record.group}/{version}/{room}",
-        text=text,
-        video=None if setting == "text" else Scene(case, perspective),
-        labels={"y_p": colour == held, "y_o": colour == reference},
-        group=record.group,
-        split=split,
-        tags=tags,
-        context=f"{version}/{perspective}",
-    )
+        for room, colour in zip(("first", "last"), record.cast.visited(record.plot), strict=True):
+            seen: Perspective = "protagonist" if leaks and colour == held else "omniscient"
+            text, before = context_text(record, case, seen, setting), " "
+            if contrast == "released" and order == 1:
+                text = _as_released(record, case, seen, setting)
+                before = "\n\n" if leaks and colour != held else "\n"
+            sample = Sample(
+                item_id=f"{record.group}/{version}/{room}",
+                text=f"{text}{before}Belief: {case.statement(colour).strip()}",
+                video=None if setting == "text" else Scene(case, seen),
+                labels={"y_p": colour == held, "y_o": colour == reference},
+                group=record.group,
+                split=splits[record.index],
+                tags={"condition": case.condition, "perspective": seen, "room": room, **plot},
+                context=f"{version}/{seen}",
+            )
+            samples.append(sample)
+    return samples
 
 
 def _as_released(

@@ -141,18 +141,16 @@ class Identity(NamedTuple):
     plot: Plot = "move"
 
 
-def identity_of(
-    index: int, cast: Cast, rooms: Sequence[str], map_name: str | None, plot: Plot = "move"
-) -> Identity:
+def identity_of(story: Story | StoryRecord) -> Identity:
     """Who a story is: by its map and by the colours of which all its texts are made.
 
     Its number tells the map where the release does not name it.
     """
-    one, other = cast.visited(plot)
-    staged = cast._replace(first_room=one, last_room=other)
-    content = hashlib.sha256(f"gridtom {' '.join(staged)} / {' '.join(rooms)}".encode())
-    name = map_name or f"map-{index // STORIES_PER_MAP:02d}"
-    return Identity(name, content.hexdigest()[:16], plot)
+    one, other = story.cast.visited(story.plot)
+    staged = story.cast._replace(first_room=one, last_room=other)
+    content = hashlib.sha256(f"gridtom {' '.join(staged)} / {' '.join(story.rooms)}".encode())
+    name = story.map or f"map-{story.index // STORIES_PER_MAP:02d}"
+    return Identity(name, content.hexdigest()[:16], story.plot)
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class StoryRecord:
     @property
     def identity(self) -> Identity:
         """What it is, whatever its number."""
-        return identity_of(self.index, self.cast, self.rooms, self.map, self.plot)
+        return identity_of(self)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
         """One version; ``second`` is given only and always for order 2."""
@@ -349,28 +347,17 @@ def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) 
 
 def returning(story: Story) -> Story:
     """The same on the same stage, but that the participant goes back to where it went first."""
-    cast, (one, own, other) = story.cast, story.order
-    return replace(
-        story,
-        cast=cast._replace(first_room=cast.last_room, last_room=cast.first_room),
-        order=(other, own, one),
-        plot="return",
-        index=story.index + RETURNING,
-    )
+    first, own, last = story.order
+    back = story.cast._replace(first_room=story.cast.last_room, last_room=story.cast.first_room)
+    number = story.index + RETURNING
+    return replace(story, cast=back, order=(last, own, first), plot="return", index=number)
 
 
 @lru_cache(maxsize=4)
-def seeded_stories(seed: int, plots: tuple[Plot, ...] = PLOTS[:1]) -> tuple[Story, ...]:
-    """All stories of a seed, drawn once; of each plot in turn."""
-    if plots == ("move",):
-        return tuple(generate(seed))
-    moving = seeded_stories(seed)
-    return tuple(s if plot == "move" else returning(s) for plot in plots for s in moving)
-
-
-def story_of(seed: int, index: int) -> Story:
-    """The story with this number, of either plot."""
-    return seeded_stories(seed, PLOTS)[index]
+def seeded_stories(seed: int) -> dict[int, Story]:
+    """All stories of a seed by number, drawn once: of the paper's plot, then of the other."""
+    moving = generate(seed)
+    return {story.index: story for story in (*moving, *map(returning, moving))}
 
 
 @lru_cache(maxsize=16)
@@ -455,18 +442,14 @@ def generated(
     By default those of the paper's plot; ``plots`` may name both. With ``layouts`` stories of the
     paper's plot on these maps, which are none of the benchmark's.
     """
-    drawn = seeded_stories(seed, plots) if layouts is None else tuple(generate(seed, layouts))
+    drawn = generate(seed, layouts) if layouts is not None else seeded_stories(seed).values()
+    drawn = [story for plot in plots for story in drawn if story.plot == plot]
     by_index = {story.index: story for story in drawn}
-
-    def identity(index: int) -> Identity:
-        story = by_index[index]
-        return identity_of(index, story.cast, story.rooms, story.layout.name, story.plot)
-
     everything = StorySet(
         by_index,
         lambda index: _record(by_index[index]),
         f"generated with seed {seed}",
         lambda: _fingerprint(seed, drawn),
-        identity,
+        lambda index: identity_of(by_index[index]),
     )
     return everything if stories is None else everything.subset(stories)

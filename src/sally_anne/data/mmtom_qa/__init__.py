@@ -142,29 +142,26 @@ def episode_media(folder: Path) -> Callable[[str, Field], Media]:
     What it returns raises RecordError for an unusable pickle of intervals and for a step that the
     episode does not have.
     """
-    tasks: dict[str, Path] = {}
-    for place in ("", *(f"{place}/{deeper}" for place in PLACES for deeper in ("", "*/"))):
-        for path in sorted(folder.glob(f"{place}task_*")):
-            tasks.setdefault(path.name, path)
+    places = ("", *(f"{place}/{deeper}" for place in PLACES for deeper in ("", "*/")))
+    found = [path for place in places for path in sorted(folder.glob(f"{place}task_*"))]
+    tasks = {path.name: path for path in reversed(found)}
 
     @cache
     def film(task: Path) -> tuple[tuple[tuple[int, int], ...], tuple[Path, ...]]:
         """The steps, and all pictures; depth and segmentation are beside them."""
-        steps, frames = read_intervals(task / INTERVALS), task / "script" / "0"
-        files = tuple(frames / picture(number) for number in range(steps[-1][1] + 1))
+        steps = read_intervals(task / INTERVALS)
+        files = tuple(task / "script/0" / picture(number) for number in range(steps[-1][1] + 1))
         # The last step ends with the number of frames, at which there is no frame any more.
         return steps, files if files[-1].exists() else files[:-1]
 
     def media(episode: str, step: Field) -> Media:
-        task = tasks.get(f"task_{episode}")
-        if task is None:
+        if (task := tasks.get(f"task_{episode}")) is None:
             return NOT_HERE
         steps, files = film(task)
         if step.number() >= len(steps):
             step.fail(f"must be a step of {task / INTERVALS}: has {len(steps)}, counted from 0")
         frames = range(min(steps[step.number()][1] + 1, len(files)))
-        here = task / "script" / "0"
-        path = here if here.is_dir() else None
+        path = task / "script/0" if (task / "script/0").is_dir() else None
         return Media(path=path, url=URL, frames=tuple(frames), files=files)
 
     return media
@@ -240,9 +237,8 @@ def sample_set(
     BenchmarkError where a film is not there, or there are too few episodes.
     """
     items = list(items)
-    pairs = balanced(belief_pairs(items))
     films = {item.item_id: item.media[0] for item in items if item.media}
-    samples = [sample for pair in pairs for sample in pair]
+    samples = [sample for pair in balanced(belief_pairs(items)) for sample in pair]
     if setting != "text":
         samples = [replace(sample, video=films[sample.context]) for sample in samples]
     facts = {"task": "mmtom_qa", "setting": setting}
