@@ -64,18 +64,13 @@ def real_columns(
     """
     if attention_mask is None:
         return torch.ones(batch, n_query, dtype=torch.bool, device=device)
-    shape = getattr(attention_mask, "shape", None)
-    if shape == (batch, 1, n_query, n_cached + n_query) and attention_mask.is_floating_point():
+    shape, columns = tuple(getattr(attention_mask, "shape", ())), n_cached + n_query
+    if shape == (batch, 1, n_query, columns) and attention_mask.is_floating_point():
         return attention_mask[:, 0, :, n_cached:].diagonal(dim1=-2, dim2=-1) == 0
-    if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
+    if shape != (batch, columns):
         raise PositionError(
-            f"the attention mask is a {type(attention_mask).__name__} {tuple(shape or ())}, not "
-            "[batch, tokens]: generate with the default dynamic cache."
-        )
-    if tuple(attention_mask.shape) != (batch, n_cached + n_query):
-        raise PositionError(
-            f"the attention mask is {list(attention_mask.shape)}, not of {batch} rows x "
-            f"({n_cached} cached + {n_query} new) tokens."
+            f"the attention mask is a {type(attention_mask).__name__} {list(shape)}, not {batch} "
+            f"rows x ({n_cached} cached + {n_query} new) tokens: take the default dynamic cache."
         )
     return attention_mask[:, n_cached:].bool()
 

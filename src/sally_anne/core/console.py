@@ -199,9 +199,9 @@ class Shown:
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def tally(values: Iterable[object], most: int = 6) -> str:
+def tally(values: Iterable[object]) -> str:
     """How often each value is there, the commonest first."""
-    counts = Counter(map(str, values)).most_common()
+    counts, most = Counter(map(str, values)).most_common(), 6
     more = f" and {len(counts) - most} more" * (len(counts) > most)
     return ", ".join(f"{name} {count}" for name, count in counts[:most]) + more
 

@@ -347,16 +347,14 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
             places = np.arange(len(timeline.times))
             if len(places) > FRAMES:
                 places = np.unique(on_screen(timeline.times, moments))
-            clip = read_frames(timeline, places.tolist(), FRAME_PIXELS)
-        else:
-            clip = np.stack([pixels_of(one) for one in given])
+            return read_frames(timeline, places.tolist(), FRAME_PIXELS)
+        return np.stack([pixels_of(one) for one in given])
     except MediaError:
         raise
     # Each decoder reports damage by types of its own.
     except (OSError, ValueError, TypeError, LookupError) as error:
         name = given if isinstance(given, str | Path) else "pictures"
         raise MediaError(f"{name}: cannot be read as a clip: {error}") from error
-    return clip
 
 
 def pixels_of(one: Any) -> np.ndarray:
