@@ -48,8 +48,7 @@ class Backend:
         """The activations `[B, P, L, H, D]`, on the CPU, as `hooks.capture.Capture` takes them.
 
         `model` is the Hugging Face model and stays as it is; `inputs` are the keyword arguments of
-        its forward, on its device, frames included. With a cache give `position_ids`. Errors are
-        those of `Capture`, or a HookError.
+        its forward, on its device, frames included. Errors are those of `Capture`, or a HookError.
         """
         capture = Capture(model, site, positions, layers)
         with torch.no_grad():

@@ -16,7 +16,7 @@ from transformer_lens.factories.architecture_adapter_factory import (
     ArchitectureAdapterFactory,
 )
 from transformer_lens.model_bridge.bridge import TransformerBridge
-from transformer_lens.model_bridge.generalized_components import AttentionBridge, LinearBridge
+from transformer_lens.model_bridge.generalized_components import LinearBridge
 from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
 from transformer_lens.model_bridge.generalized_components.qwen3_5_vision_encoder import (
     Qwen3_5VisionBlockBridge,
@@ -89,14 +89,6 @@ def register() -> None:
         MULTIMODAL_ARCHITECTURES.add(name)
 
 
-def _cache_by_its_former_name(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What transformers renamed in 5.24, by the name under which TransformerLens 4.3 looks."""
-    cache = cache_in(kwargs)
-    return args, {**{k: v for k, v in kwargs.items() if k != "cache"}, "past_key_values": cache}
-
-
 class TransformerLensBackend(SharingBackend):
     """Reads through the hooks of a TransformerBridge; see `Backend`.
 
@@ -112,16 +104,14 @@ class TransformerLensBackend(SharingBackend):
         register()
         architecture = type(model).__name__
         try:
-            bridge = build_bridge_from_module(model, architecture, hf_config=model.config)
+            return build_bridge_from_module(model, architecture, hf_config=model.config)
         except ValueError as error:
             raise HookError(f"TransformerLens cannot take a {architecture}: {error}") from error
-        for module in bridge.modules():
-            # Its subclasses compute attention themselves; it hands all on to transformers.
-            if isinstance(module, AttentionBridge) and type(module) is not AttentionBridge:
-                module.register_forward_pre_hook(_cache_by_its_former_name, with_kwargs=True)
-        return bridge
 
     def _read(self, capture: Capture, built: Any, inputs: dict[str, Any]) -> None:
+        if cache_in(inputs) is not None:
+            raise HookError(f"{self.name!r} reads whole prompts: leave the cache out.")
+
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
             # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
             capture.keep(layer, capture.at_positions(tensor).flatten(2).cpu())

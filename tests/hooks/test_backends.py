@@ -66,30 +66,6 @@ def test_rounding_alone_with_other_attention():
     assert model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.plugins
-def test_transformer_lens_on_top_of_a_cache(loaded):
-    """The rest of a prompt whose beginning was read before."""
-    whole = asked(loaded, False)
-    cut = whole["input_ids"].shape[1] - 4
-    mask = whole["attention_mask"]
-    places = (mask.cumsum(1) - 1).clamp(min=0)
-    if "qwen2" in loaded.name:
-        places = places.expand(3, -1, -1)
-    begun = {name: value[:, :cut] for name, value in whole.items()}
-    begun["position_ids"] = places[..., :cut]
-    rest = {
-        "input_ids": whole["input_ids"][:, cut:],
-        "attention_mask": mask,
-        "position_ids": places[..., cut:],
-    }
-    found = []
-    for name in ("native", "transformer_lens"):
-        with torch.no_grad():
-            cache = loaded.model(**begun, use_cache=True).past_key_values
-        found.append(backend(name).read(loaded.model, {**rest, "past_key_values": cache}))
-    assert torch.equal(found[0], found[1])
-
-
 @pytest.mark.integration
 def test_hooks_around_shared_weights_are_refused(build):
     model, inputs = build("llama"), batch_of(PROMPTS)
