@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def measure(
     for label in run.x.labels:
         y = run.x.values(label)
         trained = y[split == "train"]
-        whole, head = score(Control("", "", run.x.x, by_heads(run.probes)), y)
+        whole, head = score(Control("", "", run.x.x, partial(by_heads, run.probes)), y)
         best, test = whole, split == "test"
         facts[label] = {"head": head, **_interval(whole[test], member[test])}
         facts[label]["chance"] = chance(trained, y[test])

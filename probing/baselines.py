@@ -77,7 +77,7 @@ class Control:
 
     kind: str
     name: str
-    values: np.ndarray | None = None
+    values: Any = None
     predict: Predict | None = None
     at: np.ndarray | None = None
     why: str = ""
@@ -99,36 +99,32 @@ class ProbeRun:
         return self.x.items["split"].to_numpy()
 
     @property
-    def linear(self) -> list[BaseEstimator]:
+    def linear(self) -> BaseEstimator:
         """A logistic regression on standardised features, with the run's c and max_iter."""
         own = LogisticRegression(C=self.probes.c, max_iter=self.probes.max_iter)
-        return [StandardScaler(), own]
+        return make_pipeline(StandardScaler(), own)
 
 
 # How labels are predicted.
 
 
-def fitted(*steps: BaseEstimator) -> Predict:
+def by_model(
+    model: BaseEstimator, x: np.ndarray, y: np.ndarray, split: np.ndarray
+) -> tuple[np.ndarray, str]:
     """By a scikit-learn model."""
-
-    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
-        train = split == "train"
-        return clone(make_pipeline(*steps)).fit(x[train], y[train]).predict(x), ""
-
-    return predict
+    train = split == "train"
+    return clone(model).fit(x[train], y[train]).predict(x), ""
 
 
-def by_heads(blank: HeadProbes) -> Predict:
+def by_heads(
+    blank: HeadProbes, x: np.ndarray, y: np.ndarray, split: np.ndarray
+) -> tuple[np.ndarray, str]:
     """By a probe on each head ``[n, L, H, D]``, of which the best ranked is taken."""
-
-    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
-        made = Activations(x, pd.DataFrame({"split": split, "y": y}), ("y",))
-        probes = clone(blank).fit(made.train, label="y")
-        probes.rank(made.validation)
-        best = probes.ranked_[0]
-        return probes.predict(x)[:, *best], str(best)
-
-    return predict
+    made = Activations(x, pd.DataFrame({"split": split, "y": y}), ("y",))
+    probes = clone(blank).fit(made.train, label="y")
+    probes.rank(made.validation)
+    best = probes.ranked_[0]
+    return probes.predict(x)[:, *best], str(best)
 
 
 def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
@@ -152,19 +148,17 @@ def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.nda
     return side[:, *best], str(Head(*map(int, best)))
 
 
-def by_pair(names: Sequence[str], tree: BaseEstimator) -> Predict:
-    """By the pair of columns of codes ``[n, T]`` that is best on validation samples."""
-
-    def predict(x: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
-        found = {}
-        for one, two in combinations(range(len(names)), 2):
-            both = np.hstack([x[:, [at]] == np.unique(x[:, at]) for at in (one, two)])
-            found[f"{names[one]} x {names[two]}"] = fitted(tree)(both, y, split)[0]
-        held = split == "validation"
-        best = max(found, key=lambda pair: (found[pair] == y)[held].mean())
-        return found[best], best
-
-    return predict
+def by_pair(
+    tree: BaseEstimator, x: pd.DataFrame, y: np.ndarray, split: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """By the pair of columns ``[n, T]`` that is best on validation samples."""
+    found = {}
+    for one, two in combinations(x, 2):
+        both = pd.get_dummies(x[[one, two]]).to_numpy(float)
+        found[f"{one} x {two}"] = by_model(tree, both, y, split)[0]
+    held = split == "validation"
+    best = max(found, key=lambda pair: (found[pair] == y)[held].mean())
+    return found[best], best
 
 
 # Tables of features.
@@ -174,7 +168,8 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
     """Words, form and tags."""
     samples, train = run.data.samples, run.split == "train"
     texts = ["\n".join(turn["content"] for turn in sample.turns) for sample in samples]
-    tree = fitted(DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed))
+    leaves = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
+    tree, linear = partial(by_model, leaves), partial(by_model, run.linear)
 
     def counted(pattern: str, most: int | None = None) -> np.ndarray:
         """Counts of what the training texts have."""
@@ -188,17 +183,16 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
     numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
     frequent = np.hstack([counted(r"\w+", WORDS), numbers])
     frequent = frequent[:, frequent[train].std(0) > 0]
-    products = PolynomialFeatures(2, interaction_only=True)
+    products = StandardScaler(), PolynomialFeatures(2, interaction_only=True), run.linear
+    paired = partial(by_model, make_pipeline(*products))
     controls = [
-        Control("words", "bag of words", counted(r"\w+"), fitted(*run.linear)),
-        Control("words", "words in pairs", frequent,
-                fitted(StandardScaler(), products, *run.linear)),
+        Control("words", "bag of words", counted(r"\w+"), linear),
+        Control("words", "words in pairs", frequent, paired),
         Control("format", "length in words", numbers[:, :1], tree),
         Control("format", "marks and line breaks", counted(MARKS), tree),
-    ]  # fmt: skip
+    ]
     names = list(dict.fromkeys(tag for sample in samples for tag in sample.tags))
     tags = pd.DataFrame([[str(s.tags.get(tag)) for tag in names] for s in samples], columns=names)
-    codes = tags.apply(lambda column: np.unique(column, return_inverse=True)[1]).to_numpy()
     for tag in names:
         if tag != "condition":
             kind = "design" if tag in run.data.content else "format"
@@ -210,8 +204,8 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
         if c.values is not None
     ]
     if len(names) > 1:
-        leaves = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
-        controls.append(Control("design", "tags in pairs: {}", codes, by_pair(names, leaves)))
+        pairs = partial(by_pair, leaves)
+        controls.append(Control("design", "tags in pairs: {}", tags, pairs))
     return controls
 
 
@@ -233,7 +227,7 @@ def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
         with torch.inference_mode():  # as the model does it, wherever its weights are kept
             own = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
         vectors.append((own[-1], own.mean(0)))
-    names, linear = ("last token", "mean of the words"), fitted(*run.linear)
+    names, linear = ("last token", "mean of the words"), partial(by_model, run.linear)
     return [
         Control("input", f"embeddings, {name}", values, linear)
         for name, values in zip(names, np.array(vectors).swapaxes(0, 1), strict=True)
@@ -358,7 +352,7 @@ def controls_of(
 ) -> Iterator[Control]:
     """All controls; those in which the model reads anew are of the ``chosen`` samples' places."""
     samples = [run.data.samples[i] for i in chosen]
-    heads = by_heads(run.probes)
+    heads = partial(by_heads, run.probes)
     films = film_changes(samples, seed) if all(sample.shows for sample in samples) else {}
 
     def read(model: LoadedModel, inputs: Sequence[Sample]) -> np.ndarray:

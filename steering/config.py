@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import tyro
 
@@ -14,7 +14,7 @@ from sally_anne.data.gridtom.samples import Published, SplitSeed
 from sally_anne.data.items import Setting, short_name
 from sally_anne.harness.protocols import PROTOCOLS, Baseline, ProtocolName
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
-from sally_anne.probing.config import RAW_TEXT, Contrast, Position, Site, Solver
+from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
 
 CONTROLS = ("random", "random_heads")
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -178,10 +178,13 @@ class SweepConfig(SteeringOptions):
         """Whether pairs are read; else stories are asked about."""
         return self.samples is not None or self.task != SweepConfig.task
 
-    @property
-    def short(self) -> dict[str, Any]:
-        """What a probing run leaves out that is made for this: nulls, and patching if unused."""
-        return {} if "patching" in self.rank_by else {"permutations": 0, "patching": False}
+    def probing(self, position: Position) -> ProbeConfig:
+        """The probing run that is made for this: without nulls, and without patching if unused."""
+        names = ("task", "samples", "setting", "data", "batch_size", "data_seed", *OF_PROBES)
+        options = self.model_options(*names) | {"position": self.position or position}
+        if "patching" not in self.rank_by:
+            options |= {"permutations": 0, "patching": False}
+        return ProbeConfig(order=1 if self.order == "1" else 2, **options)
 
     @property
     def random_kinds(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import COLUMNS, answer_ids, prompts_of, read_pair
 from sally_anne.probing.patching import NO_PAIRS
-from sally_anne.steering.config import NEUTRAL, OF_PROBES, SweepConfig
+from sally_anne.steering.config import NEUTRAL, SweepConfig
 from sally_anne.steering.fit import class_towards
 from sally_anne.steering.points import Measure, Vectors
 
@@ -105,10 +105,7 @@ class Pairs:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.measure = config, Shifts()
-        names = ("task", "samples", "setting", "data", "batch_size", "data_seed", *OF_PROBES)
-        options = config.model_options(*names) | {"position": config.position or "statement"}
-        order: Any = int(config.order)
-        self._probing = ProbeConfig(order=order, **options, **config.short)
+        self._probing = config.probing("statement")
         folder = config.run or self._probing.folder
         if (folder / CONFIG).exists():
             opened = reopen(folder)

@@ -252,9 +252,9 @@ class Measure(ABC):
         gains = {point: self.gain(table, point, draws=1).value for point in (chosen, *randoms)}
         as_good = [p.direction for p in randoms if gains[p] >= gains[chosen] - ROUNDING]
         kinds, rank = by_kind(randoms, [gains[point] for point in randoms]), 1 + len(as_good)
-        p = max((1 + as_good.count(kind)) / (1 + found["n"]) for kind, found in kinds.items())
+        p = max((1 + as_good.count(kind)) / (1 + own["n"]) for kind, own in kinds.items())
         worse = [self.worse(*ends(table, point), 1) for point in randoms]
-        return {
+        found = {
             "gain": gains[chosen],
             "controls": {point.name: gains[point] for point in randoms},
             "kinds": kinds,
@@ -263,12 +263,10 @@ class Measure(ABC):
             "p": p,
             "beats_controls": p <= LEVEL and rank == 1 and gains[chosen] > ROUNDING,
             self.noun: int(table["story"].nunique()),
-            **(
-                {"worse": by_kind(randoms, [one.value for one in worse])}
-                if None not in worse
-                else {}
-            ),
         }
+        if None not in worse:
+            found["worse"] = by_kind(randoms, [one.value for one in worse])
+        return found
 
     def left_out(
         self, table: pd.DataFrame, chosen: SweepPoint, rests: Vectors, heads: Sequence[Head]
@@ -279,9 +277,7 @@ class Measure(ABC):
         """
         losses = []
         for (layer, head), point in zip(heads, rests, strict=False):
-            rest = rows_of(table, point)
-            whole = rows_of(table, chosen)
-            whole = whole[whole["item_id"].isin(rest["item_id"])]
+            whole, rest = ends(table, point, chosen)
             loss = self.change(rest, whole)[self.main]
             losses.append({"layer": layer, "head": head, **asdict(loss)})
         return losses
@@ -292,9 +288,11 @@ def rows_of(table: pd.DataFrame, point: SweepPoint) -> pd.DataFrame:
     return table[table["point"] == point.name]
 
 
-def ends(table: pd.DataFrame, point: SweepPoint) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of the same items at the baseline and at a point, which may be asked fewer."""
-    before, after = rows_of(table, BASELINE), rows_of(table, point)
+def ends(
+    table: pd.DataFrame, point: SweepPoint, start: SweepPoint = BASELINE
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of the same items at a start and at a point, which may be asked fewer."""
+    before, after = rows_of(table, start), rows_of(table, point)
     return before[before["item_id"].isin(after["item_id"])], after
 
 

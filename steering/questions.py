@@ -47,7 +47,7 @@ from sally_anne.models.decoding import decode, extend, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.steering.config import OF_PROBES, SweepConfig
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, SweepPoint, Vectors, rows_of
 
 # Fewer stories in all leave a split without any.
@@ -270,10 +270,7 @@ class Questions:
 
         With ``--limit`` that is one of few stories, unless there is one of all already.
         """
-        config = self.config
-        options = config.model_options("setting", "data", "batch_size", "data_seed", *OF_PROBES)
-        options["position"] = config.position or "reply"
-        probing = ProbeConfig(order=1 if config.order == "1" else 2, **options, **config.short)
+        config, probing = self.config, self.config.probing("reply")
         if config.limit is not None and not (probing.folder / CONFIG).exists():
             most = len(samples.assign(self.stories, config.split_seed))
             few = min(most, max(FEWEST_PROBED, 3 * config.limit))
