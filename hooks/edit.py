@@ -221,10 +221,9 @@ class Edit(ModelHooks):
                 f"the gate reads {Head(gate.layer, gate.head)} by {list(shape)}; the model has "
                 f"{geometry.n_layers} layers of {geometry.n_heads} heads of {geometry.head_dim}."
             )
-        if not bool(gate.weight.isfinite().all()) or not math.isfinite(gate.bias):
-            raise HookError("the gate's weight or bias is not finite.")
-        if not 0 <= gate.threshold <= 1:
-            raise HookError(f"the gate's threshold is {gate.threshold}, not a probability.")
+        numbers = bool(gate.weight.isfinite().all()) and math.isfinite(gate.bias)
+        if not numbers or not 0 <= gate.threshold <= 1:
+            raise HookError("the gate's weight or bias is not finite, or its threshold no share.")
         if self.layers and gate.layer > self.layers[0]:
             raise HookError(
                 f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before."

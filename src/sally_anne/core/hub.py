@@ -141,10 +141,8 @@ def without_paths(found: Any, context: Any = ()) -> Any:
     texts: dict[str, str] = {}
     _mapped([found, context], lambda text: texts.setdefault(text, text))
     paths = sorted({text.rstrip("/") for text in texts if _is_path(text)}, key=len)
-    if not paths:
-        return _mapped(found, str)
-    # The longest first; a part of a longer name is not meant.
-    either = "|".join(map(re.escape, reversed(paths)))
+    # The longest first; a part of a longer name is not meant. Without any nothing is found.
+    either = "|".join(map(re.escape, reversed(paths))) or "(?!)"
     stands = re.compile(rf"(?<![\w.~-])(?:{either})(?!-|\.?\w)/?")
     return _mapped(
         found, lambda text: stands.sub(lambda p: os.path.basename(p[0].rstrip("/")), text)

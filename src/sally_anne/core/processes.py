@@ -204,14 +204,13 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
     while True:
         try:
             trial(size)
-            break
+            return processes.all_min(size)
         except (RuntimeError, MemoryError) as error:
             if size == 1 or not is_out_of_memory(error):
                 raise
         # Only here: the error held on to what the trial had made.
         clear_device_cache(garbage_collection=True)
         size //= 2
-    return processes.all_min(size)
 
 
 def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:

@@ -42,9 +42,7 @@ def reply_prompt(
     return _render(loaded, _turns(loaded, content), video, reply=True, sounds=sounds)
 
 
-def open_prompt(
-    loaded: OpenModel, content: str | Sequence[Message], video: bool, sounds: int = 0
-) -> str:
+def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
     """The conversation up to the last character of its last message, which is left open.
 
     Its last token is the last token of that message: the place where the paper reads activations
@@ -52,12 +50,10 @@ def open_prompt(
     """
     turns = _turns(loaded, content)
     if loaded.prompt == RAW:
-        return _render(loaded, turns, video, reply=False, sounds=sounds)
+        return _render(loaded, turns, video, reply=False)
     text = turns[-1]["content"]
     marked = [*turns[:-1], {**turns[-1], "content": _PLACE}]
-    rendered, around = (
-        _render(loaded, chat, video, reply=False, sounds=sounds) for chat in (turns, marked)
-    )
+    rendered, around = (_render(loaded, chat, video, reply=False) for chat in (turns, marked))
     # The text itself may occur in the layout, as "end" does in <|im_end|>.
     before, _, after = around.partition(_PLACE)
     read = rendered[len(before) : len(rendered) - len(after)]
@@ -101,7 +97,7 @@ def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> lis
 
 
 def _render(
-    loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool, sounds: int
+    loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool, sounds: int = 0
 ) -> str:
     for senses in ((video, False), (False, bool(sounds))):
         check_senses(loaded.family, loaded.name, *senses)
