@@ -144,11 +144,11 @@ def ioi(pairs: int = 120, seed: Seed = 0) -> Samples:
     seen: set[str] = set()
     for i, split in enumerate(splits_of(-(-pairs // 2))):
         template = i % len(GIVING)
-        while True:
+        text = ""
+        while not text or text in seen:
             two = rng.sample(names[split], 2)
             words = {"spot": rng.choice(SPOTS), "thing": rng.choice(THINGS)}
-            if (text := f"{template} {sorted(two)} {words}") not in seen:
-                break
+            text = f"{template} {sorted(two)} {words}"
         seen.add(text)
         for order, (a, b) in zip(("ab", "ba"), (two, two[::-1]), strict=True):
             for giver, answer in ((b, a), (a, b)):
@@ -281,7 +281,8 @@ def stories(count: int, seed: int = 0, lists: Lists = "all") -> list[Story]:
     seen: set[str] = set()
     for i, split in enumerate(splits_of(count)):
         opening, closing = bool(i & 1), bool(i & 2)
-        while True:
+        key = ""
+        while not key or key in seen:
             words = dict(zip("abc", rng.sample(names[split], 3), strict=True))
             words |= {"thing": rng.choice(part(THINGS, lists))}
             words |= {"room": rng.choice(part(ROOMS, lists))}
@@ -289,8 +290,6 @@ def stories(count: int, seed: int = 0, lists: Lists = "all") -> list[Story]:
             # Each plot has each order of mentions.
             plot = plots[i // 4 % len(plots)]
             key = f"{words} {sorted((one, other))} {plot}"
-            if key not in seen:
-                break
         seen.add(key)
         group = f"story-{i:05d}"
         made.append(Story(group, split, plot, words, (one, other), opening, closing))
@@ -337,27 +336,21 @@ def beliefs(
                 tags={"condition": condition, "plot": story.plot},
             )
             if question != "statement":
-                pair = start if question == "belief" else condition
-                made.append(
-                    replace(
-                        sample,
-                        labels={"false_belief": condition == "FB"},
-                        pair=f"{story.group}/{pair}",
-                        answer=at[question],
-                    )
-                )
+                pair = f"{story.group}/{start if question == 'belief' else condition}"
+                labels = {"false_belief": condition == "FB"}
+                made.append(replace(sample, labels=labels, pair=pair, answer=at[question]))
                 continue
             for place, named in (("initial", start), ("final", end)):
-                made.append(
-                    replace(
-                        sample,
-                        item_id=f"{name}/{place}",
-                        text=f"{told} {ASKED[question]}".format(**story.words, named=named),
-                        labels={"y_p": named == at["belief"], "y_o": named == end},
-                        tags={**sample.tags, "place": place},
-                    )
-                )
+                text = f"{told} {ASKED[question]}".format(**story.words, named=named)
+                labels = {"y_p": named == at["belief"], "y_o": named == end}
+                tags = {**sample.tags, "place": place}
+                name = f"{sample.item_id}/{place}"
+                made.append(replace(sample, item_id=name, text=text, labels=labels, tags=tags))
     return made
+
+
+def _made(name: str, pairs: int | None, seed: int, **more: Any) -> list[Sample]:
+    return SETS[name](seed=seed, **more if pairs is None else more | {"pairs": pairs})
 
 
 def opened(name: str, pairs: int | None, seed: int) -> SampleSet:
@@ -365,10 +358,9 @@ def opened(name: str, pairs: int | None, seed: int) -> SampleSet:
 
     Their own seed splits them, too.
     """
-    more: dict[str, Any] = {} if pairs is None else {"pairs": pairs}
-    if name == "beliefs":
-        more["question"] = "statement"
-    found = sample_set(SETS[name](seed=seed, **more), f"{name}, made here", seed, {"task": name})
+    more = {"question": "statement"} if name == "beliefs" else {}
+    made = _made(name, pairs, seed, **more)
+    found = sample_set(made, f"{name}, made here", seed, {"task": name})
     if name != "beliefs":
         return found
     features = {"place": "place named by the statement (initial or final)"}
@@ -377,11 +369,9 @@ def opened(name: str, pairs: int | None, seed: int) -> SampleSet:
 
 def questions(name: str, pairs: int | None, seed: int) -> PairSet:
     """The pairs between which heads are exchanged, of the same groups as :func:`opened`."""
-    more: dict[str, Any] = {} if pairs is None else {"pairs": pairs}
-    if name == "statements":
-        more["asked"] = True
+    more = {"asked": True} if name == "statements" else {}
     conditions = ("TB", "FB") if name == "beliefs" else ("", "")
-    found = own_pairs(SETS[name](seed=seed, **more))
+    found = own_pairs(_made(name, pairs, seed, **more))
     return replace(found, reply=False, asks=ASKS[name], conditions=conditions)
 
 

@@ -249,10 +249,9 @@ class Sampling:
     most: int | None = None
 
     def __post_init__(self) -> None:
+        given = [n for n in (self.count, self.every, self.rate) if n is not None]
         counts = [n for n in (self.count, self.every, self.most) if n is not None]
-        rate = 1 if self.rate is None else self.rate
-        given = sum(value is not None for value in (self.count, self.every, self.rate))
-        if given != 1 or min(counts, default=1) < 1 or not 0 < rate < math.inf:
+        if len(given) != 1 or min(counts, default=1) < 1 or not 0 < given[0] < math.inf:
             raise BenchmarkError(f"one of count, every and rate must be set, and positive: {self}")
 
 
@@ -371,11 +370,9 @@ def _item(item_id: str, record: Field, path: Path) -> Question:
 def _label(answer: Field, texts: list[str]) -> str:
     """Of the right option, given by its number, letter or text."""
     given = answer.value.strip() if isinstance(answer.value, str) else answer.value
-    labels = [
-        label
-        for number, (label, text) in enumerate(zip(LETTERS, texts, strict=False))
-        if given in (label, text) or (type(given) is int and given == number)
-    ]
+    known = enumerate(zip(LETTERS, texts, strict=False))
+    number = given if type(given) is int else None
+    labels = [label for i, (label, text) in known if given in (label, text) or number == i]
     if len(labels) != 1:
         answer.fail(f"must be the number, letter or text of one option, is {given!r:.60}")
     return labels[0]

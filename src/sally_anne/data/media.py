@@ -12,20 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from sally_anne.core import media as film
 from sally_anne.core.errors import MediaError
-from sally_anne.core.media import (
-    FRAME_PIXELS,
-    SAME,
-    Timeline,
-    even_times,
-    fitted,
-    on_screen,
-    read_frames,
-    read_picture,
-    size_of_film,
-    size_of_picture,
-    timeline_of,
-)
 from sally_anne.data.items import Media, Sampling, Window
 
 
@@ -36,7 +24,7 @@ class Clip:
     Once they are read ``frames`` are ``uint8 [F, height, width, 3]``, RGB, as a viewer shows them.
     """
 
-    timeline: Timeline
+    timeline: film.Timeline
     places: list[int]
     duration: float
     frames: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
@@ -48,20 +36,20 @@ class Clip:
 
 
 def read_clip(
-    media: Media, window: Window, sampling: Sampling, most_pixels: int | None = FRAME_PIXELS
+    media: Media, window: Window, sampling: Sampling, most_pixels: int | None = film.FRAME_PIXELS
 ) -> Clip:
     """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
     if media.files:
         return replace(found, frames=_read_pictures(found, media, most_pixels))
-    return replace(found, frames=read_frames(found.timeline, found.places, most_pixels))
+    return replace(found, frames=film.read_frames(found.timeline, found.places, most_pixels))
 
 
 def shape_of(
     media: Media,
     window: Window,
     sampling: Sampling,
-    most_pixels: int | None = FRAME_PIXELS,
+    most_pixels: int | None = film.FRAME_PIXELS,
     exact: bool = True,
 ) -> tuple[int, int, int]:
     """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
@@ -74,7 +62,7 @@ def shape_of(
         most = len(cut(media, window, sampling).places)
     assert media.path is not None  # or there was no cut
     changed = media.path.stat().st_mtime_ns if media.path.exists() else 0
-    width, height = fitted(*_size(media, changed), most_pixels)
+    width, height = film.fitted(*_size(media, changed), most_pixels)
     return most, height, width
 
 
@@ -82,9 +70,9 @@ def shape_of(
 @lru_cache(maxsize=1024)
 def _size(media: Media, changed: int) -> tuple[int, int]:
     if media.files:
-        return size_of_picture(media.files[0])
+        return film.size_of_picture(media.files[0])
     assert media.path is not None
-    return size_of_film(media.path)
+    return film.size_of_film(media.path)
 
 
 def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
@@ -104,7 +92,9 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
         )
     path, (start, stop) = media.path, window_of(media, window)
     numbers = np.arange(len(media.files))
-    timeline = Timeline(path, numbers * 1.0, len(numbers)) if media.files else timeline_of(path)
+    timeline = (
+        film.Timeline(path, numbers * 1.0, len(numbers)) if media.files else film.timeline_of(path)
+    )
     end = timeline.end if stop is None else min(stop, timeline.end)
     frames_end = f"the video ends at {timeline.end:.2f} s{timeline.damage}"
     if start >= timeline.end or timeline.damage and end != stop:
@@ -130,14 +120,14 @@ def window_of(media: Media, window: Window) -> tuple[float, float | None]:
 
 
 def choose(
-    timeline: Timeline,
+    timeline: film.Timeline,
     start: float,
     end: float,
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[int]:
     """Rising places in ``timeline`` of frames from ``start`` to ``end``, of allowed numbers."""
-    first, last = on_screen(timeline.times, np.array([start, end]))
+    first, last = film.on_screen(timeline.times, np.array([start, end]))
     places = np.arange(first, last + 1)
     if allowed is not None:
         places = places[np.isin(places, np.array(sorted(allowed), dtype=int))]
@@ -152,12 +142,14 @@ def choose(
                 kept.append(place)
         chosen = np.array(kept)
     elif sampling.rate is not None:
-        moments = np.arange(math.floor((end - start) * sampling.rate + SAME) + 1) / sampling.rate
-        chosen = np.unique(on_screen(times, start + moments))
+        moments = (
+            np.arange(math.floor((end - start) * sampling.rate + film.SAME) + 1) / sampling.rate
+        )
+        chosen = np.unique(film.on_screen(times, start + moments))
     most = sampling.count or sampling.most
     if most is not None and len(chosen) > most:
         if allowed is None:
-            chosen = np.unique(on_screen(times, even_times(start, end, most)))
+            chosen = np.unique(film.on_screen(times, film.even_times(start, end, most)))
         elif most == 1:
             chosen = np.array([(len(places) - 1) // 2])
         else:
@@ -168,7 +160,7 @@ def choose(
 
 def _read_pictures(found: Clip, media: Media, most: int | None) -> np.ndarray:
     paths = [media.files[place] for place in found.places]
-    pictures = [read_picture(path, most) for path in paths]
+    pictures = [film.read_picture(path, most) for path in paths]
     for path, picture in zip(paths, pictures, strict=True):
         if picture.shape != pictures[0].shape:
             raise MediaError(f"{path}: differs in size from {paths[0].name}; scale them alike")

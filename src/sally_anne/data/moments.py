@@ -122,7 +122,8 @@ def load(folder: Path) -> list[Question]:
         for record in some(read_json(path).items(), path):
             item, urls = read_question(record, split, keys)
             found = transcript(urls, item.title)
-            items.append(_with(item, video(urls, item.title), found and read(found)))
+            speech = None if found is None else read(found)
+            items.append(_with(item, video(urls, item.title), speech))
     if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
         raise RecordError(f"{folder}: question_id {twice[0]!r} is there twice")
     return items

@@ -122,14 +122,14 @@ def _context(record: Field, text: Field | None, talks: bool, who: People | None)
     description = record.get("description")
     narrative = cleaned(description)
     if record.has("filtered_description") or not talks:
-        own = record.has("filtered_description") or text is None
-        actions = record.get("filtered_description") if own else text
-        if len(cleaned(actions).split()) >= WHOLE * len(narrative.split()):
-            actions.fail(
+        if text is None or record.has("filtered_description"):
+            text = record.get("filtered_description")
+        if len(cleaned(text).split()) >= WHOLE * len(narrative.split()):
+            text.fail(
                 "is the whole narrative, not what the benchmark gives: one person's actions, as in "
                 "field filtered_description"
             )
-        return Context(actions=cleaned(actions))
+        return Context(actions=cleaned(text))
     told = "" if text is None else cleaned(text)
     said = [_LINE.fullmatch(line.strip()) for line in told.splitlines() if line.strip()]
     if len(said) >= 2 and all(said):

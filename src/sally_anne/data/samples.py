@@ -107,9 +107,8 @@ class Sample:
         labels = {n: v.item() if isinstance(v, np.generic) else v for n, v in self.labels.items()}
         for name, value in labels.items():
             if not isinstance(value, bool | int | str):
-                self._fail(
-                    f"its label {name!r} is {value!r}: give true or false, a whole number or a text"
-                )
+                must = "give true or false, a whole number or a text"
+                self._fail(f"its label {name!r} is {value!r}: {must}")
         turns = (turn["content"] for turn in messages)
         for value in (self.text, *turns, *labels.values(), *self.tags.values()):
             if any("\ud800" <= one <= "\udfff" for one in str(value)):
@@ -250,12 +249,8 @@ class SampleSet:
     @property
     def lineage(self) -> Lineage:
         """Which groups trained and which validated."""
-        return Lineage(
-            *(
-                frozenset(self.identities[s.group] for s in self.samples if s.split == split)
-                for split in SPLITS[:2]
-            )
-        )
+        seen = {(s.split, self.identities[s.group]) for s in self.samples if s.split != "test"}
+        return Lineage(*(frozenset(i for own, i in seen if own == split) for split in SPLITS[:2]))
 
     @property
     def groups(self) -> int:
@@ -396,31 +391,26 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
 
 def untrained(samples: Sequence[Sample]) -> str:
     """What is to be said of classes that no training sample has; empty if there are none."""
-    trained = {(n, v) for s in samples if s.split == "train" for n, v in s.labels.items()}
+    every = [(s, label) for s in samples for label in s.labels.items()]
+    trained = {label for s, label in every if s.split == "train"}
     lacking: dict[tuple[str, Label], str] = {}
-    for sample in samples:
-        for label in sample.labels.items():
-            if label not in trained:
-                lacking.setdefault(label, f"{label[0]} = {label[1]} (sample {sample.item_id})")
+    for s, (name, value) in every:
+        if (name, value) not in trained:
+            lacking.setdefault((name, value), f"{name} = {value} (sample {s.item_id})")
     if not trained or not lacking:
         return ""
-    return (
-        f"no training sample has the label {', '.join(list(lacking.values())[:3])}: leave such "
-        "samples out, or give some of their groups to training"
-    )
+    named = list(lacking.values())[:3]
+    advice = "leave such samples out, or give some of their groups to training"
+    return f"no training sample has the label {', '.join(named)}: {advice}"
 
 
 def copies(samples: Sequence[Sample]) -> str:
     """What is to be said of test samples that were trained on as well; empty if there are none."""
     trained = {sample.shown for sample in samples if sample.split == "train"}
-    tested = [sample for sample in samples if sample.split == "test"]
-    count = sum(sample.shown in trained for sample in tested)
-    if not count:
-        return ""
-    return (
-        f"{count} of {len(tested)} test samples are copies of training samples, so accuracy may be "
-        "memory alone: give copies one group"
-    )
+    copied = [sample.shown in trained for sample in samples if sample.split == "test"]
+    found = f"{sum(copied)} of {len(copied)} test samples are copies of training samples"
+    advice = "so accuracy may be memory alone: give copies one group"
+    return f"{found}, {advice}" if any(copied) else ""
 
 
 def fingerprint(samples: Sequence[Sample]) -> str:

@@ -14,14 +14,9 @@ from typing import Any
 import av
 import numpy as np
 import torch
+import transformers
 from rich.markup import escape
 from scipy.optimize import linear_sum_assignment
-from transformers import (
-    AutoFeatureExtractor,
-    AutoModelForAudioFrameClassification,
-    WhisperForConditionalGeneration,
-    WhisperProcessor,
-)
 
 from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
@@ -54,8 +49,8 @@ class Transcriber:
 
     def __init__(self, location: str, device: str = "cpu", language: str | None = None) -> None:
         self.about = _about(location)
-        self._model = _opened(WhisperForConditionalGeneration, location).to(device).eval()
-        self._processor = _opened(WhisperProcessor, location, weights=False)
+        self._model = _opened("WhisperForConditionalGeneration", location).to(device).eval()
+        self._processor = _opened("WhisperProcessor", location, weights=False)
         settings = self._model.generation_config
         known = getattr(settings, "lang_to_id", None) or {}
         if language is not None and f"<|{language}|>" not in known:
@@ -96,8 +91,8 @@ class Diariser:
 
     def __init__(self, location: str, device: str = "cpu") -> None:
         self.about = _about(location)
-        self._model = _opened(AutoModelForAudioFrameClassification, location).to(device).eval()
-        self._extract = _opened(AutoFeatureExtractor, location, weights=False)
+        self._model = _opened("AutoModelForAudioFrameClassification", location).to(device).eval()
+        self._extract = _opened("AutoFeatureExtractor", location, weights=False)
         self._step = int(self._model.config.inputs_to_logits_ratio)
         self.speakers = int(self._model.config.num_labels)
         if self.speakers < 2:
@@ -144,15 +139,14 @@ class Diariser:
         return logits.float().sigmoid().cpu().double().numpy()
 
 
-def _opened(kind: Any, location: str, weights: bool = True) -> Any:
+def _opened(kind: str, location: str, weights: bool = True) -> Any:
     try:
         # The other format is a pickle, which runs code when it is opened.
-        return kind.from_pretrained(location, **({"use_safetensors": True} if weights else {}))
+        safe = {"use_safetensors": True} if weights else {}
+        return getattr(transformers, kind).from_pretrained(location, **safe)
     # A damaged file ends in any kind of error.
     except Exception as error:
-        raise ModelError(
-            f"model {location!r}: cannot be opened as a {kind.__name__} ({error!r:.200})"
-        ) from error
+        raise ModelError(f"{location!r} cannot be opened as a {kind} ({error!r:.200})") from error
 
 
 def _about(location: str) -> str:
@@ -174,11 +168,8 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     references = {} if config.reference is None else _references(config.reference, films)
     transcriber = Transcriber(config.whisper, config.device, config.language)
     diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
-    about = {
-        "whisper": transcriber.about,
-        "diariser": diariser and diariser.about,
-        "language": config.language,
-    }
+    about = {"whisper": transcriber.about, "diariser": diariser and diariser.about}
+    about["language"] = config.language
     path = config.folder / CONFIG
     there = read_json(path).value["about"] if path.exists() else about
     if other := [name for name, value in about.items() if there.get(name) != value]:
@@ -191,9 +182,8 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     with Bars(console) as bar:
         task = bar.add_task("films", total=len(films))
         for name, path in films.items():
-            out = config.folder / f"{name}.srt"
             try:
-                if not out.exists():
+                if not (out := config.folder / f"{name}.srt").exists():
                     sound = read_sound(path)
                     speech = transcriber.transcribe(sound)
                     speech = diariser.named(speech, sound) if diariser else speech
@@ -202,9 +192,9 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
                 problems.append(str(error))
             bar.advance(task)
     results = {
-        name: _errors(reference, read_transcript(config.folder / f"{name}.srt"))
+        name: _errors(reference, read_transcript(out))
         for name, reference in references.items()
-        if (config.folder / f"{name}.srt").exists()
+        if (out := config.folder / f"{name}.srt").exists()
     }
     if results:
         every = Counter[str]()

@@ -22,7 +22,7 @@ from sally_anne.core.errors import OptionError
 from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
-from sally_anne.data.gridtom.release import StorySet, open_stories
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import TEXT_SETS, Benchmark, Question, View, own_file, own_task
 from sally_anne.data.pairs import PairSet, in_turn, own_pairs, statement_pairs
 from sally_anne.data.samples import Sample, SampleSet, read_samples, sample_set
@@ -175,17 +175,15 @@ class Source:
     judged: bool = False
 
 
-def _stories(o: Any) -> StorySet:
-    return open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
-
-
 def _gridtom(o: Any) -> SampleSet:
+    stories = open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
     part = o.setting, o.stories, o.split_seed
-    return gridtom.sample_set(_stories(o), o.order, o.contrast, *part)
+    return gridtom.sample_set(stories, o.order, o.contrast, *part)
 
 
 def _gridtom_questions(o: Any, samples: SampleSet) -> PairSet:
-    return gridtom.question_pairs(_stories(o), o.order, o.setting, o.stories, o.split_seed)
+    stories = open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
+    return gridtom.question_pairs(stories, o.order, o.setting, o.stories, o.split_seed)
 
 
 def _mmtom_qa(options: Any) -> SampleSet:
@@ -195,12 +193,11 @@ def _mmtom_qa(options: Any) -> SampleSet:
     return mmtom_qa.sample_set(items, options.setting, options.split_seed)
 
 
-def _own(options: Any) -> SampleSet:
-    samples: list[Sample] = read_samples(options.samples)
-    if options.setting == "text":
+def _own(o: Any) -> SampleSet:
+    samples: list[Sample] = read_samples(o.samples)
+    if o.setting == "text":
         samples = [replace(sample, images=(), video=None) for sample in samples]
-    facts = {"setting": options.setting}
-    return sample_set(samples, options.samples.name, options.split_seed, facts)
+    return sample_set(samples, o.samples.name, o.split_seed, {"setting": o.setting})
 
 
 def _made(name: str) -> Source:

@@ -361,7 +361,7 @@ def _fantom_binary(record: Field, split: str) -> Iterator[_Asked]:
         if split == "full":
             # On all of the conversation there is something to miss for anybody who says no.
             missed = any(answer != "yes" for answer in answers)
-            accesses = (ACCESS[:1] if missed else accesses[:1]) * len(asked)
+            accesses = [ACCESS[0] if missed else accesses[0] for _ in asked]
         for number, (one, answer, access) in enumerate(zip(asked, answers, accesses, strict=True)):
             if split == "full" or answer != "no:long":
                 question = f"{before.format(**fact)}\n{one.get('question').stripped()}"

@@ -69,12 +69,8 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
         "colors": record.colors,
         "nodes": record.nodes,
         "init_belief": [
-            {
-                "question": q.question,
-                "section": q.section,
-                "answer": q.answer[0] if len(q.answer) == 1 else q.answer,
-                "choices": q.choices,
-            }
+            {"question": q.question, "section": q.section, "answer": q.answer, "choices": q.choices}
+            | ({"answer": q.answer[0]} if len(q.answer) == 1 else {})
             for q in record.initial
         ],
         "first_order_belief": [

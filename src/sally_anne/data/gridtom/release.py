@@ -97,10 +97,8 @@ def load(folder: Path) -> StorySet:
     some([*records], info, "stories")
     if not (built and read_object(settings, RecordError, "sally-anne").get("metadata_only")):
         for case in (case for story in records.values() for case in story.versions):
-            assert case.folder is not None
-            full = case.folder / "full"
             # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
-            if not os.path.isdir(full):
+            if not os.path.isdir(full := f"{case.folder}/full"):
                 raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
     return StorySet(
         records, records.__getitem__, f"folder {folder}", partial(_fingerprint, folder, content)
@@ -227,13 +225,12 @@ def _question(entry: Field, cast: Cast, answer: str) -> BeliefQuestion:
     if entry.get("answer").one_of((one, two)) != answer:
         entry.get("answer").fail(f"must be {answer!r} by the belief condition")
     other = two if answer == one else one
-    statements = []
-    for name, room in (("belief_true", answer), ("belief_false", other)):
-        statement = entry.get(name)
+    statements = entry.get("belief_true"), entry.get("belief_false")
+    for statement, room in zip(statements, (answer, other), strict=True):
         if not re.search(rf"\b{room}\b", statement.text()):
             statement.fail(f"must name the {room} room, is {statement.value!r}")
-        statements.append(statement.text())
-    return BeliefQuestion(entry.get("question").text(), (one, two), answer, *statements)
+    right, wrong = (statement.text() for statement in statements)
+    return BeliefQuestion(entry.get("question").text(), (one, two), answer, right, wrong)
 
 
 def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:

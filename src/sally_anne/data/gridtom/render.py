@@ -15,13 +15,7 @@ from av.video.reformatter import VideoReformatter
 from minigrid.core.constants import COLOR_TO_IDX, COLORS
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Floor, Wall, WorldObj
-from minigrid.utils.rendering import (
-    downsample,
-    fill_coords,
-    point_in_rect,
-    point_in_triangle,
-    rotate_fn,
-)
+from minigrid.utils import rendering
 from PIL import Image
 
 from sally_anne.data.gridtom.plot import (
@@ -62,7 +56,9 @@ class RoomFloor(Floor):
 
     def render(self, img: np.ndarray) -> None:  # type: ignore[override]
         """Draw the dimmed colour inside the grid lines."""
-        fill_coords(img, point_in_rect(0.031, 1, 0.031, 1), COLORS[self.color] * _FLOOR_LIGHT)
+        rendering.fill_coords(
+            img, rendering.point_in_rect(0.031, 1, 0.031, 1), COLORS[self.color] * _FLOOR_LIGHT
+        )
 
 
 # minigrid fills shapes pixel by pixel in Python, 20 ms each.
@@ -87,15 +83,15 @@ def tile(
     side = TILE * _FINER
     image = Grid.render_tile(ground, tile_size=side, subdivs=1).copy()
     image[_triangle(agent[1])] = COLORS[agent[0]]
-    return downsample(image, _FINER)
+    return rendering.downsample(image, _FINER)
 
 
 @cache
 def _triangle(direction: int) -> np.ndarray:
     """Where an agent is drawn in its cell, bool ``[side, side]`` before it is averaged."""
-    triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
-    turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * direction)
-    return fill_coords(np.zeros((TILE * _FINER,) * 2, dtype=bool), turned, True)
+    triangle = rendering.point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
+    turned = rendering.rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * direction)
+    return rendering.fill_coords(np.zeros((TILE * _FINER,) * 2, dtype=bool), turned, True)
 
 
 def render(

@@ -115,17 +115,15 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
     With the seed ``published`` the last 148 are for probes, a quarter of them for validation, and
     all before are tested. That cuts maps, but of copies those that are tested stay, too.
     """
-    split: dict[int, Split] = {}
     if seed == PUBLISHED:
         probes = stories.indices[-FOR_PROBES:]
         held = random.Random(PUBLISHED).sample(probes, len(probes) // 4)
-        parts: tuple[tuple[Sequence[int], Split], ...]
-        parts = (stories.indices, "test"), (probes, "train"), (held, "validation")
-        split = {index: name for part, name in parts for index in part}
+        split: dict[int, Split] = {i: "test" for i in stories.indices}
+        split.update({i: "validation" if i in held else "train" for i in probes})
     else:
-        for index in sorted(stories.indices):
-            if name := split_of(stories.identity(index).map, index % STORIES_PER_MAP, seed):
-                split[index] = name
+        places = ((i, stories.identity(i).map) for i in sorted(stories.indices))
+        found = ((i, split_of(name, i % STORIES_PER_MAP, seed)) for i, name in places)
+        split = {index: name for index, name in found if name}
     content = {index: stories.identity(index).content for index in split}
     # The last of these to claim a content keeps it.
     owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}

@@ -16,15 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.narration import (
-    BeliefQuestion,
-    InitialQuestion,
-    belief_statement,
-    caption,
-    environment,
-    initial_questions,
-    question_of,
-)
+from sally_anne.data.gridtom import narration
 from sally_anne.data.gridtom.plot import (
     COLOURS,
     PERSPECTIVES,
@@ -75,7 +67,7 @@ class BeliefCase:
     first: Condition
     second: Condition | None
     cast: Cast
-    question: BeliefQuestion
+    question: narration.BeliefQuestion
     captions: Mapping[Perspective, str] = field(hash=False)
     nodes: Nodes
     draw: Callable[[Perspective, tuple[int, ...]], np.ndarray] = field(compare=False, repr=False)
@@ -127,7 +119,7 @@ class BeliefCase:
         if room in self.question.options:
             right = room == self.question.answer
             return self.question.statement_true if right else self.question.statement_false
-        return belief_statement(self.cast, room, self.order)
+        return narration.belief_statement(self.cast, room, self.order)
 
 
 class Identity(NamedTuple):
@@ -175,7 +167,7 @@ class StoryRecord:
     rooms: tuple[str, str, str]
     environment: str
     initial_environment: str
-    initial: tuple[InitialQuestion, ...]
+    initial: tuple[narration.InitialQuestion, ...]
     versions: tuple[BeliefCase, ...] = field(repr=False)
     map: str | None = None
     plot: Plot = "move"
@@ -230,7 +222,7 @@ def context_text(
     return world if setting == "video" else f"{world} {case.captions[perspective]}"
 
 
-def initial_text(record: StoryRecord, question: InitialQuestion, setting: Setting) -> str:
+def initial_text(record: StoryRecord, question: narration.InitialQuestion, setting: Setting) -> str:
     """What is given with an initial-belief question: the world alone, which names no colour.
 
     The frames must tell (``init_belief.py`` of GridToM's release). Where there are none, in the
@@ -244,7 +236,7 @@ def initial_text(record: StoryRecord, question: InitialQuestion, setting: Settin
     return f"{record.initial_environment} {caption_text}"
 
 
-def initial_ticks(nodes: Nodes, question: InitialQuestion) -> tuple[int, ...]:
+def initial_ticks(nodes: Nodes, question: narration.InitialQuestion) -> tuple[int, ...]:
     """Those of the key frames that an initial-belief question is about, its section's.
 
     They are shown of the false-belief version, as in GridToM's release.
@@ -377,9 +369,9 @@ def _frames(
     return render(_played(story, first, second), perspective, ticks)
 
 
-def _question(cast: Cast, first: Condition, second: Condition | None) -> BeliefQuestion:
+def _question(cast: Cast, first: Condition, second: Condition | None) -> narration.BeliefQuestion:
     order: Order = 2 if second else 1
-    return question_of(cast, cast.beliefs(first, second)[order], order)
+    return narration.question_of(cast, cast.beliefs(first, second)[order], order)
 
 
 def _record(story: Story) -> StoryRecord:
@@ -394,9 +386,9 @@ def _record(story: Story) -> StoryRecord:
         colors=colors,
         nodes=nodes,
         rooms=rooms,
-        environment=environment(rooms),
-        initial_environment=environment(),
-        initial=initial_questions(cast, rooms, nodes, plot),
+        environment=narration.environment(rooms),
+        initial_environment=narration.environment(),
+        initial=narration.initial_questions(cast, rooms, nodes, plot),
         versions=tuple(
             BeliefCase(
                 story=story.index,
@@ -404,7 +396,7 @@ def _record(story: Story) -> StoryRecord:
                 second=second,
                 cast=cast,
                 question=_question(cast, first, second),
-                captions={p: caption(cast, first, second, p, plot) for p in PERSPECTIVES},
+                captions={p: narration.caption(cast, first, second, p, plot) for p in PERSPECTIVES},
                 nodes=nodes,
                 draw=partial(_frames, story, first, None if second == "TB" else second),
             )
@@ -420,13 +412,13 @@ def _fingerprint(seed: int, stories: Iterable[Story]) -> str:
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
     for story in stories:
         cast, plot = story.cast, story.plot
-        initial = initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)
+        initial = narration.initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)
         parts: list[object] = [story.index, story.layout.rows, cast, story.order, story.starts]
-        parts += [story.directions, environment(story.rooms), environment()]
+        parts += [story.directions, narration.environment(story.rooms), narration.environment()]
         parts.append([question.question for question in initial])
         for first, second in itertools.product(CONDITIONS, (None, *CONDITIONS)):
             parts.append(vars(_question(cast, first, second)))
-            parts.extend(caption(cast, first, second, p, plot) for p in PERSPECTIVES)
+            parts.extend(narration.caption(cast, first, second, p, plot) for p in PERSPECTIVES)
         digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
