@@ -12,7 +12,7 @@ import numpy as np
 
 from sally_anne.core.errors import OptionError
 
-# Clusters below which an interval over them is told to be rough.
+# Clusters below which an interval over them is said to be rough.
 FEW = 5
 
 

@@ -17,7 +17,7 @@ from sally_anne.core.errors import ContextError, MediaError
 from sally_anne.models.families import OpenModel
 from sally_anne.models.processor import RAW, raw_ids
 
-# Its name has to hold `flash`, which is how towers are told that frames need not come one by one.
+# Its name has to hold `flash`, by which towers know that frames need not come one by one.
 FRAMES_AT_ONCE = "sally_anne_flash_frames"
 # Of the context that a video may fill by default; words and reply have the rest.
 VIDEO_SHARE = 0.75
