@@ -41,13 +41,11 @@ _COLUMNS = 256
 
 @dataclass
 class Completion:
-    """A reply token by token; log-probabilities are in nats, and empty if not asked for."""
+    """A reply token by token."""
 
     prompt_tokens: int  # with those that frames take
     text: str = ""  # without special tokens, cut before the first stop string
     tokens: tuple[int, ...] = ()  # with the end token and those of a stop string
-    log_probs: tuple[float, ...] = ()
-    likeliest: tuple[tuple[tuple[int, float], ...], ...] = ()  # at each place, best first
     ended: bool = False  # by an end token or stop string; if not, it was cut
 
 
@@ -55,31 +53,22 @@ class Completion:
 class Recorder:
     """Keeps what :func:`sally_anne.models.decoding.greedy` chooses, and ends rows at stop strings.
 
-    ``replies`` are empty ones, of the rows; none of ``stops`` is empty; ``top`` is
-    how many of the likeliest tokens to keep, None keeps no log-probabilities at all. With
-    ``after_text`` a stop string counts from the first letter on, so that no reply is blank by it.
+    ``replies`` are empty ones, of the rows; none of ``stops`` is empty. With ``after_text`` a stop
+    string counts from the first letter on, so that no reply is blank by it.
     """
 
     tokenizer: Any
     ends: Sequence[int]
     replies: list[Completion]
     stops: Sequence[str] = ()
-    top: int | None = None
     after_text: bool = False
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Take tokens ``[R]`` chosen from logits ``[R, V]``; whether rows have ended ``[R]``."""
-        if self.top is not None:
-            log_probs = logits.float().log_softmax(-1)
-            chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
-            values, ids = (pairs.tolist() for pairs in log_probs.topk(self.top))
-        for row, (reply, token) in enumerate(zip(self.replies, tokens.tolist(), strict=True)):
+        for reply, token in zip(self.replies, tokens.tolist(), strict=True):
             if reply.ended:
                 continue
             reply.tokens += (token,)
-            if self.top is not None:
-                reply.log_probs += (chosen[row],)
-                reply.likeliest += (tuple(zip(ids[row], values[row], strict=True)),)
             reply.ended = token in self.ends
             if self.stops and not reply.ended:
                 reply.ended = self.cut(reply) != self._text(reply)
@@ -144,7 +133,6 @@ class SteeredModel:
         prompts: Sequence[Prompt],
         max_new_tokens: int = 16,
         stops: Sequence[str] = (),
-        top: int | None = None,
         after_text: bool = False,
     ) -> list[Completion]:
         """As :meth:`generate`, with all there is to know about each reply.
@@ -154,7 +142,7 @@ class SteeredModel:
         ends = end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            return _write(self.loaded, state, max_new_tokens, ends, stops, top, after_text)
+            return _write(self.loaded, state, max_new_tokens, ends, stops, after_text)
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]

@@ -87,14 +87,10 @@ def _read(kind: TypeAdapter[T], name: str, value: Any) -> T:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a reply is written: at most so many tokens, and strings before which it ends.
-
-    ``top`` is how many likeliest tokens are reported at each place; None for no log-probabilities.
-    """
+    """How a reply is written: at most so many tokens, and strings before which it ends."""
 
     max_new_tokens: int
     until: tuple[str, ...] = ()
-    top: int | None = None
 
 
 def decoding(

@@ -14,7 +14,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.hf_vlms import HFMultimodalLM
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.lm_eval.model import Context, SallyAnneLM, clip_mark, place_clip
+from sally_anne.core.media import frames_of
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.model import token_inputs
 from sally_anne.hooks.positions import POSITIONS
@@ -45,33 +46,16 @@ def whole(*texts: str) -> list[Instance]:
     return [Instance("loglikelihood_rolling", {}, (text,), 0, ("task", 0, 1)) for text in texts]
 
 
-SHOWN = [
-    (f"{MARK * 4}Where is the red agent? In the", " blue room.", {"visual": pictures(4)}),
-    (f"{MARK}The door is closed. The door is", " open", {"visual": pictures(1)}),
-]
-
-
 @torch.inference_mode()
 def by_hand(loaded, pair: tuple, vector=None) -> float:
     """The sum of log-probabilities from one pass, changed by hooks of the test's own."""
-    context, continuation, *extra = pair
+    context, continuation = pair
     tokenizer = loaded.processor.tokenizer
     begun = tokenizer(context)["input_ids"] or [tokenizer.bos_token_id]
-    clips = None
-    if extra:
-        clips = [Context("", (), tuple(extra[0]["visual"])).clip]
-        context = place_clip(context, clip_mark(loaded), len(clips[0]))
-        begun = encode(loaded, [context], clips)["input_ids"][0].tolist()
-    more = tokenizer(continuation)["input_ids"]
-    if clips:
-        inputs = encode(loaded, [context + continuation], clips)
-    else:
-        inputs = {"input_ids": torch.tensor([begun + more])}
-    ids = inputs["input_ids"][0].tolist()
-    assert ids == begun + more
+    ids = begun + tokenizer(continuation)["input_ids"]
     where = [] if vector is None else columns_of(vector.positions, len(begun), len(ids))
     with nullcontext() if vector is None else added(loaded.model, vector.delta(), where):
-        logits = loaded.model(**inputs, use_cache=False).logits[0].double()
+        logits = loaded.model(torch.tensor([ids]), use_cache=False).logits[0].double()
     places = range(len(begun), len(ids))
     return sum(float(logits[p - 1].log_softmax(-1)[ids[p]]) for p in places)
 
@@ -87,23 +71,21 @@ def close(values) -> object:
 @pytest.mark.parametrize("positions", [None, *POSITIONS])
 def test_they_are_those_of_one_pass(loaded, vector, positions) -> None:
     steer = positions and replace(vector, positions=positions)
-    pairs = [*PAIRS, *SHOWN]
-    wanted = close([by_hand(loaded, pair, steer) for pair in pairs])
+    wanted = close([by_hand(loaded, pair, steer) for pair in PAIRS])
     for size in (1, 8):
         lm = SallyAnneLM(loaded, steer, batch_size=size)
-        assert sums(lm.loglikelihood(asked(*pairs))) == wanted
+        assert sums(lm.loglikelihood(asked(*PAIRS))) == wanted
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_alpha_0_gives_the_bits_of_no_vector(loaded, vector, positions) -> None:
     vector = replace(vector, positions=positions)
-    pairs = [*PAIRS, *SHOWN]
     plain, zero = SallyAnneLM(loaded), SallyAnneLM(loaded, vector, 0)
-    assert zero.loglikelihood(asked(*pairs)) == plain.loglikelihood(asked(*pairs))
+    assert zero.loglikelihood(asked(*PAIRS)) == plain.loglikelihood(asked(*PAIRS))
     assert zero.loglikelihood_rolling(whole(TEXT)) == plain.loglikelihood_rolling(whole(TEXT))
     steered = SallyAnneLM(loaded, vector)
     for before, after in zip(
-        plain.loglikelihood(asked(*pairs)), steered.loglikelihood(asked(*pairs)), strict=True
+        plain.loglikelihood(asked(*PAIRS)), steered.loglikelihood(asked(*PAIRS)), strict=True
     ):
         # One token is predicted before the first generated one is read.
         assert abs(before[0] - after[0]) > 1e-3 or positions == "generated"
@@ -182,9 +164,7 @@ def test_pictures_become_one_clip(loaded, vector) -> None:
     shown = pictures(4)
     lm = SallyAnneLM(loaded, vector)
     prompt = lm.apply_chat_template([{"role": "user", "content": MARK * 4 + TEXTS[0]}])
-    inputs = encode(
-        loaded, [reply_prompt(loaded, TEXTS[0], video=True)], [Context("", (), tuple(shown)).clip]
-    )
+    inputs = encode(loaded, [reply_prompt(loaded, TEXTS[0], video=True)], [frames_of(shown)])
     assert place_clip(prompt, clip_mark(loaded), 4) == reply_prompt(loaded, TEXTS[0], video=True)
     with vector.apply(loaded.model):
         wanted = plainly(loaded, inputs)

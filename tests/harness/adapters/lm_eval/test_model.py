@@ -18,14 +18,12 @@ from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
-from PIL import Image
 
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters import task_files
 from sally_anne.harness.adapters.lm_eval import export, main
-from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM, split
-from sally_anne.harness.adapters.questions import MARK
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.plugins
@@ -57,8 +55,8 @@ def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
         f"pretrained={loaded.source},steer={saved},alpha=2,dtype=float32",
         {"batch_size": "4", "max_batch_size": None, "device": "cpu"},
     )
-    assert (lm.model.alpha, lm.batch_size, lm.max_length) == (2.0, 4, 2048)
-    assert lm.model.steering.heads == vector.heads
+    assert (lm.steered.alpha, lm.batch_size, lm.max_length) == (2.0, 4, 2048)
+    assert lm.steered.steering.heads == vector.heads
     assert lm.loaded.source == loaded.source and str(lm.loaded.model.device) == "cpu"
     for words, most, size in (("auto", None, 16), ("auto:4", 8, 8), ("auto", 64, 16)):
         assert SallyAnneLM(loaded, batch_size=words, max_batch_size=most).batch_size == size
@@ -129,13 +127,14 @@ def words(text: str, add_special_tokens: bool = True) -> list[int]:
 
 @pytest.mark.parametrize(
     ("context", "continuation", "kept"),
-    [("ab", " c", "ab"), ("ab ", "c", "ab"), ("ab\n", "c", "ab\n"), ("  ", "c", ""), ("", "c", "")],
+    [("ab", " c", "ab"), ("ab ", "c", "ab"), ("ab\n", "c", "ab\n")],
 )
-def test_a_context_ends_at_its_own_last_token(context, continuation, kept) -> None:
-    text, begun, ending = split(words, 7, context, continuation)
-    assert text == kept
-    assert begun == (words(kept) or [7])
-    assert begun + ending == ([] if kept else [7]) + words(context + continuation)
+def test_a_context_ends_at_its_own_last_token(
+    loaded, monkeypatch, context, continuation, kept
+) -> None:
+    monkeypatch.setattr(SallyAnneLM, "tok_encode", lambda self, text: words(text))
+    begun, ending = SallyAnneLM(loaded)._encode_pair(context, continuation)
+    assert begun == words(kept) and begun + ending == words(context + continuation)
 
 
 def rooms(**_) -> dict[str, Dataset]:
@@ -150,21 +149,17 @@ def rooms(**_) -> dict[str, Dataset]:
     }
 
 
-@pytest.mark.parametrize("shown", [False, True])
-def test_multiple_choice_is_scored_by_name(loaded, vector, saved, tasks, shown: bool) -> None:
-    picture = Image.new("RGB", (84, 84), "red")
+def test_multiple_choice_is_scored_by_name(loaded, vector, saved, tasks) -> None:
     task = {
         "task": "rooms",
         "custom_dataset": rooms,
         "test_split": "test",
         "output_type": "multiple_choice",
-        "doc_to_text": (MARK if shown else "") + "{{text}}",
+        "doc_to_text": "{{text}}",
         "doc_to_choice": "choices",
         "doc_to_target": "answer",
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
-    if shown:
-        task["doc_to_image"] = lambda document: [picture]
     found = simple_evaluate(
         model="sally-anne",
         model_args={"pretrained": loaded.source, "steer": saved, "alpha": 2},
@@ -174,10 +169,8 @@ def test_multiple_choice_is_scored_by_name(loaded, vector, saved, tasks, shown: 
     )
     lm, right = SallyAnneLM(loaded, vector, 2), 0
     for document, sample in zip(rooms()["test"], found["samples"]["rooms"], strict=True):
-        context = (MARK if shown else "") + document["text"]
-        extra = ({"visual": [picture]},) if shown else ()
         requests = [
-            Instance("loglikelihood", {}, (context, f" {choice}", *extra), 0)
+            Instance("loglikelihood", {}, (document["text"], f" {choice}"), 0)
             for choice in document["choices"]
         ]
         sums = [total for total, _ in lm.loglikelihood(requests)]

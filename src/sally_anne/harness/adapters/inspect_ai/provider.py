@@ -47,6 +47,8 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "presence_penalty": (None, 0),
     "logit_bias": (None, {}),
     "response_schema": (None,),
+    "logprobs": (None, False),
+    "top_logprobs": (None, 0),
     "prompt_logprobs": (None,),
     "modalities": (None, []),
 }
@@ -65,17 +67,11 @@ def settings(config: model.GenerateConfig) -> common.Decoding:
             )
     length = DEFAULT_MAX_TOKENS if config.max_tokens is None else config.max_tokens
     stops = tuple(filter(None, config.stop_seqs or ()))
-    top = config.top_logprobs or 0
-    return common.Decoding(
-        common.whole("max_tokens", length), stops, top if config.logprobs or top else None
-    )
+    return common.Decoding(common.whole("max_tokens", length), stops)
 
 
 class SallyAnneAPI(model.ModelAPI):
     """One model, and a vector that steers it or none.
-
-    Replies to a batch can differ in the last bits of their log-probabilities from replies one by
-    one; ``batch_size=1`` makes them independent of what else is asked.
 
     Args:
         model_name: catalogue name, hub id or folder.
@@ -124,7 +120,7 @@ class SallyAnneAPI(model.ModelAPI):
         prompt = await anyio.to_thread.run_sync(partial(prompt_of, loaded, input, self.frames))
         most = self.batch_size or config.max_connections or DEFAULT_BATCH
         reply = await self._batches.ask((prompt, how), most)
-        return output_of(reply, loaded.processor.tokenizer, self.model_name, how.top)
+        return output_of(reply, self.model_name)
 
     def max_tokens(self) -> int | None:
         """Length of a reply where nobody says how long it may be."""
@@ -151,7 +147,7 @@ class SallyAnneAPI(model.ModelAPI):
     def _reply(self, requests: Sequence[tuple[Prompt, common.Decoding]]) -> list[Completion]:
         how = requests[0][1]
         prompts = [prompt for prompt, _ in requests]
-        return self.steered.replies(prompts, how.max_new_tokens, how.until, how.top)
+        return self.steered.replies(prompts, how.max_new_tokens, how.until)
 
 
 class Batches:
@@ -285,33 +281,17 @@ def _bytes(what: str, reference: str) -> Iterator[bytes]:
         ) from error
 
 
-def output_of(
-    reply: Completion, tokenizer: Any, model_name: str, top: int | None
-) -> model.ModelOutput:
-    """A reply with its stop reason, token counts and log-probabilities.
+def output_of(reply: Completion, model_name: str) -> model.ModelOutput:
+    """A reply with its stop reason and token counts.
 
-    Counts and log-probabilities are of all tokens that the model said, the end token and those of
-    a stop string among them; a prompt's count has the tokens that its frames take.
+    These are of all tokens that the model said, the end token and those of a stop string among
+    them, and of a prompt with the tokens that its frames take.
     """
-
-    def piece(place: int, token: int) -> str:
-        """What a token adds to the text; some tokenizers drop the space before a token alone."""
-        before = list(reply.tokens[max(0, place - 1) : place])
-        ahead, longer = tokenizer.decode(before), tokenizer.decode([*before, token])
-        return longer[len(ahead) :] if longer.startswith(ahead) else tokenizer.decode([token])
-
-    places = []
-    for place, log_prob in enumerate(reply.log_probs):
-        likeliest = [
-            model.TopLogprob(token=piece(place, t), logprob=p) for t, p in reply.likeliest[place]
-        ]
-        token = piece(place, reply.tokens[place])
-        places.append(model.Logprob(token=token, logprob=log_prob, top_logprobs=likeliest or None))
-    choice = model.ChatCompletionChoice(
-        message=model.ChatMessageAssistant(content=reply.text, model=model_name, source="generate"),
-        stop_reason="stop" if reply.ended else "max_tokens",
-        logprobs=None if top is None else model.Logprobs(content=places),
+    output = model.ModelOutput.from_content(
+        model_name, reply.text, "stop" if reply.ended else "max_tokens"
     )
     asked, said = reply.prompt_tokens, len(reply.tokens)
-    usage = model.ModelUsage(input_tokens=asked, output_tokens=said, total_tokens=asked + said)
-    return model.ModelOutput(model=model_name, choices=[choice], usage=usage)
+    output.usage = model.ModelUsage(
+        input_tokens=asked, output_tokens=said, total_tokens=asked + said
+    )
+    return output

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM, CacheHook
+from lm_eval.api.model import CacheHook
 from lm_eval.api.task import ConfigurableTask
+from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import Collator
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.media import frames_of
 from sally_anne.core.processes import AUTO
 from sally_anne.harness.adapters import common, questions
 from sally_anne.harness.adapters.questions import MARK, mean, said_by
@@ -39,15 +39,30 @@ _CACHE_KEY = "sally-anne"
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
-class SallyAnneLM(LM):
-    """A steered model for ``lm_eval``.
+class _Asked(NamedTuple):
+    """A reply that is asked for: its context, and how it is written."""
+
+    request: Instance
+    text: str  # as the tokenizer reads it, the mark of a clip in its place
+    ids: list[int]  # its tokens; a clip counts as its mark
+    pictures: list[Image.Image]  # frames of the clip
+    how: common.Decoding
+
+    @property
+    def kind(self) -> Any:
+        """Replies of one kind, and clips of one shape, make a batch."""
+        return self.how, tuple(picture.size for picture in self.pictures)
+
+
+class SallyAnneLM(HFLM):
+    """A steered model for ``lm_eval``: its own ``hf``, whose passes are steered.
 
     Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
     chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
     context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
     of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
     one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
-    one clip.
+    one clip, where replies are asked for.
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
@@ -63,6 +78,7 @@ class SallyAnneLM(LM):
     """
 
     MULTIMODAL = True
+    max_gen_toks = MAX_GEN_TOKS
 
     def __init__(
         self,
@@ -77,29 +93,26 @@ class SallyAnneLM(LM):
         device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__()
         if str(batch_size).partition(":")[0] == AUTO:
-            batch_size = min(
-                BATCH_SIZE, common.whole("max_batch_size", max_batch_size or BATCH_SIZE)
-            )
-        self.batch_size = common.whole("batch_size", batch_size)
+            most = common.whole("max_batch_size", max_batch_size or BATCH_SIZE)
+            batch_size = min(BATCH_SIZE, most)
         self.max_gen_toks = common.whole("max_gen_toks", max_gen_toks)
         if device and device.startswith("cuda") and not torch.cuda.is_available():
             LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
             device = None
-        self.model = common.open_steered(
+        self.steered = common.open_steered(
             pretrained, options | {"device": device}, steer, alpha, allow_mismatch
         )
-        self.loaded = self.model.loaded
-        self.tokenizer = self.loaded.processor.tokenizer
-        longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)
-        self.max_length = longest if max_length is None else common.whole("max_length", max_length)
-
-    @property
-    def prefix_token_id(self) -> int:
-        """Stands for an empty context."""
-        first = self.tokenizer.bos_token_id
-        return int(self.tokenizer.eos_token_id if first is None else first)
+        self.loaded = loaded = self.steered.loaded
+        tokenizer = loaded.processor.tokenizer
+        longest = context_of(loaded) or int(tokenizer.model_max_length)
+        super().__init__(
+            loaded.model,
+            backend="causal",
+            tokenizer=tokenizer,
+            batch_size=common.whole("batch_size", batch_size),
+            max_length=longest if max_length is None else common.whole("max_length", max_length),
+        )
 
     @property
     def tokenizer_name(self) -> str:
@@ -128,105 +141,101 @@ class SallyAnneLM(LM):
         ]
         return common.laid_out(self.loaded, turns, add_generation_prompt)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
-        """Token ids; the model's first token is put before a text that does not begin with it."""
-        if add_special_tokens is None:
-            first = self.tokenizer.bos_token
-            add_special_tokens = not (first and string.startswith(first))
-        return self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
-
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         """Log-probability of each continuation in nats, and whether it is the greedy one."""
-        jobs = []
-        for request in requests:
-            text, found = self._placed(request)
-            text, ids, ending = split(self.tok_encode, self.prefix_token_id, text, request.args[1])
-            jobs.append((self._fitting(text, ids, found, len(ending) - 1), ending))
-        return self._kept("loglikelihood", requests, self._scores(jobs), disable_tqdm)
+        if any(len(request.args) > 2 for request in requests):
+            raise HarnessError("pictures are taken where replies are asked for, not probabilities")
+        return super().loglikelihood(requests, disable_tqdm)
 
-    def loglikelihood_rolling(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[float]:
-        """Log-probability of whole texts in nats, in windows of ``max_length`` tokens."""
-        jobs, owners = [], []
-        for number, request in enumerate(requests):
-            tokens, first = self.tok_encode(request.args[0]), self.prefix_token_id
-            for window in get_rolling_token_windows(tokens, first, self.max_length, 1):
-                ids, ending = make_disjoint_window(window)
-                jobs.append((Context("", tuple(ids)), ending))
-                owners.append(number)
-        totals = [0.0] * len(requests)
-        scores = tqdm(self._scores(jobs), total=len(jobs), disable=disable_tqdm)
-        for number, (log_prob, _) in scores:
-            totals[owners[number]] += log_prob
-        return self._kept("loglikelihood_rolling", requests, enumerate(totals), disable=True)
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Token ids of both; the context ends at its own last token, at which vectors act.
+
+        That is so if it is a token of the whole text as well; otherwise white space at its end
+        belongs to the continuation, as in lm-eval, since tokenizers join it to the next word.
+        """
+        whole, begun = self.tok_encode(context + continuation), self.tok_encode(context)
+        if whole[: len(begun)] != begun:
+            begun = self.tok_encode(context.rstrip()) or [self.prefix_token_id]
+        return begun, whole[len(begun) :]
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[Any], disable_tqdm: bool = False, override_bs: int | None = None
+    ) -> list[tuple[float, bool]]:
+        """Of requests with a name for lm-eval's cache and the tokens of context and continuation.
+
+        Equal contexts are read once, the longest first.
+        """
+        members: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for number, (name, context, ending) in enumerate(requests):
+            if not ending:
+                raise HarnessError(f"the continuation of {name} adds no token to its context")
+            members[tuple(self._fitting(context, len(ending) - 1))].append(number)
+        contexts, found = sorted(members, key=len, reverse=True), {}
+        steps = range(0, len(contexts), self.batch_size)
+        for start in tqdm(steps, "Running loglikelihood requests", disable=disable_tqdm):
+            batch = contexts[start : start + self.batch_size]
+            numbers = [number for ids in batch for number in members[ids]]
+            rows = [row for row, ids in enumerate(batch) for _ in members[ids]]
+            endings, inputs = [requests[n][2] for n in numbers], token_inputs(self.loaded, batch)
+            scores = continuation_log_probs(self.steered, inputs, rows, endings, self.batch_size)
+            for number, score in zip(numbers, scores, strict=True):
+                found[number] = score
+                if (name := requests[number][0]) is not None:
+                    self.cache_hook.add_partial("loglikelihood", name, score)
+        return [found[number] for number in range(len(requests))]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy replies, cut before the first stop string."""
-        jobs = []
-        for request in requests:
-            settings = request.args[1]
-            given = {name for name, value in settings.items() if value is not None}
-            if unknown := sorted(given - {"until", *common.SAMPLING, *_LENGTHS}):
-                raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
-            how = common.decoding(settings, self.max_gen_toks, _LENGTHS)
-            text, found = self._placed(request)
-            ids = self.tok_encode(text) or [self.prefix_token_id]
-            jobs.append((self._fitting(text, ids, found, how.max_new_tokens), how))
-        return self._kept("generate_until", requests, self._replies(jobs), disable_tqdm)
+        order = Collator(
+            [self._asked(request) for request in requests],
+            lambda one: -len(one.ids),
+            lambda one: one.kind,
+            group_by="gen_kwargs",
+        )
+        found: list[str] = []
+        with tqdm(
+            None, "Running generate_until requests", len(requests), disable=disable_tqdm
+        ) as bar:
+            for batch in order.get_batched(self.batch_size):
+                how, clips = (
+                    batch[0].how,
+                    [frames_of(one.pictures) for one in batch if one.pictures],
+                )
+                if clips:
+                    inputs = encode(self.loaded, [one.text for one in batch], clips)
+                else:
+                    inputs = token_inputs(self.loaded, [one.ids for one in batch])
+                said = complete(self.steered, inputs, how.max_new_tokens, how.until)
+                for one, reply in zip(batch, said, strict=True):
+                    self.cache_hook.add_partial("generate_until", one.request.args, reply)
+                found += said
+                bar.update(len(said))
+        return order.get_original(found)
 
-    def _replies(
-        self, jobs: Sequence[tuple[Context, common.Decoding]]
-    ) -> Iterator[tuple[int, str]]:
-        """Numbers and results of jobs as they are done."""
-        for batch in self._batches(jobs):
-            how = jobs[batch[0]][1]
-            inputs = self._inputs([jobs[i][0] for i in batch])
-            said = complete(self.model, inputs, how.max_new_tokens, how.until)
-            yield from zip(batch, said, strict=True)
+    def _asked(self, request: Instance) -> _Asked:
+        text, settings, *_ = request.args
+        given = {name for name, value in settings.items() if value is not None}
+        if unknown := sorted(given - {"until", *common.SAMPLING, *_LENGTHS}):
+            raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
+        how = common.decoding(settings, self.max_gen_toks, _LENGTHS)
+        if shown := pictures_of(request):
+            text = place_clip(text, clip_mark(self.loaded), len(shown))
+        else:
+            text = text.replace(MARK, plain(self.loaded, MARK))
+        ids = self.tok_encode(text) or [self.prefix_token_id]
+        return _Asked(request, text, self._fitting(ids, how.max_new_tokens), shown, how)
 
-    def _scores(
-        self, jobs: Sequence[tuple[Context, list[int]]]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Numbers and results of jobs as they are done; equal contexts are read once."""
-        members: dict[Any, list[int]] = defaultdict(list)
-        for number, (context, _) in enumerate(jobs):
-            members[context.key].append(number)
-        groups = list(members.values())
-        contexts = [jobs[group[0]][0] for group in groups]
-        for batch in self._batches([(context, None) for context in contexts]):
-            numbers = [number for i in batch for number in groups[i]]
-            rows = [row for row, i in enumerate(batch) for _ in groups[i]]
-            endings = [jobs[number][1] for number in numbers]
-            inputs = self._inputs([contexts[i] for i in batch])
-            found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
-            yield from zip(numbers, found, strict=True)
-
-    def _batches(
-        self, jobs: Sequence[tuple[Context, common.Decoding | None]]
-    ) -> Iterator[list[int]]:
-        """Numbers of jobs that go through the model together, the longest of each kind first."""
-        longest, kind = lambda i: -len(jobs[i][0].ids), lambda i: (jobs[i][1], jobs[i][0].shape)
-        order = Collator(range(len(jobs)), longest, kind, group_by="gen_kwargs")
-        return order.get_batched(self.batch_size)
-
-    def _kept(
-        self,
-        kind: str,
-        requests: Sequence[Instance],
-        found: Iterable[tuple[int, Any]],
-        disable: bool,
-    ) -> list[Any]:
-        """Numbered results in the order of their requests; lm-eval's cache has each at once."""
-        results = {}
-        for number, result in tqdm(
-            found, f"Running {kind} requests", len(requests), disable=disable
-        ):
-            results[number] = result
-            self.cache_hook.add_partial(kind, requests[number].args, result)
-        return [results[number] for number in range(len(requests))]
+    def _fitting(self, ids: list[int], fed: int) -> list[int]:
+        """The end of a context that leaves room for ``fed`` tokens; a text with a clip stays."""
+        room = self.max_length - fed
+        if room <= 0:
+            raise HarnessError(f"max_length {self.max_length} leaves no room before {fed} tokens")
+        if len(ids) > room:
+            cut = "a context of %d tokens is cut to its last %d (max_length %d)"
+            LOGGER.warning(cut, len(ids), room, self.max_length)
+        return ids[-room:]
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Keep answers in lm-eval's ``use_cache`` file.
@@ -247,91 +256,11 @@ class SallyAnneLM(LM):
 
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes with its results."""
-        return {
-            "model_num_parameters": sum(p.numel() for p in self.loaded.skeleton.parameters()),
-            "model_dtype": self.loaded.dtype,
-            "model_sha": self.loaded.revision,
-            "sally_anne": self._identity(),
-        }
+        own = {"model_sha": self.loaded.revision, "sally_anne": self._identity()}
+        return {"model_dtype": self.loaded.dtype, **own}
 
     def _identity(self) -> dict[str, Any]:
-        return self.model.about | {"max_length": self.max_length}
-
-    def _placed(self, request: Instance) -> tuple[str, tuple[Any, ...]]:
-        """A request's text, with the mark of a clip where its pictures stand, and these."""
-        text, found = request.args[0], pictures_of(request)
-        if not found:
-            return text.replace(MARK, plain(self.loaded, MARK)), found
-        return place_clip(text, clip_mark(self.loaded), len(found)), found
-
-    def _fitting(self, text: str, ids: Sequence[int], pictures: Any, fed: int) -> Context:
-        """A context that leaves room for ``fed`` tokens; one with pictures is never cut."""
-        room = self.max_length - fed
-        if room <= 0:
-            raise HarnessError(f"max_length {self.max_length} leaves no room before {fed} tokens")
-        if not pictures and len(ids) > room:
-            cut = "a context of %d tokens is cut to its last %d (max_length %d)"
-            LOGGER.warning(cut, len(ids), room, self.max_length)
-            ids = ids[-room:]
-        return Context(text, tuple(ids), pictures)
-
-    def _inputs(self, contexts: Sequence[Context]) -> dict[str, Any]:
-        if not contexts[0].pictures:
-            return token_inputs(self.loaded, [context.ids for context in contexts])
-        clips = [context.clip for context in contexts]
-        return encode(self.loaded, [context.text for context in contexts], clips)
-
-
-class Context(NamedTuple):
-    text: str  # as the tokenizer reads it, the mark of a clip in its place
-    ids: tuple[int, ...]  # its tokens; a clip counts as its mark
-    pictures: tuple[Image.Image, ...] = ()  # frames of the clip
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal contexts have equal keys as long as the pictures live."""
-        return self.ids, tuple(map(id, self.pictures))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Clips of one shape make a batch; empty for text."""
-        return (len(self.pictures), *self.pictures[0].size) if self.pictures else ()
-
-    @property
-    def clip(self) -> np.ndarray:
-        """``uint8 [F, height, width, 3]``; all frames take the size of the first picture."""
-        size, bicubic = self.pictures[0].size, Image.Resampling.BICUBIC
-        frames = (picture.convert("RGB") for picture in self.pictures)
-        scaled = (f if f.size == size else f.resize(size, bicubic) for f in frames)
-        return np.stack([*map(np.asarray, scaled)])
-
-
-def split(
-    encode: Callable[..., list[int]], first_token: int, context: str, continuation: str
-) -> tuple[str, list[int], list[int]]:
-    """The context's text and tokens, and the continuation's tokens.
-
-    The context ends at its own last token if that is a token of the whole text as well. Otherwise
-    white space at its end belongs to the continuation, since tokenizers join it to the next word.
-    An empty context is the model's first token. (lm-eval's own models move white space in any case;
-    here it is the prompt's last token, at which steering vectors act.)
-    """
-    if not context.strip():
-        text, begun = "", [first_token]
-        ending = encode(context + continuation, add_special_tokens=False)
-        ending = ending[1:] if ending[:1] == begun else ending
-    else:
-        whole, begun, text = encode(context + continuation), encode(context), context
-        if whole[: len(begun)] != begun:
-            text = context.rstrip()
-            begun = encode(text)
-        ending = whole[len(begun) :]
-    if not ending:
-        raise HarnessError(
-            f"the continuation {continuation!r} adds no token to its context "
-            f"({context[-60:]!r}), so it has no probability"
-        )
-    return text, begun, ending
+        return self.steered.about | {"max_length": self.max_length}
 
 
 def clip_mark(loaded: LoadedModel) -> str:
@@ -357,14 +286,14 @@ def place_clip(text: str, mark: str, pictures: int) -> str:
     return text.replace(MARK, mark, 1).replace(MARK, "")
 
 
-def pictures_of(request: Instance) -> tuple[Image.Image, ...]:
+def pictures_of(request: Instance) -> list[Image.Image]:
     """The pictures of a request, from what lm-eval sends with its text."""
     extra = request.args[2] if len(request.args) > 2 else {}
     visuals = extra.get("visual") or ()
-    found = tuple(visuals) if isinstance(visuals, list | tuple) else (visuals,)
+    found = list(visuals) if isinstance(visuals, list | tuple) else [visuals]
     if "audio" in extra or not all(isinstance(picture, Image.Image) for picture in found):
         raise HarnessError("of what a task shows only PIL pictures can be taken, and no sounds")
-    return tuple(map(common.checked, found))
+    return list(map(common.checked, found))
 
 
 def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:

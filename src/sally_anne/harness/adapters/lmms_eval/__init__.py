@@ -21,8 +21,7 @@ from sally_anne.harness.adapters import add_tasks, task_files
 def manifest() -> Any:
     """The model's name and class, for the entry point ``lmms_eval.models``.
 
-    Loaded whenever lmms-eval is imported: nothing heavy may stand in this file. It is a simple
-    model, since lmms-eval asks chat models for no log-likelihoods.
+    Loaded whenever lmms-eval is imported: nothing heavy may stand in this file.
     """
     from lmms_eval.models.registry_v2 import ModelManifest
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from lmms_eval.api.instance import GenerationResult, Instance
+from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from lmms_eval.api.task import ConfigurableTask
 from loguru import logger
@@ -23,9 +23,8 @@ from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters import common, questions
-from sally_anne.harness.model import Prompt, continuation_log_probs, laid_out
+from sally_anne.harness.model import Prompt
 from sally_anne.models.options import DEFAULT_MODEL
-from sally_anne.models.prompts import encode
 
 # As the models of lmms-eval have it where a task says nothing.
 DEFAULT_LENGTH = 128
@@ -33,20 +32,7 @@ DEFAULT_LENGTH = 128
 _PLACES = ("<image>", "<video>")
 
 
-class _Question(NamedTuple):
-    """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
-
-    prompt: Prompt
-    generation: common.Decoding
-    beginnings: tuple[str, ...] = ()
-
-
-class Improbability(tuple, GenerationResult):
-    """A pair, number and flag, that comes through lmms-eval 0.7.3 as it is, but for its cache.
-
-    Its evaluator, ``unwrap_generation_output``, turns plain pairs into text, which no task can
-    read; a ``GenerationResult`` it only opens.
-    """
+_Asked = tuple[Prompt, common.Decoding]
 
 
 class SallyAnne(lmms):
@@ -94,73 +80,33 @@ class SallyAnne(lmms):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy replies, cut before the first of the task's stop strings.
 
-        Errors name the document.
+        A batch has one shape of clips and one way to answer. Errors name the document.
         """
-        asked = (self._question(request, request.args[1]) for request in requests)
         found: list[str] = []
-        for batch in self._batches(asked, len(requests)):
-            how = batch[0].generation
-            prompts = [question.prompt for question in batch]
-            replies = self.model.replies(prompts, how.max_new_tokens, how.until)
-            found += [reply.text for reply in replies]
+        with tqdm(total=len(requests), desc="sally_anne", disable=self.rank != 0) as bar:
+            asked = map(self._asked, requests)
+            for (_, how), alike in groupby(asked, lambda one: (one[0].shape, one[1])):
+                while batch := [prompt for prompt, _ in islice(alike, self.batch_size)]:
+                    replies = self.model.replies(batch, how.max_new_tokens, how.until)
+                    found += [reply.text for reply in replies]
+                    bar.update(len(batch))
         return found
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """How improbable each continuation is as the beginning of the reply.
-
-        Its negative log-probability in nats, summed over its tokens (lmms-eval 0.7.3 takes it for a
-        loss, and picks the least), and whether a greedy reply begins with it.
-        """
-        # Choices of one question follow each other; it is read once.
-        together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
-        groups = (list(group) for _, group in together)
-        asked = (self._question(group[0], {}, group) for group in groups)
-        found: list[tuple[float, bool]] = []
-        for batch in self._batches(asked, len(requests)):
-            loaded, prompts = self.model.loaded, [question.prompt for question in batch]
-            clips = [prompt.clip for prompt in prompts if prompt.clip is not None]
-            inputs = encode(loaded, [laid_out(loaded, p) for p in prompts], clips or None)
-            rows = [row for row, question in enumerate(batch) for _ in question.beginnings]
-            endings = [
-                ids for q in batch for ids in self.model.continuations(q.prompt, q.beginnings)
-            ]
-            scores = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
-            found += [Improbability((-total, is_greedy)) for total, is_greedy in scores]
-        return found
+    def loglikelihood(self, requests: list[Instance]) -> NoReturn:
+        raise HarnessError("sally_anne writes replies; tasks of log-likelihoods are not offered")
 
     def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
-        raise HarnessError(
-            "sally_anne answers single questions; tasks with output_type "
-            "generate_until_multi_round are not offered"
-        )
+        raise HarnessError("sally_anne answers single questions; tasks in rounds are not offered")
 
-    def _question(
-        self, request: Instance, options: dict[str, Any], scored: Sequence[Instance] = ()
-    ) -> _Question:
-        if len(request.args) != 6:
-            raise HarnessError(
-                f"{request.task_name}: continuations without their question "
-                "(metric acc_mutual_info) are not offered"
-            )
-        context, _, doc_to_visual, doc_id, task, split = request.args
+    def _asked(self, request: Instance) -> _Asked:
+        context, options, doc_to_visual, doc_id, task, split = request.args
         for place in _PLACES:
             context = context.replace(place, "")
-        doc = self.task_dict[task][split][doc_id]
         try:
-            clip = clip_of(doc_to_visual(doc), self.max_frames)
-            generation = decoding_of(options)
-            beginnings = tuple(_beginning(one.args[1], doc) for one in scored)
+            clip = clip_of(doc_to_visual(self.task_dict[task][split][doc_id]), self.max_frames)
+            return Prompt(context, clip), decoding_of(options)
         except (BenchmarkError, HarnessError) as error:
             raise type(error)(f"{task}, document {doc_id}: {error}") from error
-        return _Question(Prompt(context, clip), generation, beginnings)
-
-    def _batches(self, asked: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
-        """Questions in their order; a batch has one shape of clips and one way to answer."""
-        with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
-            for _, alike in groupby(asked, lambda q: (q.prompt.shape, q.generation)):
-                while batch := list(islice(alike, self.batch_size)):
-                    yield batch
-                    bar.update(sum(len(question.beginnings) or 1 for question in batch))
 
 
 @lru_cache
@@ -193,14 +139,6 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
         if isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 4:
             parts = list(one)
     return frames_of([common.checked(one) for one in parts] or None)
-
-
-def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
-    """A continuation without the delimiter before it, whose place the chat layout takes."""
-    text = str(continuation(doc) if callable(continuation) else continuation).strip()
-    if not text:
-        raise HarnessError("the continuation is empty, so it has no probability")
-    return text
 
 
 class Questions(questions.Questions, ConfigurableTask):
