@@ -7,9 +7,9 @@ source's validation samples, and stories that the source has seen are left out o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import hypergeom, rankdata
 from sklearn.base import clone
 
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
@@ -26,7 +25,6 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import Head, symbol
-from sally_anne.data.items import KINDS
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
@@ -34,11 +32,10 @@ from sally_anne.figures.comparison import PANELS, transfer_figure
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations, Reopened, reopen
 from sally_anne.probing.interchange import read_pair
-from sally_anne.probing.patching import FOLDER, kept_effects
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.solver import REFIT, fit_heads, shuffled
 
-# Shuffles of a ranking or of test labels, and draws of an interval without fits.
+# Shuffles of test labels.
 DRAWS = 1000
 ALL_SEEN = "the source has seen all test stories of the target"
 # Options by which runs are named, where they differ.
@@ -46,7 +43,7 @@ NAMED_BY = dict.fromkeys(("model", "samples", "task", "setting", "contrast", "si
 NAMED_BY |= {"order": "order {}", "split_seed": "split seed {}", "data_seed": "data seed {}"}
 NAMED_BY |= {"data": "data {}", "stories": "stories {}", "c": "c {}"}
 # What every cell has.
-NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n", "p")
+NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n")
 EMPTY = dict.fromkeys(NUMBERS, float("nan")) | {"above": False, "why": "", "note": "", "heads": ""}
 Cell = dict[str, Any]
 
@@ -62,28 +59,6 @@ def require(holds: object, why: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
-    """How all heads do, layer by layer: their probes, or their effects within pairs of one kind.
-
-    Attributes:
-        validation: mean accuracy, or normalised effect, on validation samples or pairs, ``[L H]``.
-        ranked: heads as numbers, the best on validation first.
-        scores: of P test samples: right or not; of test pairs: what of the logit difference goes
-            along with each head, ``[P, L H]``.
-        ties: the lower of two heads with one score is better, ``[P, L H]``: log-loss in nats.
-        items: a row a test sample or pair, ``content`` and ``cluster`` as of :class:`Part`.
-        gap: logit difference within each pair, ``[P]``; ones of samples.
-    """
-
-    validation: np.ndarray
-    ranked: list[int]
-    scores: np.ndarray
-    ties: np.ndarray
-    items: pd.DataFrame
-    gap: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class Part:
     """Samples of one run: all, or those with one value of a tag.
 
@@ -92,7 +67,8 @@ class Part:
             whatever a run calls it, and what is drawn anew for intervals.
         label: what is read.
         blank: probes with the run's settings.
-        effects: by kind of pairs, what `sally-anne patch` found, or why there is nothing.
+        used: heads, numbered layer by layer, that carry most of the answer by `sally-anne patch`
+            first, or why they are not known.
     """
 
     name: str
@@ -100,7 +76,7 @@ class Part:
     label: str
     blank: HeadProbes = field(default_factory=HeadProbes, repr=False)
     identity: ModelIdentity = field(default_factory=ModelIdentity, repr=False)
-    effects: Mapping[str, Ranking | str] = field(default_factory=dict, repr=False)
+    used: list[int] | str = field(default="not measured", repr=False)
 
     @cached_property
     def probes(self) -> HeadProbes:
@@ -118,23 +94,6 @@ class Part:
     def shape(self) -> tuple[int, int]:
         """L and H."""
         return self.x.x.shape[1], self.x.x.shape[2]
-
-    def ranking(self, kind: str = "") -> Ranking:
-        """Of probes, or of effects within pairs of a kind; an EmptyError if there are none."""
-        if kind:
-            found = self.effects.get(kind, "not measured")
-            if isinstance(found, str):
-                raise EmptyError(found)
-            return found
-        probes, test, validation = self.probes, self.x.test, self.x.validation
-        own = probes.score(validation.x, validation.values(self.label)).ravel()
-        ranked = [layer * self.shape[1] + head for layer, head in probes.ranked_]
-        y = test.values(self.label)
-        right = (probes.predict(test.x) == y[:, None, None]).astype(float)
-        likely = probes.predict_proba(test.x) * (y[:, None] == probes.classes_)[:, None, None]
-        loss = -np.log(np.maximum(likely.sum(-1), np.finfo(float).tiny))
-        scores, ties = (each.reshape(len(y), -1) for each in (right, loss))
-        return Ranking(own, ranked, scores, ties, test.items, np.ones(len(y)))
 
     def unseen(self, items: pd.DataFrame) -> np.ndarray:
         """Of which items ``[N]`` no story trained, or chose heads."""
@@ -161,7 +120,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         A row a cell: ``measure`` (of :data:`sally_anne.figures.comparison.PANELS`), ``fitted_on``,
         ``tested_on``, ``value, low, high`` (95 % over the target's ``clusters``), ``control`` and
         ``control_high`` (mean and 97.5 % quantile), ``above`` (whether it is above its control),
-        ``n`` (samples or pairs), ``p``, ``heads``, ``note``; of an empty cell ``why``.
+        ``n`` (samples or pairs), ``heads``, ``note``; of an empty cell ``why``.
 
     Raises:
         ProbingError: fewer than two parts, or one that cannot be fitted.
@@ -236,40 +195,25 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     blank = HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise)
     identity = ModelIdentity.of_run(saved.saved["model"])
     if by is None:
-        return [Part(name, x, label, blank, identity, effects_of(opened))]
-    effects = {str(kind): "causal heads are of whole runs, not of one tag" for kind in KINDS}
+        return [Part(name, x, label, blank, identity, used_heads(opened))]
     first = [name] if len(config.runs) > 1 else []
     return [
-        Part(", ".join([*first, str(value)]), x[rows], label, blank, identity, effects)
+        Part(", ".join([*first, str(value)]), x[rows], label, blank, identity)
         for value in sorted(items[by].dropna().unique(), key=str)
         if len(rows := np.flatnonzero(items[by] == value))
     ]
 
 
-def effects_of(opened: Reopened) -> dict[str, Ranking | str]:
-    """What `sally-anne patch` found of a run's heads, by kind of pairs, or why that is lacking.
-
-    Raises:
-        RunFolderError: what it kept is damaged.
-    """
-    folder, found = opened.run.folder, dict[str, Ranking | str]()
-    heads = opened.run.heads.sort_values(["layer", "head"])
-    for kind in KINDS:
-        pair_set, facts = opened.pair_sets.get(kind), opened.run.patching.get(kind, {})
-        column = f"{kind}_effect_validation"
-        if pair_set is None:
-            found[kind] = f"the samples of {folder} have no {kind} pairs"
-        elif column not in heads or facts.get("pair_set") != pair_set.fingerprint:
-            found[kind] = f"`sally-anne patch {folder}` has not been run"
-        else:
-            gap, carried = kept_effects(folder / FOLDER, facts)
-            stories = stories_of(opened, pair_set.choose("test", facts["scan"]["pairs"]))
-            # In logits, not as shares: where a model has pairs the wrong way round, heads keep
-            # their order.
-            carried, own = carried.reshape(len(gap), -1), heads[column].to_numpy()
-            ranked = (-own).argsort(kind="stable").tolist()
-            found[kind] = Ranking(own, ranked, carried, 0 * carried, stories, gap)
-    return found
+def used_heads(opened: Reopened) -> list[int] | str:
+    """Heads by what they carry of the answer on validation pairs, or why that is not known."""
+    heads, facts = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
+    column, pair_set = "question_effect_validation", opened.pair_sets.get("question")
+    if pair_set is None:
+        return f"the samples of {opened.run.folder} have no question pairs"
+    known = facts.get("question", {}).get("pair_set") == pair_set.fingerprint
+    if column not in heads or not known:
+        return f"`sally-anne patch {opened.run.folder}` has not been run"
+    return (-heads[column].to_numpy()).argsort(kind="stable").tolist()
 
 
 def stories_of(opened: Reopened, pairs: Sequence[ContrastPair]) -> pd.DataFrame:
@@ -281,14 +225,7 @@ def stories_of(opened: Reopened, pairs: Sequence[ContrastPair]) -> pd.DataFrame:
 def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cell]:
     """Every cell of two parts, by measure, but the share, which takes the model."""
     found: dict[str, Cell] = {}
-    measures: dict[tuple[str, ...], Callable[..., tuple[Cell, ...]]] = {
-        ("accuracy", "centred"): accuracy,
-        ("cosine",): cosine,
-        ("spearman", "overlap"): agreement,
-    }
-    for kind in KINDS:
-        measures[f"{kind}_spearman", f"{kind}_overlap"] = partial(agreement, kind=kind)
-    for names, measure in measures.items():
+    for names, measure in ((("accuracy", "centred"), accuracy), (("cosine",), cosine)):
         try:
             cells = measure(source, target, config)
         except EmptyError as why:
@@ -430,54 +367,6 @@ def _refits(
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 
 
-def agreement(
-    source: Part, target: Part, config: TransferConfig, kind: str = ""
-) -> tuple[Cell, Cell]:
-    """Do the source's heads rank as the target's, by probes or by effects within pairs of a kind?
-
-    First Spearman's: rank correlation of the source's validation with the target's test scores.
-    Control: the source's heads shuffled within their layers: what the layers alone explain. On the
-    diagonal it says how well a ranking holds at all. Then the overlap: share of the source's K best
-    heads (validation) among the target's K best (test); chance is hypergeometric, ``p`` that of as
-    many or more.
-    """
-    why = "{} x {} heads against {} x {}".format(*source.shape, *target.shape)
-    require(source.shape == target.shape, why)
-    mine, theirs = source.ranking(kind), target.ranking(kind)
-    kept, own = source.unseen(theirs.items), mine.validation
-    require(kept.any(), ALL_SEEN)
-    number, count = codes(theirs.items["cluster"][kept])
-    # How often each is drawn, at first once.
-    drawn = draw_groups(count, DRAWS, config.seed)
-    times = np.concatenate([np.ones((1, count)), drawn])[:, number]
-    scores, ties = (
-        times @ each / times.sum(1)[:, None] for each in (theirs.scores[kept], theirs.ties[kept])
-    )
-    more = {"n": len(number), "note": note_on(theirs.gap[kept])}
-    within = np.random.default_rng(config.seed).random((DRAWS, *source.shape)).argsort(-1)
-    mixed = np.take_along_axis(np.broadcast_to(own.reshape(source.shape), within.shape), within, -1)
-    value, *others = rank_correlation(own[None], scores)
-    control = control_of(rank_correlation(mixed.reshape(DRAWS, -1), scores[:1]))
-    alike = cell(value, percentile_interval(np.array(others)), control, count, **more)
-    if not np.isfinite(value):
-        alike = {"why": "all heads score the same"}
-    best, k = np.lexsort((ties, -scores), axis=-1)[:, : config.k], config.k
-    shared = np.isin(best, mine.ranked[:k]).sum(1)
-    chance = hypergeom(len(own), k, k)
-    more["p"] = float(chance.sf(shared[0] - 1))
-    control, ends = (chance.mean() / k, chance.ppf(0.975) / k), percentile_interval(shared[1:] / k)
-    return alike, cell(shared[0] / k, ends, control, count, **more)
-
-
-def rank_correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Spearman's of rows ``[A, n]`` and ``[B, n]``, where A or B is 1; NaN of a constant row."""
-    a, b = (rankdata(values.round(12), axis=1) for values in (one, other))
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    size = np.sqrt((a * a).sum(1) * (b * b).sum(1))
-    with np.errstate(invalid="ignore"):
-        return (a * b).sum(1) / np.where(size > 0, size, np.nan)
-
-
 def shares(
     opened: Reopened,
     targets: Sequence[Part],
@@ -497,9 +386,9 @@ def shares(
             require(pairs, "the target has no test pairs of questions")
             require(config.by is None, "pairs of questions join the parts of one run")
             require(not two, f"heads are of one model and site: {two}")
-            heads = source.ranking("question").ranked[: config.k]
+            require(not isinstance(source.used, str), source.used)
             require(rows.any(), ALL_SEEN)
-            asked[names] = rows, heads
+            asked[names] = rows, list(source.used[: config.k])
         except EmptyError as why:
             cells[names] = {"why": str(why)}
     if not asked or pair_set is None:

@@ -26,14 +26,8 @@ PARSERS = ("judge", "robust", "official", "options")  # in the order in which on
 PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "accuracy": ("test accuracy of the best head's probe", style.DIVERGING, (0.0, 1.0)),
     "centred": ("the same, less each story's mean", style.DIVERGING, (0.0, 1.0)),
-    "spearman": ("rank correlation of probes' accuracies", style.DIVERGING, (-1.0, 1.0)),
-    "overlap": ("share of the best probes' heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "cosine": ("|cos| of directions", style.SEQUENTIAL, (0.0, 1.0)),
-    "question_spearman": ("rank correlation, effects on answers", style.DIVERGING, (-1.0, 1.0)),
-    "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "share": ("normalised effect on the answer", style.SEQUENTIAL, (0.0, 1.0)),
-    "statement_spearman": ("rank correlation, effects on truth", style.DIVERGING, (-1.0, 1.0)),
-    "statement_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }
 FEWEST = 3  # groups that a correlation needs: any two points lie on a line
 WRITTEN_UP_TO = 7  # parts or categories up to which intervals and counts stand in the cells

@@ -30,7 +30,7 @@ from sally_anne.core.console import (
     print_table,
     stage,
 )
-from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options
@@ -278,22 +278,6 @@ def _choose_sets(
         for i in range(how.random_sets):
             chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
     return chosen
-
-
-def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What a scan kept in ``folder`` of its P test pairs; a RunFolderError names what is lost.
-
-    Logit differences ``[P]``, and each head's effect ``[P, L, H]``, in logits: exchanged, or by
-    attribution patching where heads were not exchanged by themselves.
-    """
-    every = [Effects.read(folder / file) for file in facts["kept"]]
-    if None in every:
-        raise RunFolderError(
-            f"{folder / facts['kept'][every.index(None)]} is missing; delete {folder}.json and run "
-            f"`sally-anne patch {folder.parent}`: it goes on from the pairs that are there"
-        )
-    joined = Effects.joined(every)
-    return joined.logit_diff, joined.effect if facts["scan"]["exact"] else joined.attribution
 
 
 def conclusion(
