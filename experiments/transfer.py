@@ -386,9 +386,10 @@ def shares(
             require(pairs, "the target has no test pairs of questions")
             require(config.by is None, "pairs of questions join the parts of one run")
             require(not two, f"heads are of one model and site: {two}")
-            require(not isinstance(source.used, str), source.used)
+            if isinstance(source.used, str):
+                raise EmptyError(source.used)
             require(rows.any(), ALL_SEEN)
-            asked[names] = rows, list(source.used[: config.k])
+            asked[names] = rows, source.used[: config.k]
         except EmptyError as why:
             cells[names] = {"why": str(why)}
     if not asked or pair_set is None:
