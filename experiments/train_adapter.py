@@ -31,7 +31,7 @@ from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StoryRecord, context_text
 from sally_anne.experiments.train_tiny.train import Training
 
-# For training alone, as PLOTS are told: in false and in true belief.
+# For training alone, as PLOTS are written: in false and in true belief.
 MORE_PLOTS = {
     "returns": (
         "{a} leaves the {room}. {move} {a} comes back.",
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     answer: str
 
 
-class Told(NamedTuple):
+class Story(NamedTuple):
     """A story, of a plot or of GridToM, and its questions."""
 
     text: str
@@ -86,7 +86,7 @@ class Told(NamedTuple):
     plot: str
 
 
-def plain(seed: int, lists: Lists) -> Iterator[Told]:
+def plain(seed: int, lists: Lists) -> Iterator[Story]:
     """Stories in plain sentences without end; beliefs are asked of all three people in training."""
     rng, train = random.Random(f"adapter/{seed}"), lists == "train"
     plots = {name: PLOTS[name] for name in part(list(PLOTS), lists)}
@@ -114,16 +114,16 @@ def plain(seed: int, lists: Lists) -> Iterator[Told]:
                     Asked(kind, ASKED[form].format(**(w | {"a": w[who]})), answer)
                     for kind, form, who, answer in ways
                 ]
-                made.append(Told(own.text(condition, start, plots), asked, plot))
+                made.append(Story(own.text(condition, start, plots), asked, plot))
         rng.shuffle(made)
         yield from made
 
 
-def grid(seed: int, split: str) -> Iterator[Told]:
+def grid(seed: int, split: str) -> Iterator[Story]:
     """GridToM's stories in words without end, those for training from maps of other seeds."""
     rng, records = random.Random(f"adapter/grid/{seed}"), list(_records(split))
     while True:
-        made = [told for record in records for told in _grid(record, rng)]
+        made = [one for record in records for one in _grid(record, rng)]
         rng.shuffle(made)
         yield from made
 
@@ -142,7 +142,7 @@ def _records(split: str) -> Iterator[StoryRecord]:
                 yield of_seed.story(i)
 
 
-def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Told]:
+def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Story]:
     for case in record.cases(1):
         rooms, (a, b) = (rng.sample(case.question.options, 2) for _ in range(2))
         real = question_of(case.cast, case.reality, 0)
@@ -152,7 +152,7 @@ def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Told]:
             *(("initial", q.question, q.answer[0]) for q in record.initial[1:]),
         ]
         asked = [Asked(kind, f"Question: {words} Answer:", answer) for kind, words, answer in ways]
-        yield Told(context_text(record, case, "omniscient", "text"), asked, "gridtom")
+        yield Story(context_text(record, case, "omniscient", "text"), asked, "gridtom")
 
 
 class Batch(NamedTuple):
@@ -167,11 +167,11 @@ class Batch(NamedTuple):
     kinds: list[str]
 
 
-def batch_of(told: Sequence[Told], tokenizer: Any, dtype: torch.dtype) -> Batch:
+def batch_of(given: Sequence[Story], tokenizer: Any, dtype: torch.dtype) -> Batch:
     """Each question goes on from its story, and sees no other question."""
     encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     rows, asked = [], []
-    for i, story in enumerate(told):
+    for i, story in enumerate(given):
         ids = encode(story.text)
         n, positions, part = len(ids), list(range(len(ids))), [0] * len(ids)
         for j, question in enumerate(story.asked, 1):
@@ -188,7 +188,7 @@ def batch_of(told: Sequence[Told], tokenizer: Any, dtype: torch.dtype) -> Batch:
     seen = (parts[:, :, None] == parts[:, None]) | (parts[:, None] == 0)
     seen &= torch.ones(longest, longest, dtype=torch.bool).tril()
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
-    kinds = [question.kind for story in told for question in story.asked]
+    kinds = [question.kind for story in given for question in story.asked]
     row, last, answer = torch.tensor(asked).T
     return Batch(tokens, places, mask[:, None], row, last, answer, kinds)
 
@@ -201,17 +201,19 @@ def logits(model: Any, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: Any, tokenizer: Any, told: Sequence[Told], size: int = 16) -> dict[str, float]:
+def evaluate(
+    model: Any, tokenizer: Any, given: Sequence[Story], size: int = 16
+) -> dict[str, float]:
     """Share of each kind of question whose answer is the likeliest of all tokens."""
     rows: list[tuple[str, bool]] = []
-    for i in range(0, len(told), size):
-        batch = batch_of(told[i : i + size], tokenizer, model.dtype)
+    for i in range(0, len(given), size):
+        batch = batch_of(given[i : i + size], tokenizer, model.dtype)
         found = (logits(model, batch).argmax(-1) == batch.answer).tolist()
         rows += zip(batch.kinds, found, strict=True)
     return pd.DataFrame(rows).groupby(0)[1].mean().reindex(KINDS).dropna().to_dict()
 
 
-def held_out(number: int, seed: int = 10**6, split: str = "validation") -> dict[str, list[Told]]:
+def held_out(number: int, seed: int = 10**6, split: str = "validation") -> dict[str, list[Story]]:
     """Stories of people, things, places and plots that training has not, and of other maps."""
     found = {"plain": list(islice(plain(seed, "held-out"), number))}
     return found | {"gridtom": list(islice(grid(seed, split), number))}
@@ -264,9 +266,9 @@ def run(config: AdapterConfig) -> None:
     training = Training(weights, config.out, "plain,gridtom", betas=(0.9, 0.98), weight_decay=0)
     done = training.progress["step"]
     each = {"plain": config.plain, "gridtom": config.grid}
-    told = {"plain": plain(config.seed, "train"), "gridtom": grid(config.seed, "train")}
+    given = {"plain": plain(config.seed, "train"), "gridtom": grid(config.seed, "train")}
     for name, number in each.items():
-        next(islice(told[name], done * number, done * number), None)
+        next(islice(given[name], done * number, done * number), None)
     unseen = held_out(config.look)
     losses: dict[str, list[float]] = {"plain loss": [], "gridtom loss": []}
 
@@ -288,7 +290,7 @@ def run(config: AdapterConfig) -> None:
     for step in range(done + 1, config.steps + 1):
         for name, number in each.items():
             if number:
-                batch = batch_of(list(islice(told[name], number)), tokenizer, model.dtype)
+                batch = batch_of(list(islice(given[name], number)), tokenizer, model.dtype)
                 loss = cross_entropy(logits(model, batch), batch.answer)
                 loss.backward()
                 losses[f"{name} loss"].append(loss.item())

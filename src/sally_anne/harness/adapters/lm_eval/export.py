@@ -39,7 +39,7 @@ def steer_config(
     positions adds to that of attention; of ``attn_out`` the slices side by side, added there; of
     ``resid`` the same, added to the output of the layer. It cannot hold other positions, nor a
     head's own vector: its ``head_index`` takes ``[batch, tokens, heads, width]``, which no module
-    of these decoders has; nor strengths per row.
+    of these decoders has.
 
     It opens models with ``AutoModelForCausalLM``: text decoders alone, or in Python a loaded one as
     ``pretrained``; and the file as a pickle. Ours also opens with ``weights_only=True``.
