@@ -227,7 +227,7 @@ def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cel
     found: dict[str, Cell] = {}
     for names, measure in ((("accuracy", "centred"), accuracy), (("cosine",), cosine)):
         try:
-            cells = measure(source, target, config)
+            cells: tuple[Cell, ...] = measure(source, target, config)
         except EmptyError as why:
             cells = ({"why": str(why)},) * len(names)
         found |= zip(names, cells, strict=True)

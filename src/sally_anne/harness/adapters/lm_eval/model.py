@@ -199,10 +199,8 @@ class SallyAnneLM(HFLM):
             None, "Running generate_until requests", len(requests), disable=disable_tqdm
         ) as bar:
             for batch in order.get_batched(self.batch_size):
-                how, clips = (
-                    batch[0].how,
-                    [frames_of(one.pictures) for one in batch if one.pictures],
-                )
+                how = batch[0].how
+                clips: list[Any] = [frames_of(one.pictures) for one in batch if one.pictures]
                 if clips:
                     inputs = encode(self.loaded, [one.text for one in batch], clips)
                 else:
