@@ -238,11 +238,7 @@ class EvaluateConfig:
     Attributes:
         model: catalogue name or folder.
         stories: so many test stories; 500 are all.
-        batch_size: contexts that are read together.
-        out: write the figures to this JSON file as well.
     """
 
     model: str = DEFAULT_MODEL
     stories: int = 100
-    batch_size: int = 16
-    out: Path | None = None

@@ -16,8 +16,6 @@ import torch
 from rich.progress import track
 
 from sally_anne.core.console import Console, print_table
-from sally_anne.core.errors import OptionError
-from sally_anne.core.files import write_json
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.stories import context_text, generated
 from sally_anne.data.items import Setting
@@ -27,6 +25,7 @@ from sally_anne.models.decoding import decode, extend, greedy, prefill, split_co
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
+_BATCH = 16
 _SIDES = "statements TB", "statements FB"
 # Both sides of a pair: where frames alone are given, verdicts that follow the film shown.
 _FOLLOWED = "statements TB and FB"
@@ -95,18 +94,16 @@ def _verdict(true: bool) -> tuple[tuple[str], tuple[str]]:
     return ((RIGHT,), (WRONG,)) if true else ((WRONG,), (RIGHT,))
 
 
-def measure(
-    loaded: Any, stories: Iterable[Any], setting: Setting, batch_size: int
-) -> dict[str, float]:
+def measure(loaded: Any, stories: Iterable[Any], setting: Setting) -> dict[str, float]:
     """Share of right answers of each measure, by greedy decoding.
 
-    ``batch_size`` contexts are read together; what is asked about one shares it.
+    Contexts are read together; what is asked about one shares it.
     """
     video = setting != "text"
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
     asked_of = groupby(items(stories, setting), key=lambda item: (id(item.case), item.bare))
     contexts = [list(group) for _, group in asked_of]
-    chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
+    chunks = [contexts[i : i + _BATCH] for i in range(0, len(contexts), _BATCH)]
     for chunk in track(chunks, f"{loaded.name} {setting}"):
         prompts = [
             [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in own]
@@ -137,15 +134,11 @@ def measure(
 
 
 def run(config: EvaluateConfig) -> None:
-    """Measure, print, and write the figures down."""
-    if config.out and not config.out.parent.is_dir():
-        raise OptionError(f"{config.out} cannot be written: there is no such folder")
+    """Measure, and print."""
     loaded = load_model(config.model)
     test = samples.members(generated(), "test")[: config.stories]
     settings: tuple[Setting, ...] = ("multimodal", "text", "video")
-    figures = {s: measure(loaded, generated(stories=test), s, config.batch_size) for s in settings}
+    figures = {s: measure(loaded, generated(stories=test), s) for s in settings}
     rows = [(name, *(f"{100 * figures[s][name]:.1f}" for s in figures)) for name in MEASURES]
-    if config.out:
-        write_json(config.out, {"stories": len(test), "figures": figures})
     title = f"{config.model}, {len(test)} test stories, % right"
     print_table(Console(), title, ["measure", *figures], rows)
