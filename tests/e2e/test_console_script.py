@@ -129,7 +129,7 @@ TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 @pytest.mark.parametrize("name", TINY)
 def test_abilities_in_the_multimodal_setting(name: str) -> None:
     test = samples.members(generated(), "test")[::10]
-    right = measure(load_model(name), generated(stories=test), "multimodal", 8)
+    right = measure(load_model(name), generated(stories=test), "multimodal")
     assert right["initial belief"] >= 0.98
     assert right["statements TB"] >= 0.9
     assert right["statements FB"] >= 0.9
