@@ -321,14 +321,13 @@ def own_task(path: Path) -> Benchmark:
     words = ("scene",) if items[0].context.scene else ()
     filmed = bool(items[0].media)
     frames = max([FRAMES, *(len(media.files) for item in items for media in item.media)])
+    views: dict[View, tuple[str, ...]] = {"multimodal": words, "video": ()} if filmed else {}
+    if words or not filmed:
+        views["text"] = words
     return Benchmark(
         name=path.stem,
         load=load,
-        views={
-            **({"multimodal": words, "video": ()} if filmed else {}),
-            **({"text": words} if words or not filmed else {}),
-            "none": (),
-        },
+        views=views | {"none": ()},
         default_view="multimodal" if filmed else "text",
         sampling=Sampling(count=frames),
         breakdowns=tuple(dict.fromkeys(kind for item in items for kind in item.tags)),

@@ -94,9 +94,8 @@ class Sample:
         for turn in self.messages:
             said = turn.get("content") if isinstance(turn, Mapping) else None
             if not (isinstance(said, str) and said.strip() and turn.get("role") in ROLES):
-                self._fail(
-                    f"its message {turn!r:.60} needs a content and a role of {', '.join(ROLES)}"
-                )
+                needs = f"needs a content and a role of {', '.join(ROLES)}"
+                self._fail(f"its message {turn!r:.60} {needs}")
         messages = tuple({**turn, "content": turn["content"].rstrip()} for turn in self.messages)
         if messages and messages[-1]["role"] == "system":
             self._fail("its messages must end with the user's or the assistant's")
@@ -468,8 +467,7 @@ class Lineage:
 
         None where nothing was kept: made by hand, or by an earlier version.
         """
-        kept = (facts or {}).get(SEEN)
-        if kept is None:
+        if (kept := (facts or {}).get(SEEN)) is None:
             return None
         try:
             return cls(frozenset(kept["train"]), frozenset(kept["validation"]))

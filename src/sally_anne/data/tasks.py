@@ -262,9 +262,7 @@ def open_pairs(options: Any, data: SampleSet, label: str = "") -> dict[str, Pair
     label = label or next(iter(data.samples[0].labels))
     if source.judged:
         return {"question": datasets.judged(data.samples, label)}
-    pair_sets = {}
-    if source.questions is not None:
-        pair_sets["question"] = source.questions(options, data)
+    pair_sets = [source.questions(options, data)] if source.questions else []
     reply = options.position == "reply"
-    pair_sets["statement"] = statement_pairs(data.samples, label, data.clusters, reply)
-    return {kind: pairs for kind, pairs in pair_sets.items() if pairs.pairs}
+    pair_sets.append(statement_pairs(data.samples, label, data.clusters, reply))
+    return {pair_set.kind: pair_set for pair_set in pair_sets if pair_set.pairs}

@@ -229,10 +229,8 @@ def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out:
     with claimed_build(out, settings):
         if not config.metadata_only:
             _write_stories(config, out, stories)
-        lines = [
-            info_line(record, split.get(record.index))
-            for record in tqdm(stories, desc="texts", unit="story", disable=None)
-        ]
+        texts = tqdm(stories, desc="texts", unit="story", disable=None)
+        lines = [info_line(record, split.get(record.index)) for record in texts]
         card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
         note = ", without frames" if config.metadata_only else ""
         write_atomic(out / "README.md", card.format(**settings, frames_note=note).encode())

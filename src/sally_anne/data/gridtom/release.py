@@ -203,8 +203,8 @@ def _initial(
     start, end = (item.number() for item in field.get("section").items(count=2))
     answer = tuple(item.one_of(COLOURS) for item in field.get("answer").several())
     # The official question lists the colours in brackets at its end.
-    brackets = re.findall(r"\(([^()]*)\)", text)
-    choices = tuple(re.findall(r"[a-z]+", brackets[-1].lower())) if brackets else ()
+    brackets = re.findall(r"\(([^()]*)\)", text) or [""]
+    choices: tuple[str, ...] = tuple(re.findall(r"[a-z]+", brackets[-1].lower()))
     if not choices or not set(choices) <= set(COLOURS):
         choices = rooms if len(answer) == 1 else COLOURS
     if field.has("choices"):
@@ -239,15 +239,13 @@ def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, s
     if entry.has("captions"):
         own = entry.get("captions")
         return {p: text if p == "omniscient" else own.get(p).text() for p in PERSPECTIVES}
-    parts = _PARTS.fullmatch(text)
-    if not parts:
+    if not (parts := _PARTS.fullmatch(text)):
         entry.get("caption").fail("must tell the story in three parts numbered 1., 2. and 3.")
     opening, arrival, own_room, transfer = parts.groups()
     ending = _ENDING.search(text)
-    close = f" {ending[1]}" if ending else ""
-    shut_in = unknowing(cast.protagonist, cast.own_room)
+    shut_in = unknowing(cast.protagonist, cast.own_room) + (f" {ending[1]}" if ending else "")
     waiting = unknowing(cast.participant, cast.first_room)
-    mistaken = f"{opening}1. {arrival} 2. {own_room} 3. {shut_in}{close}"
+    mistaken = f"{opening}1. {arrival} 2. {own_room} 3. {shut_in}"
     return {
         "omniscient": text,
         "protagonist": mistaken if first == "FB" else text,

@@ -157,9 +157,8 @@ def _sentences(scene: str, rooms: dict[str, str]) -> Iterator[tuple[str, list[_M
             elif places := named_places(match, room):
                 # Of kitchen cabinets the numbered ones are places.
                 rooms.update((place, room) for place in places if place != "kitchen cabinet")
-                last = mentions[-1] if mentions else None
-                joined = last and not last.thing and sentence[last.end : match.start()]
-                if last and joined and JOINED.fullmatch(joined):
+                last = mentions[-1] if mentions and not mentions[-1].thing else None
+                if last and JOINED.fullmatch(sentence, last.end, match.start()):
                     last.end = match.end()
                     last.containers += places
                 else:
