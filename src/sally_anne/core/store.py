@@ -289,6 +289,8 @@ def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[In
     times = Counter(row for batch in plan for row in batch)
     if () in plan or times != Counter(range(len(items))):
         raise StoreError(f"the plan must name each of the {len(items)} items once, no batch empty.")
+    if "item_id" not in items or items["item_id"].isna().any() or not items["item_id"].is_unique:
+        raise StoreError("the items table needs a column 'item_id' of unique names.")
     table = items.reset_index(drop=True).to_parquet(engine="pyarrow", index=False)
     return Index(meta, hashlib.sha256(table).hexdigest(), plan), table
 
