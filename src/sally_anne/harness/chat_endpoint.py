@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 from PIL import Image
 
@@ -68,49 +69,32 @@ class ChatCompletion:
         return self.finish != CUT
 
 
+@dataclass
 class Budget:
-    """What a run has spent at endpoints, in the unit of the user's prices, and may spend.
+    """What a run has spent at endpoints, in the unit of the user's prices, and may spend."""
 
-    A request begins only if the dearest one so far would still fit, once for each under way; until
-    one price is known they go one by one.
-    """
-
-    def __init__(self, limit: float | None = None) -> None:
-        self.limit, self.spent = limit, 0.0
-        self._dearest, self._under_way = 0.0, 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def one_request(self) -> Iterator[None]:
-        """Wait until a request may begin; HarnessError if there is nothing left for one."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._fits() or not self._under_way)
-            if not self._fits():
-                raise HarnessError(
-                    f"the spending limit is reached: {self.spent:.4f} of {self.limit} are spent, "
-                    f"and a request costs up to {self._dearest:.4f}. {_KEPT}, with a higher "
-                    "--endpoint-limit"
-                )
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._under_way -= 1
-                self._changed.notify_all()
+    limit: float | None = None
+    spent: float = 0.0
+    dearest: float = 0.0
 
     def add(self, cost: float) -> None:
         """Count what a reply cost, now or in an earlier run."""
-        with self._changed:
-            self.spent += cost
-            self._dearest = max(self._dearest, cost)
+        self.spent, self.dearest = self.spent + cost, max(self.dearest, cost)
 
-    def _fits(self) -> bool:
-        if self.limit is None:
-            return True
-        if self.spent >= self.limit or (self._under_way and not self._dearest):
-            return False
-        return self.spent + (self._under_way + 1) * self._dearest <= self.limit
+    def affords(self, many: int) -> int:
+        """How many of so many requests may begin: each might cost as much as the dearest so far.
+
+        One, as long as no price is known. HarnessError if there is nothing left for one.
+        """
+        if self.limit is None or many == 0:
+            return many
+        left = self.limit - self.spent
+        if left <= 0 or left < self.dearest:
+            raise HarnessError(
+                f"the spending limit is reached: {self.spent:.4f} of {self.limit} are spent, and a "
+                f"request costs up to {self.dearest:.4f}. {_KEPT}, with a higher --endpoint-limit"
+            )
+        return min(many, int(left / self.dearest)) if self.dearest else 1
 
 
 class ChatEndpoint:
@@ -160,20 +144,15 @@ class ChatEndpoint:
         self._pause, self._next = 60.0 / rate if rate else 0.0, time.monotonic()
         self._journal: Journal | None = None
         self._lock = threading.Lock()
-        self.tokens, self.requests = [0, 0], 0
+        # What it was asked and has cost, earlier runs of the folder included.
+        self.usage: dict[str, Any] = {"requests": 0, "read": 0, "written": 0}
+        self.usage["cost"] = None if prices is None else 0.0
 
     @property
     def about(self) -> dict[str, Any]:
         """What its replies depend on."""
         place = {"endpoint": self.url, "endpoint_model": self.model, "fields": self.fields}
         return {**place, "model": self.model}
-
-    @property
-    def usage(self) -> dict[str, Any]:
-        """What it was asked and has cost, earlier runs of the folder included."""
-        cost = None if self.prices is None else self._cost(self.tokens)
-        read, written = self.tokens
-        return {"requests": self.requests, "read": read, "written": written, "cost": cost}
 
     @contextmanager
     def keeping(self, folder: Path, role: str = "") -> Iterator[None]:
@@ -210,38 +189,42 @@ class ChatEndpoint:
         bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
         kept = self._journal.answers if self._journal is not None else {}
-        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in kept}
-        with ThreadPoolExecutor(self.at_once) as pool:
-            jobs = {key: pool.submit(self._one, key, body) for key, body in todo.items()}
-            wait(jobs.values(), return_when=FIRST_EXCEPTION)
-            pool.shutdown(cancel_futures=True)
-        for job in jobs.values():
-            if not job.cancelled() and (error := job.exception()) is not None:
-                raise error
-        found = {key: job.result() for key, job in jobs.items()}
-        for key in kept.keys() & set(keys) - found.keys():
-            record = {name: value for name, value in kept[key].items() if name != "item_id"}
-            found[key] = ChatCompletion(**record)
+        names = ChatCompletion.__dataclass_fields__
+        found = {
+            key: ChatCompletion(**{name: kept[key][name] for name in names})
+            for key in keys
+            if key in kept
+        }
+        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in found}
+        while todo:
+            at_once = self.at_once if self.budget.limit is not None else len(todo)
+            some = [*todo][: self.budget.affords(min(at_once, len(todo)))]
+            with ThreadPoolExecutor(self.at_once) as pool:
+                jobs = {key: pool.submit(self._one, key, todo.pop(key)) for key in some}
+                wait(jobs.values(), return_when=FIRST_EXCEPTION)
+                pool.shutdown(cancel_futures=True)
+            ended = [job for job in jobs.values() if not job.cancelled()]
+            if errors := list(filter(None, (job.exception() for job in ended))):
+                raise errors[0]
+            found |= {key: job.result() for key, job in jobs.items()}
         return [found[key] for key in keys]
 
     def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:
         """The reply to one request, which is kept."""
-        with self.budget.one_request():
-            for _ in range(_TRIES):
-                with self._lock:
-                    begin = max(self._next, time.monotonic())
-                    self._next = begin + self._pause
-                time.sleep(max(0.0, begin - time.monotonic()))
-                text = self._post(body)
-                reply = ChatCompletion("", FILTERED) if text is None else self._read(text)
-                if reply is not None:
-                    break
-            else:
-                raise self._failed(f"does not answer with a chat completion but {text!r:.200}")
+        for _ in range(_TRIES):
             with self._lock:
-                self._count(reply.usage)
-                if self._journal is not None:
-                    self._journal.add([{"item_id": key, **asdict(reply)}])
+                begin = max(self._next, time.monotonic())
+                self._next = begin + self._pause
+            time.sleep(max(0.0, begin - time.monotonic()))
+            text = self._post(body)
+            if reply := ChatCompletion("", FILTERED) if text is None else self._read(text):
+                break
+        else:
+            raise self._failed(f"does not answer with a chat completion but {text!r:.200}")
+        with self._lock:
+            self._count(reply.usage)
+            if self._journal is not None:
+                self._journal.add([{"item_id": key, **asdict(reply)}])
         if self.budget.limit is not None and reply.usage is None:
             raise self._failed("does not say how many tokens a reply took: omit --endpoint-limit")
         return reply
@@ -293,14 +276,15 @@ class ChatEndpoint:
             return None
 
     def _count(self, usage: Sequence[int] | None) -> None:
-        self.requests += 1
-        if usage is not None:
-            self.tokens = [self.tokens[0] + usage[0], self.tokens[1] + usage[1]]
-            self.budget.add(self._cost(usage))
-
-    def _cost(self, usage: Sequence[int]) -> float:
-        prices = self.prices or (0.0, 0.0)
-        return sum(tokens * price for tokens, price in zip(usage, prices, strict=True)) / 1e6
+        self.usage["requests"] += 1
+        if usage is None:
+            return
+        read, written = self.usage["read"] + usage[0], self.usage["written"] + usage[1]
+        self.usage |= {"read": read, "written": written}
+        if self.prices is not None:
+            each, every = (np.dot(n, self.prices) / 1e6 for n in (usage, (read, written)))
+            self.usage["cost"] = float(every)
+            self.budget.add(float(each))
 
     def _clean(self, text: str) -> str:
         """Without the key, as it is and in JSON."""

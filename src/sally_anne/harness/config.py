@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -59,8 +59,39 @@ class EndpointOptions:
     endpoint_timeout: Positive = 120.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ModelOptions):
+    """Where a run is, and what it does at once.
+
+    Attributes:
+        out: run folder; named after the options by default. An existing one is resumed, the
+            copilot's and the films' also with more lines of data.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
+    """
+
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+
+    # The folder of runs of this kind, and the options by which one is named.
+    kind: ClassVar[str]
+    named: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """What a folder's name begins with after the model."""
+        return []
+
+    @property
+    def folder(self) -> Path:
+        """The user's folder, or one named after the model and these options."""
+        name = Path(model_name(self)).name or "model"
+        parts = [name, *self.words, *changed(self, *self.named, "prompt")]
+        return self.out or Path("runs") / self.kind / "-".join(parts)
+
+
 @dataclass(frozen=True)
-class EvalConfig(ModelOptions, EndpointOptions):
+class EvalConfig(RunOptions, EndpointOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
@@ -99,7 +130,6 @@ class EvalConfig(ModelOptions, EndpointOptions):
         options: score the options by their probability as well.
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
             given.
-        out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
         max_new_tokens: length of a reply; by default as the task's replies need. It holds for both
@@ -136,13 +166,19 @@ class EvalConfig(ModelOptions, EndpointOptions):
     style: Literal["plain", "json"] = "plain"
     options: bool = False
     data: Path | None = None
-    out: Path | None = None
-    batch_size: int | Literal["auto"] = DEFAULT_BATCH
+    batch_size: int | Literal["auto"] = DEFAULT_BATCH  # type: ignore[assignment]
     max_new_tokens: int | None = None
     split_seed: SplitSeed = 0
     data_seed: Seed = 2025
     dry_run: bool = False
     allow_mismatch: bool = False
+
+    kind: ClassVar = "eval"
+    named: ClassVar = (
+        *("view", "window", "frames", "template", "protocol", "prompting", "shots", "shots_seed"),
+        *("steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
+        *("data_seed", "data", "limit", "limit_seed"),
+    )
 
     @property
     def reply_tokens(self) -> int:
@@ -155,21 +191,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
         return self.max_new_tokens or RETOLD
 
     @property
-    def folder(self) -> Path:
-        parts = [short_name(self.task), *open_task(self.task).folder_words(self)]
-        parts += [part for part in (self.view, self.window) if part]
-        parts += [] if self.frames is None else [f"{self.frames}frames"]
-        parts += [] if self.template is None else [f"template-{self.template.stem}"]
-        parts += [] if self.protocol == "sally-anne" else [self.protocol]
-        if self.prompting != "direct":
-            parts += [self.prompting, *changed(self, "shots", "shots_seed")]
-        parts += steered(self)
-        names = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
-        parts += changed(self, *names)
-        parts += [] if self.data is None else [f"data-{self.data.name}"]
-        if self.limit is not None:
-            parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
-        return run_folder(self, "eval", parts)
+    def words(self) -> list[str]:
+        return [short_name(self.task), *open_task(self.task).folder_words(self)]
 
 
 @dataclass(frozen=True)
@@ -235,26 +258,15 @@ def check_steered(config: Any) -> None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
 
 
-def steered(config: Any) -> list[str]:
-    parts = [] if config.steer is None else [f"steered-{config.steer.name}"]
-    return parts if config.alpha is None else [*parts, f"alpha{config.alpha:g}"]
-
-
 def changed(config: Any, *names: str) -> list[str]:
-    """The options that are not at their defaults."""
+    """The options that are not at their defaults, as words; of a path its last part."""
     values = {name: getattr(config, name) for name in names}
-    return [
-        f"{name.replace('_', '')}{value}"
-        for name, value in values.items()
-        if value != getattr(type(config), name)
-    ]
-
-
-def run_folder(config: Any, kind: str, parts: list[str]) -> Path:
-    """The user's folder, or one named after the model and these options."""
-    parts = [*parts, *changed(config, "prompt")]
-    name = "-".join([Path(model_name(config)).name or "model", *parts])
-    return config.out or Path("runs") / kind / name
+    words = []
+    for name, value in values.items():
+        if value != getattr(type(config), name, None):
+            shown = f"-{Path(value).name}" if isinstance(value, str | Path) else str(value)
+            words.append(name.replace("_", "") + shown)
+    return words
 
 
 def model_name(config: Any) -> str:

@@ -7,27 +7,12 @@ from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 from sally_anne.core.options import Seed
-from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, changed, run_folder, steered
+from sally_anne.harness.config import EndpointOptions, RunOptions
 from sally_anne.models.options import ModelOptions
 
 # How steps are weighed, see :mod:`sally_anne.harness.planning`.
 Mode = Literal["log", "official"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(ModelOptions):
-    """Where a run is, and what it does at once.
-
-    Attributes:
-        out: run folder; named after the options by default. An existing one is resumed, the
-            copilot's and the films' also with more lines of data.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
-    """
-
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
 
 
 @dataclass(frozen=True)
@@ -56,16 +41,7 @@ class PlanningConfig(RunOptions, EndpointOptions):
 
     # The name of the method.
     title: ClassVar[str]
-
-    @property
-    def folder(self) -> Path:
-        limit = [f"{self.limit}drawn", *changed(self, "limit_seed")] if self.limit else []
-        return run_folder(self, self.title.lower(), [*self.parts, *steered(self), *limit])
-
-    @property
-    def parts(self) -> list[str]:
-        """What a folder's name says of the command's own options."""
-        return []
+    named: ClassVar = ("data", "steer", "alpha", "limit", "limit_seed")
 
 
 @dataclass(frozen=True)
@@ -104,17 +80,11 @@ class LimpConfig(PlanningConfig):
     utterance_goal: bool = True
     choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
-    title: ClassVar = "LIMP"
-
-    @property
-    def parts(self) -> list[str]:
-        watched = self.perceiver_model or self.perceiver
-        parts = ["muma_tom"]
-        parts += [f"actions-{self.actions.stem}"] if self.actions else []
-        parts += [f"perceiver-{Path(watched).name}"] if watched else []
-        parts += [f"latents-{self.latents}"] if self.latents != "rules" else []
-        parts += [] if self.utterance_goal else ["no-utterance-goal"]
-        return parts
+    kind, title = "limp", "LIMP"
+    named: ClassVar = (
+        *("actions", "perceiver", "perceiver_model", "latents", "utterance_goal"),
+        *PlanningConfig.named,
+    )
 
 
 @dataclass(frozen=True)
@@ -132,11 +102,8 @@ class BipAlmConfig(PlanningConfig):
     """
 
     likelihood: Literal["reply", "judged"] = "reply"
-    title: ClassVar = "BIP-ALM"
-
-    @property
-    def parts(self) -> list[str]:
-        return ["mmtom_qa", *(["judged"] if self.likelihood == "judged" else [])]
+    kind, title = "bip-alm", "BIP-ALM"
+    named: ClassVar = ("likelihood", *PlanningConfig.named)
 
 
 @dataclass(frozen=True)
@@ -161,13 +128,8 @@ class DistractorConfig(RunOptions):
     split: str = "validation"
     limit: int | None = None
 
-    @property
-    def folder(self) -> Path:
-        parts = [self.data.name or "data", *(["exact"] if self.exact else [])]
-        parts += changed(self, "trials", "threshold", "seed", "split")
-        if self.limit is not None:
-            parts.append(f"{self.limit}drawn")
-        return run_folder(self, "distractors", parts)
+    kind = "distractors"
+    named: ClassVar = ("data", "exact", "trials", "threshold", "seed", "split", "limit")
 
 
 @dataclass(frozen=True)
@@ -194,11 +156,8 @@ class CopilotConfig(RunOptions, EndpointOptions):
     seed: Seed = 0
     max_new_tokens: int = 256
 
-    @property
-    def folder(self) -> Path:
-        checker = [f"checker-{Path(self.checker).name}"] if self.checker else []
-        options = changed(self, "trials", "threshold", "seed", "max_new_tokens")
-        return run_folder(self, "copilot", [self.data.stem, *checker, *options])
+    kind = "copilot"
+    named: ClassVar = ("data", "checker", "trials", "threshold", "seed", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -211,10 +170,8 @@ class FilmsConfig(RunOptions, EndpointOptions):
     """
 
     data: Path
-
-    @property
-    def folder(self) -> Path:
-        return run_folder(self, "films", [self.data.stem])
+    kind = "films"
+    named: ClassVar = ("data",)
 
 
 @dataclass(frozen=True, kw_only=True)
