@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Console
 from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Question
@@ -252,26 +252,23 @@ def run(
     ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
     model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
-    console = console or Console()
-    vector, items, subset = planning.begin(config, vector, MMTOM_QA, console)
-    models = planning.open_models(config, vector, loaded)
-    texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
     # An endpoint scores no given reply.
     form = config.likelihood if config.endpoint is None else "judged"
-    about = {**models.judging.about, "data": fingerprint([texts]), "likelihood": form}
-    forms: dict[str, tuple[Any, Any, Any]] = {
+    ways: dict[str, tuple[Any, Any, Any]] = {
         "reply": (planning.score_replies, next_action, planning.posterior_of_replies),
         "judged": (planning.judge_likely, judged_action, planning.posterior_of_judgements),
     }
-    judge_by, request, weigh = forms[form]
-    model = partial(judge_by, models.judging, config.batch_size)
-    by_id = {item.item_id: item for item in items}
-    each = partial(answer, request=request, model=model)
-    with planning.keeping(config.folder, {"": models.judging}), Bars(console) as bar:
-        answers = planning.answer_all(config, planning.ANSWERS, about, by_id, each, bar)
-    table = planning.score(items, answers, weigh)
-    planning.finish(console, config, items, table, models, about, subset)
-    return table
+    judge_by, request, weigh = ways[form]
+    with planning.Planning(config, vector, MMTOM_QA, console) as session:
+        session.open(loaded)
+        judging = session.judging()
+        texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in session.items]
+        about = {**judging.about, "data": fingerprint([texts]), "likelihood": form}
+        model = partial(judge_by, judging, config.batch_size)
+        by_id = {item.item_id: item for item in session.items}
+        each = partial(map, partial(answer, request=request, model=model))
+        answers = session.answers(planning.ANSWERS, about, by_id, each)
+        return session.finish(planning.score(session.items, answers, weigh), about)
 
 
 def answer(

@@ -35,7 +35,8 @@ from sally_anne.harness.config import (
     key_from,
     request_fields,
 )
-from sally_anne.harness.model import Prompt
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import load_model
 
 # They log addresses whole, with the keys in them.
 for _name in ("httpx", "httpx2", "httpcore", "openai"):
@@ -293,6 +294,10 @@ class ChatEndpoint:
         return text
 
 
+# A model here, or one at an address.
+AnyModel = SteeredModel | ChatEndpoint
+
+
 def messages_of(prompt: Prompt) -> Messages:
     """A user's turn: its frames as PNGs, in order, then its text; a system message before."""
     if prompt.whole or prompt.sound is not None:
@@ -329,6 +334,19 @@ def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> 
         budget=budget or Budget(config.endpoint_limit),
         at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
     )
+
+
+def open_second(
+    config: Any, role: str, budget: Budget, videos: bool = False, **opening: Any
+) -> AnyModel:
+    """The model that the option ``role`` names: at an address, or opened here as the run's own."""
+    name = getattr(config, role)
+    if "://" in name and hasattr(config, f"{role}_model"):
+        return open_endpoint(config, budget, role)
+    own = config.opening() | {"name": name, "revision": None, "prompt": "auto"} | opening
+    if not videos:
+        own |= {"max_pixels": None, "crop": False}
+    return SteeredModel(load_model(**own, videos=videos))
 
 
 def usage_line(role: str, usage: Mapping[str, Any]) -> str:

@@ -17,25 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from sally_anne.core.console import Bars, Console, print_table
-from sally_anne.core.folder import Journal, claims, save_config
-from sally_anne.core.options import check_options
+from sally_anne.core.folder import claims
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import LABELS, NAME, SILENCE
 from sally_anne.data.read import Field, named_lines
 from sally_anne.data.transcripts import read_transcript, within
 from sally_anne.harness import distractors as check
-from sally_anne.harness.config import check_endpoint
+from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.distractors import Shuffled, Verdict
 from sally_anne.harness.limp_prompts import read_list
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
-from sally_anne.harness.planning import AnyModel, ask_rest, keeping
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.harness.planning import Session, ask_rest
+from sally_anne.models.loading import LoadedModel
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"
 # In a question's place, where the options alone are shown.
@@ -282,8 +279,7 @@ def _choices(model: AnyModel, asked: Sequence[Shuffled]) -> Iterator[dict[str, A
         labels = [one["label"] for one in check.likeliest(model, asked)]
     else:
         replies = model.generate([one.prompt for one in asked], _LETTER_TOKENS)
-        pairs = zip(replies, asked, strict=True)
-        labels = [parse_choice(reply, one.options, "robust") for reply, one in pairs]
+        labels = [parse_choice(r, one.options) for r, one in zip(replies, asked, strict=True)]
     for one, label in zip(asked, labels, strict=True):
         yield {"question": one.record.item_id, "label": label}
 
@@ -298,52 +294,47 @@ def run(
     ``sets.jsonl`` has every set with its verdict and what gave it away, ``task.jsonl`` the
     questions whose set holds, as a task of one's own: ``sally-anne evaluate --task``.
     """
-    console = console or Console()
-    check_options(config)
-    check.check_trials(config)
-    check_endpoint(config)
-    questions = read_questions(config.data)
-    prompts = {f"question {one.item_id}": proposal_prompt(one) for one in questions}
-    most, size = config.max_new_tokens, config.batch_size
-    writer = check.open_model(config, loaded, prompts, most, "give less transcript")
-    checker = writer
-    if config.checker is not None:
-        own: dict[str, Any] = {"name": config.checker, "revision": None, "prompt": "auto"}
-        own |= {"max_pixels": None, "crop": False}
-        checker = SteeredModel(load_model(**config.opening() | own))
-    about = {"writer": writer.about, "checker": checker.about, "tokens": most}
-    kept = keeping(config.folder, {"": writer})
-    with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, asdict(config), getattr(writer, "loaded", None))
+    with Session(config, console) as session:
+        check.check_trials(config)
+        questions, most = read_questions(config.data), config.max_new_tokens
+        writer = session.open(loaded)
+        for one in questions:
+            what, prompt = f"question {one.item_id}", proposal_prompt(one)
+            check.require_room(writer, what, prompt, most, "give less transcript")
+        checker = session.open_second("checker")
+        about = {"writer": writer.about, "checker": checker.about, "tokens": most}
+        journal = session.journal(SESSION, about)
 
         def propose(question: Draft, prompt: str) -> str:
+            def written(prompts: Sequence[str]) -> Iterator[dict[str, Any]]:
+                for reply in writer.generate([Prompt(text) for text in prompts], most):
+                    yield {"question": question.item_id, "reply": reply}
+
             key = _key("proposal", prompt)
-            if key not in journal.answers:
-                reply = writer.generate([Prompt(prompt)], most)[0]
-                journal.add([{"item_id": key, "question": question.item_id, "reply": reply}])
-            return str(journal.answers[key]["reply"])
+            return str(ask_rest(journal, {key: prompt}, written)[key]["reply"])
 
         def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
             keys = [_key("choice", one.prompt.text) for one in shuffled]
             asked = dict(zip(keys, shuffled, strict=True))
-            found = ask_rest(journal, asked, size, partial(_choices, checker))
+            found = ask_rest(journal, asked, partial(_choices, checker), config.batch_size)
             return [found[key]["label"] for key in keys]
 
-        asked = bar.track(questions, description="questions")
-        outcomes = [work(question, config, propose, choose) for question in asked]
-    held = [one for one in outcomes if one.holds]
-    check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
-    check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))
-    rows = []
-    for one in outcomes:
-        state = "holds" if one.holds else "biased" if one.best else "no set"
-        right = one.best.verdict.right if one.best and one.best.verdict else ""
-        rows.append([one.question.item_id, state, len(one.rounds), right])
-    title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
-    print_table(console, title, ["question", "set", "sets tried", "right"], rows)
-    for one in outcomes:
-        if problems := one.rounds[-1].problems:
-            console.print(escape(f"{one.question.item_id}: {'; '.join(problems)}"))
-    console.print(f"{len(held)} of {len(outcomes)} questions have a set that holds")
-    check.print_end(console, config.folder, "copilot", writer)
-    return outcomes
+        with Bars(session.console) as bar:
+            asked = bar.track(questions, description="questions")
+            outcomes = [work(question, config, propose, choose) for question in asked]
+        held = [one for one in outcomes if one.holds]
+        check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
+        check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))
+        rows = []
+        for one in outcomes:
+            state = "holds" if one.holds else "biased" if one.best else "no set"
+            right = one.best.verdict.right if one.best and one.best.verdict else ""
+            rows.append([one.question.item_id, state, len(one.rounds), right])
+        title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
+        print_table(session.console, title, ["question", "set", "sets tried", "right"], rows)
+        last = ((one.question.item_id, one.rounds[-1].problems) for one in outcomes)
+        session.end(
+            *(f"{name}: {'; '.join(problems)}" for name, problems in last if problems),
+            f"{len(held)} of {len(outcomes)} questions have a set that holds",
+        )
+        return outcomes

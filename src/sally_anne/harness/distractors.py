@@ -16,26 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.markup import escape
 from scipy.stats import binom
 
-from sally_anne.core.console import Bars, Console, print_table
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.folder import Journal, claims, fingerprint, save_config
-from sally_anne.core.options import check_options
+from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
-from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.planning import AnyModel, ask_rest, choose
+from sally_anne.harness.planning import Session, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import save
 from sally_anne.harness.score import accuracy, by_value
 from sally_anne.harness.tasks import sample_groups
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room
 
@@ -157,66 +155,57 @@ def run(
     abilities, chosen, correct`` (in the published order), ``orders, right, invalid, biased,
     flag_probability``.
     """
-    console = console or Console()
-    check_options(config)
-    check_trials(config)
-    every = [record for record in MOMENTS.load(config.data) if record.split == config.split]
-    tagged = ((record.item_id, record.tags) for record in every if not record.hidden)
-    kept = sample_groups(tagged, MOMENTS.breakdowns, config.limit, config.seed)
-    records = [record for record in every if record.item_id in kept]
-    if not records:
-        raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
-    loaded = loaded or load_model(**config.opening())
-    texts = [(record.item_id, published(record).prompt.text) for record in every]
-    about = loaded.about | {"data": fingerprint(texts)}
-    if config.limit is not None:
-        about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
-    asked = {}
-    for record in records:
-        seed = f"{config.seed} {record.item_id}"
-        asked[record.item_id] = shuffles(record, config.trials, seed, config.exact)
-        asked[record.item_id].insert(0, published(record))
-    prompts = {one.name: one for several in asked.values() for one in several}
-    with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
-        save_config(config.folder, asdict(config), loaded)
-        task = bar.add_task(escape(f"{config.model} without context"), total=len(prompts))
-        ask = partial(likeliest, SteeredModel(loaded))
-        answers = ask_rest(journal, prompts, config.batch_size, ask, partial(bar.advance, task))
-    rows: list[dict[str, Any]] = []
-    how = (config.trials, config.threshold, config.exact)
-    for record in records:
-        first, *others = asked[record.item_id]
-        label, right = answers[first.name]["label"], str(first.text(record.answer))
-        chosen = [one.text(answers[one.name]["label"]) for one in others]
-        rows.append(
-            {
-                "item_id": record.item_id,
-                "movie": record.group,
-                "abilities": "|".join(record.tags.get("ability", ())),
-                "chosen": label,
-                "correct": label == record.answer,
-                **asdict(assess(right, chosen, *how)),
-            }
+    with Session(config, console) as session:
+        check_trials(config)
+        every = [record for record in MOMENTS.load(config.data) if record.split == config.split]
+        tagged = ((record.item_id, record.tags) for record in every if not record.hidden)
+        kept = sample_groups(tagged, MOMENTS.breakdowns, config.limit, config.seed)
+        records = [record for record in every if record.item_id in kept]
+        if not records:
+            raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
+        model = session.open(loaded)
+        assert isinstance(model, SteeredModel)
+        texts = {record.item_id: published(record).prompt.text for record in every}
+        about = model.loaded.about | {"data": fingerprint(texts.items())}
+        if config.limit is not None:
+            about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
+        asked = {}
+        for record in records:
+            seed = f"{config.seed} {record.item_id}"
+            others = shuffles(record, config.trials, seed, config.exact)
+            asked[record.item_id] = [published(record), *others]
+        by_name = {one.name: one for several in asked.values() for one in several}
+        ask = partial(likeliest, model)
+        answers = session.answers(ANSWERS, about, by_name, ask, config.batch_size)
+        rows: list[dict[str, Any]] = []
+        for record in records:
+            first, *others = asked[record.item_id]
+            label, right = answers[first.name]["label"], str(first.text(record.answer))
+            chosen = [one.text(answers[one.name]["label"]) for one in others]
+            row = {"item_id": record.item_id, "movie": record.group}
+            row["abilities"] = "|".join(record.tags.get("ability", ()))
+            row |= {"chosen": label, "correct": label == record.answer}
+            verdict = assess(right, chosen, config.trials, config.threshold, config.exact)
+            rows.append(row | asdict(verdict))
+        table = pd.DataFrame(rows)
+        results = _results(table)
+        saved = {
+            "config": asdict(config),
+            "about": about,
+            "counts": {"questions": len(records), "hidden": sum(one.hidden for one in every)},
+            "results": results,
+        }
+        shown = [text for item_id, text in texts.items() if item_id in kept]
+        save(session.console, config.folder / TABLE, table, saved, model.loaded, shown)
+        which = "all orders" if config.exact else f"{config.trials} shuffles"
+        print_table(
+            session.console,
+            f"{config.model}, MoMentS {config.split} without context, {which} (%)",
+            ["ability", "questions", "right without context", "biased distractors", "no choice"],
+            [[name, part["no_context"]["n"], *part.values()] for name, part in results.items()],
         )
-    table = pd.DataFrame(rows)
-    results = _results(table)
-    saved = {
-        "config": asdict(config),
-        "about": about,
-        "counts": {"questions": len(records), "hidden": sum(record.hidden for record in every)},
-        "results": results,
-    }
-    shown = [text for item_id, text in texts if item_id in kept]
-    save(console, config.folder / TABLE, table, saved, loaded, shown)
-    which = "all orders" if config.exact else f"{config.trials} shuffles"
-    print_table(
-        console,
-        f"{config.model}, MoMentS {config.split} without context, {which} (%)",
-        ["ability", "questions", "right without context", "biased distractors", "no choice"],
-        [[name, part["no_context"]["n"], *part.values()] for name, part in results.items()],
-    )
-    print_end(console, config.folder)
-    return table
+        session.end()
+        return table
 
 
 def _results(table: pd.DataFrame) -> dict[str, Any]:
@@ -238,19 +227,11 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
 # --- What the copilot and the ranking of films do as well ----------------------------------------
 
 
-def open_model(
-    config: Any, loaded: LoadedModel | None, prompts: Mapping[str, str], tokens: int, remedy: str
-) -> AnyModel:
-    """The model that the options name; of one here a ContextError names a prompt without room.
-
-    ``prompts`` are by what they are of, ``tokens`` those of a reply.
-    """
-    if config.endpoint is not None:
-        return open_endpoint(config)
-    loaded = loaded or load_model(**config.opening())
-    for what, prompt in prompts.items():
-        check_room(loaded, what, reply_prompt(loaded, prompt, False), None, tokens, remedy)
-    return SteeredModel(loaded)
+def require_room(model: AnyModel, what: str, prompt: str, tokens: int, remedy: str) -> None:
+    """ContextError if a model here has no room for a prompt and a reply of so many tokens."""
+    if isinstance(model, SteeredModel):
+        text = reply_prompt(model.loaded, prompt, False)
+        check_room(model.loaded, what, text, None, tokens, remedy)
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -258,12 +239,3 @@ def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     # Replies may hold half a surrogate pair.
     write_atomic(path, text.encode(errors="backslashreplace"))
-
-
-def print_end(
-    console: Console, folder: Path, role: str = "", model: AnyModel | None = None
-) -> None:
-    """What an endpoint has cost, and where the run is."""
-    if isinstance(model, ChatEndpoint):
-        console.print(usage_line(role, model.usage), soft_wrap=True)
-    console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)

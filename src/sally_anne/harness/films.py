@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.markup import escape
 from scipy.special import softmax
 
-from sally_anne.core.console import Bars, Console, print_table
+from sally_anne.core.console import Console, print_lines, print_table
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.folder import Journal, claims, save_config
-from sally_anne.core.options import check_options
+from sally_anne.core.folder import claims
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option
 from sally_anne.data.read import Field, named_lines
-from sally_anne.harness.config import check_endpoint
-from sally_anne.harness.distractors import open_model, print_end, write_lines
+from sally_anne.harness.chat_endpoint import AnyModel
+from sally_anne.harness.distractors import require_room, write_lines
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
-from sally_anne.harness.planning import AnyModel, ask_rest, keeping
+from sally_anne.harness.planning import Session
 from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"
@@ -84,28 +81,24 @@ def run(
     synopsis, or with a reply that names no label, come last and have neither rank nor score, and
     ``why`` gives the reason.
     """
-    console = console or Console()
-    check_options(config)
-    check_endpoint(config)
-    films = read_films(config.data)
-    distinct = films.drop_duplicates("prompt").itertuples()
-    asked = {_key(film.prompt): film for film in distinct if film.prompt}
-    prompts = {f"{config.data}, film {film.id}": film.prompt for film in asked.values()}
-    model = open_model(config, loaded, prompts, _TOKENS, "shorten its synopsis")
-    if isinstance(model, SteeredModel) and prompts:
-        _check_labels(model, Prompt(next(iter(prompts.values()))))
-    kept = keeping(config.folder, {"": model})
-    with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, asdict(config), getattr(model, "loaded", None))
-        advance = partial(bar.advance, bar.add_task("films", total=len(asked)))
-        ask_rest(journal, asked, config.batch_size, partial(_scores, model), advance)
-    scores = [journal.answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
-    table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    write_lines(config.folder / TABLE, rows)
-    _report(console, table)
-    print_end(console, config.folder, "films", model)
-    return table
+    with Session(config, console) as session:
+        films = read_films(config.data)
+        asked = {_key(film.prompt): film for film in films.itertuples() if film.prompt}
+        model = session.open(loaded)
+        for film in asked.values():
+            what = f"{config.data}, film {film.id}"
+            require_room(model, what, film.prompt, _TOKENS, "shorten its synopsis")
+        if isinstance(model, SteeredModel) and asked:
+            _check_labels(model, Prompt(next(iter(asked.values())).prompt))
+        scoring = partial(_scores, model)
+        answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
+        scores = [answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
+        table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
+        rows = table.astype(object).where(table.notna(), None).to_dict("records")
+        write_lines(config.folder / TABLE, rows)
+        _report(session.console, table)
+        session.end()
+        return table
 
 
 def _key(prompt: str) -> str:
@@ -150,16 +143,13 @@ def mean(log_probs: Sequence[float]) -> float | None:
 
 
 def _report(console: Console, table: pd.DataFrame) -> None:
-    scored = table[table["rank"].notna()]
-    rows = [
-        [title, rank, f"{score:.2f}"]
-        for title, rank, score in scored[["title", "rank", "score"]].head(_SHOWN).values
-    ]
+    scored = table.dropna(subset="rank")
+    rows = [[film.title, film.rank, f"{film.score:.2f}"] for film in scored[:_SHOWN].itertuples()]
     print_table(console, "Films by how social they are (1 to 5)", ["film", "rank", "score"], rows)
-    if len(scored) > _SHOWN:
-        console.print(f"{len(scored) - _SHOWN} more are in {TABLE}")
+    lines = [f"{len(scored) - _SHOWN} more are in {TABLE}"] if len(scored) > _SHOWN else []
     if tied := scored["rank"].duplicated(keep=False).sum():
-        console.print(f"{tied} of {len(scored)} films share their rank with another")
+        lines.append(f"{tied} of {len(scored)} films share their rank with another")
     for why, rest in table[table["why"] != ""].groupby("why")["title"]:
         names = ", ".join(rest.head(5)) + (", ..." if len(rest) > 5 else "")
-        console.print(escape(f"{len(rest)} films are not ranked ({why}): {names}"))
+        lines.append(f"{len(rest)} films are not ranked ({why}): {names}")
+    print_lines(console, lines)

@@ -25,11 +25,10 @@ from sally_anne.core.files import reading
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import in_batches, within_memory
 from sally_anne.data.items import Question
-from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
+from sally_anne.harness.chat_endpoint import AnyModel, Budget, open_second
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import read_template
-from sally_anne.models.loading import load_model
 
 # For right and for wrong.
 Words = tuple[str, str]
@@ -94,9 +93,7 @@ class Judge:
     asked, and its verdicts have no probability.
     """
 
-    def __init__(
-        self, model: SteeredModel | ChatEndpoint, words: Words = WORDS, template: str = PROMPT
-    ) -> None:
+    def __init__(self, model: AnyModel, words: Words = WORDS, template: str = PROMPT) -> None:
         right, wrong = (word.strip().lower() for word in words)
         if not right or not wrong or right == wrong:
             raise HarnessError(f"a judge needs two different words to answer with, got {words}")
@@ -205,12 +202,8 @@ def open_judge(
                     f"--judge-template {path}: it does not ask for the judge's word {word!r}; "
                     f"write {{{name}}}, or give the words that it asks for with --judge-words"
                 )
-    if "://" in config.judge:
-        return Judge(open_endpoint(config, budget, "judge"), words, template)
-    own = {"name": config.judge, "device_map": device_map, "revision": None, "prompt": "auto"}
-    # A judge reads, and is shown no frames.
-    loaded = load_model(**config.opening() | own | {"max_pixels": None, "crop": False})
-    return Judge(SteeredModel(loaded), words, template)
+    model = open_second(config, "judge", budget, device_map=device_map)
+    return Judge(model, words, template)
 
 
 @within_memory("use a smaller --batch-size, or a smaller judge")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.media import MOST_PIXELS
@@ -29,14 +29,13 @@ from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
 from sally_anne.data.read import Field, read_json
 from sally_anne.harness import limp_prompts as ask
 from sally_anne.harness import planning
-from sally_anne.harness.chat_endpoint import Budget, open_endpoint
 from sally_anne.harness.config import check_second
 from sally_anne.harness.limp_prompts import EPISODE, Episode, Hypothesis, Person
 from sally_anne.harness.method_config import LimpConfig
-from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.model import Prompt
 from sally_anne.harness.parse import parse_choice
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 
 GATHERED, CHOICES = "episodes.jsonl", "choices.jsonl"
 # The most tokens of a reply that is one letter.
@@ -227,79 +226,67 @@ def run(
     ``vector`` steers the likelihoods in place of the one in ``config.steer``, ``loaded`` is the
     model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
     """
-    console = console or Console()
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
         raise HarnessError("--perceiver watches films, --actions says what they show: give one")
-    vector, items, subset = planning.begin(config, vector, MUMA_TOM, console)
-    who = persons(items)
-    first = {item.group: item for item in items}
-    accounts = None if config.actions is None else read_accounts(config.actions, first)
-    if missing := [i for i in first.values() if accounts is None and i.media[0].path is None]:
-        raise HarnessError(
-            f"episode {missing[0].group}: its film is not in {config.data}; put it there, or give "
-            "what films show with --actions"
-        )
-    budget = Budget(config.endpoint_limit)
-    films_here = accounts is None and config.perceiver is None
-    models = planning.open_models(config, vector, loaded, budget, films_here)
-    others: dict[str, planning.AnyModel] = {}
-    if config.perceiver is not None and "://" in config.perceiver:
-        others["perceiver"] = open_endpoint(config, budget, "perceiver")
-    elif config.perceiver is not None:
-        own = {"name": config.perceiver, "revision": None, "prompt": "auto"}
-        others["perceiver"] = SteeredModel(load_model(**config.opening() | own, videos=True))
-    watching = others.get("perceiver", models.reading)
-    gathering = {
-        **models.reading.about,
-        **{role: model.about for role, model in others.items()},
-        **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
-        "max_new_tokens": config.max_new_tokens,
-        "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
-        "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),
-    }
-    forms: dict[str, Any] = {"latents": config.latents, "utterance_goal": config.utterance_goal}
-    about = gathering | models.judging.about | forms
+    with planning.Planning(config, vector, MUMA_TOM, console) as session:
+        items = session.items
+        who, first = persons(items), {item.group: item for item in items}
+        accounts = None if config.actions is None else read_accounts(config.actions, first)
+        if missing := [i for i in first.values() if accounts is None and i.media[0].path is None]:
+            raise HarnessError(
+                f"episode {missing[0].group}: its film is not in {config.data}; put it there, or "
+                "give what films show with --actions"
+            )
+        reading = session.open(loaded, videos=accounts is None and config.perceiver is None)
+        judging, watching = session.judging(), session.open_second("perceiver", videos=True)
+        gathering = {
+            **reading.about,
+            **({} if watching is reading else {"perceiver": watching.about}),
+            **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
+            "max_new_tokens": config.max_new_tokens,
+            "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
+            "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),
+        }
+        forms: dict[str, Any] = {"latents": config.latents, "utterance_goal": config.utterance_goal}
+        about = gathering | judging.about | forms
+        model = partial(planning.judge_likely, judging, config.batch_size)
 
-    def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
-        reader = models.reading if clip is None else watching
-        return reader.generate([Prompt(text, clip)], most)[0]
+        def write(text: str, clip: np.ndarray | None = None, most: int | None = None) -> str:
+            reader = reading if clip is None else watching
+            return reader.generate([Prompt(text, clip)], most or config.max_new_tokens)[0]
 
-    def account(item: Question, name: str) -> Account:
-        if accounts is not None:
-            return accounts[item.group]
-        most = config.max_pixels or MOST_PIXELS
-        clip = read_clip(item.media[0], "full", MUMA_TOM.sampling, most)
-        return write(ask.watch(name), clip.frames)
+        def account(item: Question, name: str) -> Account:
+            if accounts is not None:
+                return accounts[item.group]
+            most = config.max_pixels or MOST_PIXELS
+            clip = read_clip(item.media[0], "full", MUMA_TOM.sampling, most)
+            return write(ask.watch(name), clip.frames)
 
-    def gathered(item: Question) -> planning.Answer:
-        return {"episode": asdict(gather(item, who[item.group], write, account))}
+        def gathered(item: Question) -> planning.Answer:
+            return {"episode": asdict(gather(item, who[item.group], write, account))}
 
-    def judged(item: Question) -> planning.Answer:
-        group = item.group
-        return answer(item, who[group], episodes[group], model, write, **forms)
+        def judged(item: Question) -> planning.Answer:
+            group = item.group
+            return answer(item, who[group], episodes[group], model, write, **forms)
 
-    def chosen(item: Question) -> planning.Answer:
-        judged = answers[item.item_id].get("judged", {})
-        beliefs = planning.posterior_of_judgements(judged)[config.mode]
-        if config.mode == "log":
-            beliefs = {label: math.exp(value) for label, value in beliefs.items()}
-        return {"reply": write(ask.choose(item, beliefs), most=LETTER) if beliefs else ""}
+        def chosen(item: Question) -> planning.Answer:
+            judged = answers[item.item_id].get("judged", {})
+            beliefs = planning.posterior_of_judgements(judged)[config.mode]
+            if config.mode == "log":
+                beliefs = {label: math.exp(value) for label, value in beliefs.items()}
+            return {"reply": write(ask.choose(item, beliefs), most=LETTER) if beliefs else ""}
 
-    model = partial(planning.judge_likely, models.judging, config.batch_size)
-    by_id = {item.item_id: item for item in items}
-    with planning.keeping(config.folder, {"": models.reading, **others}), Bars(console) as bar:
-        kept = planning.answer_all(config, GATHERED, gathering, first, gathered, bar)
+        by_id = {item.item_id: item for item in items}
+        kept = session.answers(GATHERED, gathering, first, partial(map, gathered))
         episodes = {k: EPISODE.validate_python(one["episode"]) for k, one in kept.items()}
-        answers = planning.answer_all(config, planning.ANSWERS, about, by_id, judged, bar)
+        answers = session.answers(planning.ANSWERS, about, by_id, partial(map, judged))
         table = planning.score(items, answers, planning.posterior_of_judgements)
         if config.choice == "model":
-            about_choice = about | {"mode": config.mode}
-            replies = planning.answer_all(config, CHOICES, about_choice, by_id, chosen, bar)
-            marks = []
-            for name, item in by_id.items():
-                label = parse_choice(replies[name]["reply"], item.options, "robust")
-                marks.append(planning.marked("model", label, item))
+            own = about | {"mode": config.mode}
+            replies = session.answers(CHOICES, own, by_id, partial(map, chosen))
+            labels = (parse_choice(replies[name]["reply"], i.options) for name, i in by_id.items())
+            pairs = zip(labels, items, strict=True)
+            marks = [planning.marked("model", label, item) for label, item in pairs]
             table = table.join(pd.DataFrame(marks, index=table.index))
-    planning.finish(console, config, items, table, models, about, subset, others)
-    return table
+        return session.finish(table, about)

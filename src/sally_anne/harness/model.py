@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -117,6 +118,12 @@ class SteeredModel:
     loaded: LoadedModel
     steering: SteeringVector | None = None
     alpha: float | None = None
+    # What an endpoint has cost.
+    usage: ClassVar[None] = None
+
+    def keeping(self, folder: Path, role: str = "") -> AbstractContextManager[None]:
+        """Nothing: what an endpoint replies is kept there."""
+        return nullcontext()
 
     @property
     def about(self) -> dict[str, Any]:

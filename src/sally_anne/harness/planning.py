@@ -8,12 +8,12 @@ BIP-ALM (MMToM-QA) have in common is here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,15 @@ from scipy.special import log_expit, log_softmax, logsumexp
 from sally_anne.core.console import Bars, Console, print_lines, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, save_config
+from sally_anne.core.options import check_options
 from sally_anne.core.processes import in_batches
 from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness.chat_endpoint import (
     FILTERED,
+    AnyModel,
     Budget,
-    ChatEndpoint,
     open_endpoint,
+    open_second,
     usage_line,
 )
 from sally_anne.harness.config import check_endpoint, check_steered, model_name
@@ -37,11 +39,10 @@ from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import save, steered_by
 from sally_anne.harness.score import accuracy
-from sally_anne.harness.tasks import Subset, sample_items, subset_of
+from sally_anne.harness.tasks import sample_items, subset_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
-AnyModel = SteeredModel | ChatEndpoint
 # What the journal keeps of a question, with what is wrong in ``problem``.
 Answer = dict[str, Any]
 T = TypeVar("T")
@@ -64,56 +65,156 @@ class FilteredError(HarnessError):
     """A step that an endpoint's filter holds back, which leaves its question without an answer."""
 
 
-class Models(NamedTuple):
-    """A run's model as it reads and, steered, as it judges; what differs from the vector's."""
+class Session(ExitStack):
+    """A run in its folder: its models by role, what they are asked, and what is said in the end.
 
-    reading: AnyModel
-    judging: AnyModel
-    mismatch: str = ""
+    The block of a ``with`` statement holds its journals, those of endpoints too.
+    """
+
+    def __init__(self, config: Any, console: Console | None) -> None:
+        super().__init__()
+        check_options(config)
+        if hasattr(config, "endpoint"):
+            check_endpoint(config)
+        self.config, self.console = config, console or Console()
+        self.budget = Budget(getattr(config, "endpoint_limit", None))
+        self.models: dict[str, AnyModel] = {}
+
+    def open(self, loaded: LoadedModel | None = None, videos: bool = False) -> AnyModel:
+        """The model that the options name, unless it is ``loaded`` already."""
+        if getattr(self.config, "endpoint", None) is not None:
+            return self._add("model", open_endpoint(self.config, self.budget))
+        here = loaded or load_model(**self.config.opening(), videos=videos)
+        return self._add("model", SteeredModel(here))
+
+    def open_second(self, role: str, videos: bool = False) -> AnyModel:
+        """The model that the option ``role`` names, or that of :meth:`open` without one."""
+        if getattr(self.config, role) is None:
+            return self.models["model"]
+        return self._add(role, open_second(self.config, role, self.budget, videos=videos))
+
+    def _add(self, role: str, model: AnyModel) -> AnyModel:
+        self.enter_context(model.keeping(self.config.folder, "" if role == "model" else role))
+        self.models[role] = model
+        return model
+
+    def journal(self, file: str, about: dict[str, Any]) -> Journal:
+        """The run's open journal of this name, with the run's options next to it."""
+        folder, model = self.config.folder, self.models["model"]
+        journal = self.enter_context(Journal(folder / file, about))
+        save_config(folder, asdict(self.config), getattr(model, "loaded", None))
+        return journal
+
+    def answers(
+        self,
+        file: str,
+        about: dict[str, Any],
+        asked: Mapping[str, T],
+        answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
+        batch_size: int = 1,
+    ) -> dict[str, Answer]:
+        """The answers by name; what the journal ``file`` holds is not asked again."""
+        journal = self.journal(file, about)
+        with Bars(self.console) as bar:
+            advance = partial(bar.advance, bar.add_task(Path(file).stem, total=len(asked)))
+            return ask_rest(journal, asked, answer, batch_size, advance)
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """What endpoints were asked and have cost, by role."""
+        return {role: model.usage for role, model in self.models.items() if model.usage}
+
+    def end(self, *lines: str) -> None:
+        """Print lines, what endpoints have cost, and where the run is."""
+        spent = [usage_line(role, usage) for role, usage in self.usage.items()]
+        print_lines(self.console, [*lines, *spent, f"run folder: {self.config.folder}"])
 
 
-def begin(
-    config: PlanningConfig, vector: SteeringVector | None, benchmark: Benchmark, console: Console
-) -> tuple[SteeringVector | None, list[Question], Subset | None]:
-    """The vector that steers the run, its questions, and the sample of --limit, which is printed.
+def ask_rest(
+    journal: Journal,
+    asked: Mapping[str, T],
+    answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
+    batch_size: int = 1,
+    advance: Callable[[int], object] = lambda done: None,
+) -> dict[str, Answer]:
+    """The answers by name; those that the journal lacks are asked in batches and kept at once."""
+    todo = [name for name in asked if name not in journal.answers]
+    advance(len(asked) - len(todo))
+    for batch in in_batches(todo, batch_size):
+        found = answer([asked[name] for name in batch])
+        journal.add({"item_id": n, **one} for n, one in zip(batch, found, strict=True))
+        advance(len(batch))
+    return {name: journal.answers[name] for name in asked}
+
+
+class Planning(Session):
+    """A run of inverse planning: its questions, the sample of --limit, and the vector that steers.
 
     HarnessError names an unusable option.
     """
-    check_steered(config)
-    check_endpoint(config)
-    if vector is None and config.steer is not None:
-        vector = open_vector(config.steer, config.allow_mismatch)
-    every = benchmark.load(config.data)
-    items = sample_items(every, benchmark.breakdowns, config)
-    subset = subset_of(items, benchmark.breakdowns, config)
-    print_lines(console, [str(subset)] if subset else [])
-    return vector, items, subset
 
+    def __init__(
+        self,
+        config: PlanningConfig,
+        vector: SteeringVector | None,
+        benchmark: Benchmark,
+        console: Console | None,
+    ) -> None:
+        super().__init__(config, console)
+        check_steered(config)
+        if vector is None and config.steer is not None:
+            vector = open_vector(config.steer, config.allow_mismatch)
+        self.vector, self.mismatch = vector, ""
+        self.items = sample_items(benchmark.load(config.data), benchmark.breakdowns, config)
+        self.subset = subset_of(self.items, benchmark.breakdowns, config)
+        print_lines(self.console, [str(self.subset)] if self.subset else [])
 
-def open_models(
-    config: PlanningConfig,
-    vector: SteeringVector | None,
-    loaded: LoadedModel | None,
-    budget: Budget | None = None,
-    videos: bool = False,
-) -> Models:
-    """The model that the options name, unless it is ``loaded`` already."""
-    if config.endpoint is not None:
-        remote = open_endpoint(config, budget)
-        return Models(remote, remote)
-    here = loaded or load_model(**config.opening(), videos=videos)
-    mismatch = require_fits(vector, here, config.alpha) if vector else ""
-    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), mismatch)
+    def judging(self) -> AnyModel:
+        """The opened model, steered."""
+        model = self.models["model"]
+        if not isinstance(model, SteeredModel):
+            return model
+        if self.vector is not None:
+            self.mismatch = require_fits(self.vector, model.loaded, self.config.alpha)
+        return replace(model, steering=self.vector, alpha=self.config.alpha)
 
+    def finish(self, table: pd.DataFrame, about: Mapping[str, Any]) -> pd.DataFrame:
+        """Write and print the table of :func:`score`, which is returned.
 
-@contextmanager
-def keeping(folder: Path, roles: Mapping[str, AnyModel]) -> Iterator[None]:
-    """Keep what endpoints reply in the run's folder, by their roles."""
-    with ExitStack() as kept:
-        for role, model in roles.items():
-            if isinstance(model, ChatEndpoint):
-                kept.enter_context(model.keeping(folder, role))
-        yield
+        ``config.mode`` answers for the run, or a model that chose.
+        """
+        config, model = self.config, self.models["model"]
+        every = [name for name in ("model", *MODES) if f"{name}_label" in table]
+        choosers = sorted(every, key=lambda name: (name != "model", name != config.mode))
+        results, first = summarise(table, choosers), choosers[0]
+        kept = {
+            "config": asdict(config),
+            "about": about,
+            "results": results,
+            "drawn": self.subset and asdict(self.subset),
+            "mismatch": self.mismatch,
+            "endpoints": self.usage,
+        }
+        chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
+        texts = (
+            "\n".join(
+                [*vars(item.context).values(), item.question, *(o.text for o in item.options)]
+            )
+            for item in self.items
+        )
+        loaded = getattr(model, "loaded", None)
+        save(self.console, config.folder / TABLE, table.assign(**chosen), kept, loaded, texts)
+        rows = []
+        for kind in ("overall", *results[first]["groups"], "invalid"):
+            cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
+            rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
+        title = f"{config.title}, {model_name(config)}, {steered_by(config)} (% right)"
+        print_table(self.console, title, ["questions", "n", *choosers], rows)
+        self.end(
+            f"both forms choose the same in {100 * results['agreement']:.1f} % of questions",
+            *(f"{n} questions without an answer: {why}" for why, n in results["problems"].items()),
+        )
+        return table
 
 
 def likely_prompt(lines: Sequence[str], rule: str) -> str:
@@ -131,22 +232,21 @@ def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> li
     probabilities of first tokens.
     """
     scores: list[LikelyUnlikely] = []
-    if isinstance(model, SteeredModel):
-        for texts in in_batches(prompts, batch_size):
-            batch = [Prompt(text) for text in texts]
+    for texts in in_batches(prompts, batch_size):
+        batch = [Prompt(text) for text in texts]
+        if isinstance(model, SteeredModel):
             found = model.option_log_probs(batch, [LABELS] * len(batch))
             scores += [(likely, unlikely) for likely, unlikely in found]
-        return scores
-    requests = [Prompt(text) for text in prompts]
-    for reply in model.replies(requests, 1, logprobs=True, top_logprobs=TOP):
-        if reply.finish == FILTERED:
-            raise FilteredError("the endpoint's filter held a step back")
-        if not reply.first:
-            raise HarnessError(
-                f"{model.model} at {model.url} gives no probabilities of its first tokens "
-                "(top_logprobs), by which steps are judged"
-            )
-        scores.append(from_top_tokens(reply.first))
+            continue
+        for reply in model.replies(batch, 1, logprobs=True, top_logprobs=TOP):
+            if reply.finish == FILTERED:
+                raise FilteredError("the endpoint's filter held a step back")
+            if not reply.first:
+                raise HarnessError(
+                    f"{model.model} at {model.url} gives no probabilities of its first tokens "
+                    "(top_logprobs), by which steps are judged"
+                )
+            scores.append(from_top_tokens(reply.first))
     return scores
 
 
@@ -156,10 +256,10 @@ def score_replies(
     """How probable each text is as the beginning of the reply to its prompt, and its tokens."""
     scored: list[ScoredText] = []
     for pairs in in_batches(requests, batch_size):
-        batch = [Prompt(prompt) for prompt, _ in pairs]
-        scores = model.option_log_probs(batch, [[text] for _, text in pairs])
-        for prompt, (_, text), (score,) in zip(batch, pairs, scores, strict=True):
-            scored.append((score, len(model.continuations(prompt, [text])[0])))
+        batch, texts = [Prompt(prompt) for prompt, _ in pairs], [[text] for _, text in pairs]
+        lengths = (len(model.continuations(*one)[0]) for one in zip(batch, texts, strict=True))
+        scores = model.option_log_probs(batch, texts)
+        scored += [(score, n) for (score,), n in zip(scores, lengths, strict=True)]
     return scored
 
 
@@ -249,38 +349,6 @@ def choose(scores: Mapping[str, float], polarity: Polarity) -> str | None:
     return labels[0] if len(labels) == 1 else None
 
 
-def answer_all(
-    config: PlanningConfig,
-    file: str,
-    about: dict[str, Any],
-    items: Mapping[str, Question],
-    answer: Callable[[Question], Answer],
-    bar: Bars,
-) -> dict[str, Answer]:
-    """The answer to each question, by name; what the journal ``file`` holds is not asked again."""
-    with Journal(config.folder / file, about) as journal:
-        save_config(config.folder, asdict(config))
-        advance = partial(bar.advance, bar.add_task(Path(file).stem, total=len(items)))
-        return ask_rest(journal, items, 1, lambda one: map(answer, one), advance)
-
-
-def ask_rest(
-    journal: Journal,
-    asked: Mapping[str, T],
-    batch_size: int,
-    answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
-    advance: Callable[[int], object] = lambda done: None,
-) -> dict[str, dict[str, Any]]:
-    """The answers by name; those that the journal lacks are asked in batches and kept at once."""
-    todo = [name for name in asked if name not in journal.answers]
-    advance(len(asked) - len(todo))
-    for batch in in_batches(todo, batch_size):
-        found = answer([asked[name] for name in batch])
-        journal.add({"item_id": n, **one} for n, one in zip(batch, found, strict=True))
-        advance(len(batch))
-    return {name: journal.answers[name] for name in asked}
-
-
 def score(
     items: Sequence[Question],
     answers: Mapping[str, Answer],
@@ -331,50 +399,3 @@ def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str,
     results["agreement"] = float(table["agree"].mean())
     results["problems"] = table.loc[table["problem"] != "", "problem"].value_counts().to_dict()
     return results
-
-
-def finish(
-    console: Console,
-    config: PlanningConfig,
-    items: Sequence[Question],
-    table: pd.DataFrame,
-    models: Models,
-    about: Mapping[str, Any],
-    subset: Subset | None,
-    others: Mapping[str, AnyModel] | None = None,
-) -> None:
-    """Write and print the results; ``config.mode`` answers for the run, or a model that chose.
-
-    ``subset`` is the sample of --limit, ``others`` are further models by their roles.
-    """
-    every = [name for name in ("model", *MODES) if f"{name}_label" in table]
-    choosers = sorted(every, key=lambda name: (name != "model", name != config.mode))
-    first = choosers[0]
-    results = summarise(table, choosers)
-    chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
-    roles = {"model": models.reading, **(others or {})}
-    usage = {role: m.usage for role, m in roles.items() if isinstance(m, ChatEndpoint)}
-    kept = {
-        "config": asdict(config),
-        "about": about,
-        "results": results,
-        "drawn": subset and asdict(subset),
-        "mismatch": models.mismatch,
-        "endpoints": usage,
-    }
-    loaded = models.reading.loaded if isinstance(models.reading, SteeredModel) else None
-    words = [(i.context.scene, i.context.actions, i.context.dialogue, i.question) for i in items]
-    options = ([option.text for option in item.options] for item in items)
-    texts = ("\n".join([*one, *offered]) for one, offered in zip(words, options, strict=True))
-    save(console, config.folder / TABLE, table.assign(**chosen), kept, loaded, texts)
-    rows = []
-    for kind in ("overall", *results[first]["groups"], "invalid"):
-        cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
-        rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
-    title = f"{config.title}, {model_name(config)}, {steered_by(config)} (% right)"
-    print_table(console, title, ["questions", "n", *choosers], rows)
-    lines = [f"both forms choose the same in {100 * results['agreement']:.1f} % of questions"]
-    for problem, n in results["problems"].items():
-        lines.append(f"{n} questions without an answer: {problem}")
-    lines += [usage_line(role, spent) for role, spent in usage.items()]
-    print_lines(console, [*lines, f"run folder: {config.folder}"])
