@@ -308,7 +308,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     judge = Scribe()
     opened: dict[str, Any] = {}
     monkeypatch.setattr(
-        "sally_anne.harness.judge.load_model", lambda **options: opened.update(options)
+        "sally_anne.harness.chat_endpoint.load_model", lambda **options: opened.update(options)
     )
     monkeypatch.setattr("sally_anne.harness.judge.Judge", lambda *_: judge)
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
