@@ -174,7 +174,7 @@ class EvalConfig(RunOptions, EndpointOptions):
     allow_mismatch: bool = False
 
     kind: ClassVar = "eval"
-    named: ClassVar = (
+    named: ClassVar[tuple[str, ...]] = (
         *("view", "window", "frames", "template", "protocol", "prompting", "shots", "shots_seed"),
         *("steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
         *("data_seed", "data", "limit", "limit_seed"),

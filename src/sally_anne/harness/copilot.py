@@ -326,10 +326,10 @@ def run(
         check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
         check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))
         rows = []
-        for one in outcomes:
-            state = "holds" if one.holds else "biased" if one.best else "no set"
-            right = one.best.verdict.right if one.best and one.best.verdict else ""
-            rows.append([one.question.item_id, state, len(one.rounds), right])
+        for outcome in outcomes:
+            state = "holds" if outcome.holds else "biased" if outcome.best else "no set"
+            right = outcome.best.verdict.right if outcome.best and outcome.best.verdict else ""
+            rows.append([outcome.question.item_id, state, len(outcome.rounds), right])
         title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
         print_table(session.console, title, ["question", "set", "sets tried", "right"], rows)
         last = ((one.question.item_id, one.rounds[-1].problems) for one in outcomes)

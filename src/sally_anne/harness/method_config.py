@@ -41,7 +41,7 @@ class PlanningConfig(RunOptions, EndpointOptions):
 
     # The name of the method.
     title: ClassVar[str]
-    named: ClassVar = ("data", "steer", "alpha", "limit", "limit_seed")
+    named: ClassVar[tuple[str, ...]] = ("data", "steer", "alpha", "limit", "limit_seed")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class LimpConfig(PlanningConfig):
     choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
     kind, title = "limp", "LIMP"
-    named: ClassVar = (
+    named: ClassVar[tuple[str, ...]] = (
         *("actions", "perceiver", "perceiver_model", "latents", "utterance_goal"),
         *PlanningConfig.named,
     )
@@ -103,7 +103,7 @@ class BipAlmConfig(PlanningConfig):
 
     likelihood: Literal["reply", "judged"] = "reply"
     kind, title = "bip-alm", "BIP-ALM"
-    named: ClassVar = ("likelihood", *PlanningConfig.named)
+    named: ClassVar[tuple[str, ...]] = ("likelihood", *PlanningConfig.named)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,15 @@ class DistractorConfig(RunOptions):
     limit: int | None = None
 
     kind = "distractors"
-    named: ClassVar = ("data", "exact", "trials", "threshold", "seed", "split", "limit")
+    named: ClassVar[tuple[str, ...]] = (
+        "data",
+        "exact",
+        "trials",
+        "threshold",
+        "seed",
+        "split",
+        "limit",
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,14 @@ class CopilotConfig(RunOptions, EndpointOptions):
     max_new_tokens: int = 256
 
     kind = "copilot"
-    named: ClassVar = ("data", "checker", "trials", "threshold", "seed", "max_new_tokens")
+    named: ClassVar[tuple[str, ...]] = (
+        "data",
+        "checker",
+        "trials",
+        "threshold",
+        "seed",
+        "max_new_tokens",
+    )
 
 
 @dataclass(frozen=True)
@@ -171,7 +186,7 @@ class FilmsConfig(RunOptions, EndpointOptions):
 
     data: Path
     kind = "films"
-    named: ClassVar = ("data",)
+    named: ClassVar[tuple[str, ...]] = ("data",)
 
 
 @dataclass(frozen=True, kw_only=True)
