@@ -147,7 +147,7 @@ def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypa
     ):
         frames = read_clip(media, "full", sampling, 32 * 32).frames
         with monkeypatch.context() as patch:
-            patch.setattr("sally_anne.data.media.read_frames", lambda *_: pytest.fail("decoded"))
+            patch.setattr("sally_anne.core.media.read_frames", lambda *_: pytest.fail("decoded"))
             found = shape_of(media, "full", sampling, 32 * 32, exact)
         count = len(frames) if exact or bound is None else bound
         assert found == (count, *frames.shape[1:3])
