@@ -212,11 +212,11 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
     print_table(console, "Share of attention", columns, rows)
     count = len(set(clusters))
     few = f"; intervals are over {count} clusters, too few" * (count < FEW)
-    prompt = prompts_at(loaded, inputs[0][:1], position)[0]
+    prompt, shown = prompts_at(loaded, inputs[0][:1], position)[0], {row[0] for row in rows}
     said = [
         f"{name}: {' '.join(prompt[a:b].split())}"
         for a, b, name in sentence_parts(loaded, inputs[0][0], prompt)
-        if name in {row[0] for row in rows}
+        if name in shown
     ]
     print_lines(console, ["Of the first input,", *said] if said else [])
     print_lines(console, [*used, f"{len(inputs)} inputs of each kind{few}; figure: {path}"])

@@ -183,7 +183,9 @@ class Journal:
         self.about = json.loads(json.dumps(about, default=str))
         self.processes = processes
         self._file: TextIO | None = None
-        self.answers: dict[str, dict[str, Any]] = self._known() if processes.first else {}
+        self.answers: dict[str, dict[str, Any]] = {}
+        if processes.first:
+            self.answers = self._read(path) | self._of_other_ranks()
 
     def __enter__(self) -> Journal:
         with _writing(f"the run folder {self.path.parent}", "choose another --out", "made"):
@@ -221,7 +223,7 @@ class Journal:
         self.__exit__()
         self.processes.wait()
         if self.processes.first:
-            known = self._known() | self.answers
+            known = self.answers | self._of_other_ranks()
             self.answers = {i: known[i] for i in dict.fromkeys(order) if i in known} | known
             data = _json_lines([{"about": self.about}, *self.answers.values()]).encode()
             with _writing(self.path, _KEPT, "written anew"):
@@ -234,10 +236,8 @@ class Journal:
             self.answers = self._read(self.path)
         self.processes.wait()
 
-    def _known(self) -> dict[str, dict[str, Any]]:
-        """What is kept in the files of all processes."""
-        files = [self.path, *_rank_files(self.path)]
-        return {name: answer for file in files for name, answer in self._read(file).items()}
+    def _of_other_ranks(self) -> dict[str, dict[str, Any]]:
+        return {name: a for part in _rank_files(self.path) for name, a in self._read(part).items()}
 
     def _read(self, path: Path) -> dict[str, dict[str, Any]]:
         """Records in a file by item, if it is there, but for a torn last line."""

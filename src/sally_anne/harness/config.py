@@ -173,8 +173,8 @@ class EvalConfig(RunOptions, EndpointOptions):
     dry_run: bool = False
     allow_mismatch: bool = False
 
-    kind: ClassVar = "eval"
-    named: ClassVar[tuple[str, ...]] = (
+    kind = "eval"
+    named = (
         *("view", "window", "frames", "template", "protocol", "prompting", "shots", "shots_seed"),
         *("steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
         *("data_seed", "data", "limit", "limit_seed"),

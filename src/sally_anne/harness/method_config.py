@@ -81,7 +81,7 @@ class LimpConfig(PlanningConfig):
     choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
     kind, title = "limp", "LIMP"
-    named: ClassVar[tuple[str, ...]] = (
+    named = (
         *("actions", "perceiver", "perceiver_model", "latents", "utterance_goal"),
         *PlanningConfig.named,
     )
@@ -103,7 +103,7 @@ class BipAlmConfig(PlanningConfig):
 
     likelihood: Literal["reply", "judged"] = "reply"
     kind, title = "bip-alm", "BIP-ALM"
-    named: ClassVar[tuple[str, ...]] = ("likelihood", *PlanningConfig.named)
+    named = ("likelihood", *PlanningConfig.named)
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,7 @@ class DistractorConfig(RunOptions):
     limit: int | None = None
 
     kind = "distractors"
-    named: ClassVar[tuple[str, ...]] = (
-        "data",
-        "exact",
-        "trials",
-        "threshold",
-        "seed",
-        "split",
-        "limit",
-    )
+    named = ("data", "exact", "trials", "threshold", "seed", "split", "limit")
 
 
 @dataclass(frozen=True)
@@ -165,14 +157,7 @@ class CopilotConfig(RunOptions, EndpointOptions):
     max_new_tokens: int = 256
 
     kind = "copilot"
-    named: ClassVar[tuple[str, ...]] = (
-        "data",
-        "checker",
-        "trials",
-        "threshold",
-        "seed",
-        "max_new_tokens",
-    )
+    named = ("data", "checker", "trials", "threshold", "seed", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -186,7 +171,7 @@ class FilmsConfig(RunOptions, EndpointOptions):
 
     data: Path
     kind = "films"
-    named: ClassVar[tuple[str, ...]] = ("data",)
+    named = ("data",)
 
 
 @dataclass(frozen=True, kw_only=True)
