@@ -70,6 +70,10 @@ COMMANDS: dict[str, Command] = {
         "open a model: what would be captured, where, and what is doubtful",
         *("models.check:run", "models.options:ModelOptions"),
     ),
+    "models": Command(
+        "list the models that have a name here, and how each was tried",
+        *("models.options:list_models", "models.options:ListOptions", QUICK),
+    ),
     "audit": Command(
         "what else than a belief could explain a run's accuracy",
         *("probing.audit:run", "probing.config:AuditConfig"),

@@ -69,10 +69,7 @@ def located(name: str, revision: str | None = None) -> str:
             raise ModelError(f"revision {revision!r} is for models of the hub, not for {place}")
         return str(place)
     if entry is None and (location.count("/") != 1 or location[0] in "./~"):
-        known = "\n".join(
-            f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
-            for name, entry in CATALOGUE.items()
-        )
+        known = "\n".join(f"  {name:27} {one.about}" for name, one in CATALOGUE.items())
         raise ModelError(
             f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
             f"\n{known}"

@@ -7,6 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rich.console import Console
+
+from sally_anne.core.console import print_table
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import begun
@@ -27,10 +30,15 @@ class Entry(NamedTuple):
     note: str
     videos: bool = True
 
+    @property
+    def about(self) -> str:
+        """Its note, and what it does not take."""
+        return self.note if self.videos else f"{self.note}, text alone"
+
 
 _TINY = Path(str(files("sally_anne.models"))) / "tiny"
-_TRAINED = "trained on grid stories, in words and films, shipped, CPU"
-_TOLD = "reads captions, not films; the planted models are made from it; shipped, CPU"
+_TRAINED = "trained on grid stories, in words and films"
+_TOLD = "reads captions, not films; planted models are made of it"
 
 CATALOGUE: dict[str, Entry] = {
     "tiny-qwen2-vl": Entry(str(_TINY / "tiny-qwen2-vl"), _TRAINED),
@@ -53,6 +61,24 @@ CATALOGUE: dict[str, Entry] = {
     "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", False),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """The names that --model takes, beside hub ids, folders and GGUF files."""
+
+
+def list_models(options: ListOptions) -> None:
+    """Print the catalogue: each model's source and heads, and the weights that were tried."""
+    rows = []
+    for name, entry in CATALOGUE.items():
+        shipped = entry.source.startswith(str(_TINY))
+        where = "shipped" if shipped else entry.source
+        tried = "these" if shipped else "published" if name == "smollm2" else "random"
+        rows.append((name, f"{where}: {entry.about}; tried with {tried} weights"))
+    print_table(Console(), "models with a name", ("name", "what"), rows)
+    print("Random weights: small models of the same class, and the full shape without weights.")
+    print("Of any other model `sally-anne check --model HUB_ID` says what would be read.")
 
 
 def reads_only(model: str | Path) -> bool:
