@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import nn
 
 from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import ModelError
-from sally_anne.core.processes import here
+from sally_anne.core.processes import first_gpu, here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
@@ -156,6 +157,8 @@ def needs(
         decoder = load.columns * column + layer * item
         peaks.append(load.patches * pixels + max(decoder, load.patches * seen * item))
     peak = max(peaks)
+    device, rate = speed(loaded.dtype)
+    least = 2 * whole * read / rate
     figures = [
         Figure("parameters", whole, f"{whole / 1e9:.3g} billion", "of the config's modules"),
         exact("tokens read", read, "contexts once, and each row's own end"),
@@ -169,8 +172,29 @@ def needs(
             "layer's MLP + mask) and (vision tower's layer)",
         ),
         in_bytes("memory", weights + peak, "weights + above the weights"),
+        Figure(
+            "seconds of reading",
+            least,
+            f"{least:,.0f} to {3 * least:,.0f}",
+            f"2 x parameters x tokens read, at {rate / 1e12:.3g} TFLOP/s, which a matrix product "
+            f"in {loaded.dtype} reaches on {device} now, to a third of it",
+        ),
     ]
     return {figure.name: figure for figure in figures}
+
+
+def speed(dtype: str) -> tuple[str, float]:
+    """The device that takes a model by default, and FLOPs a second of a large matrix product."""
+    device = first_gpu() or "cpu"
+    side = 1024 if device == "cpu" else 8192
+    factor = torch.randn(side, side, device=device).to(getattr(torch, dtype))
+    seconds = []
+    for _ in range(6):
+        start = time.perf_counter()
+        # Reading a number waits for the device.
+        float((factor @ factor)[0, 0])
+        seconds.append(time.perf_counter() - start)
+    return device, 2 * side**3 / min(seconds)
 
 
 def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
