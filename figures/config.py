@@ -26,6 +26,8 @@ class FiguresConfig:
     """Label that the probes read; by default all (heatmap, kde), or the run's first (patching)."""
     split: Literal["held-out", "validation", "test", "train", "all"] = "held-out"
     """Samples shown: held-out is validation and test. A heatmap is drawn for each split."""
+    condition: str | None = None
+    """Of a heatmap: accuracy in one condition, as TB or FB, or in the worst of them."""
     layer: Natural | None = None
     """Layer of the head of kde and clusters; by default heads are chosen on validation samples."""
     head: Natural | None = None

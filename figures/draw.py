@@ -109,11 +109,20 @@ def draw(config: FiguresConfig) -> list[Path]:
 
 def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     labels = run.labels if config.label is None else (config.label,)
+    of, every = config.condition, run.samples
+    known = [*sorted(set(every["condition"].dropna())), "worst"] if "condition" in every else []
+    if of not in (None, *known):
+        raise FigureError(
+            f"{config.run} has no condition {of}: {', '.join(known) or 'none at all'}"
+        )
+    # The worst condition is another one for each head.
+    chosen = every if of in (None, "worst") else every[every["condition"] == of]
     for split in SPLITS[config.split]:
-        if count := int((run.samples["split"] == split).sum()):
-            table = heatmap.accuracy_table(run.heads, labels, split)
-            figure = heatmap.heatmap_figure(table, split, count, run.title)
-            yield figure, (config.label, None if split == "validation" else split), table
+        if count := int((chosen["split"] == split).sum()):
+            table = heatmap.accuracy_table(run.heads, labels, split, condition=of)
+            shown = f"{split} {of}" if of else split
+            figure = heatmap.heatmap_figure(table, shown, count, run.title)
+            yield figure, (config.label, None if split == "validation" else split, of), table
 
 
 def _densities(run: Run, config: FiguresConfig) -> Iterator[Drawing]:

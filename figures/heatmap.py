@@ -52,22 +52,26 @@ NAMED = 5  # heads that are named at their points, of each kind
 
 
 def accuracy_table(
-    heads: pd.DataFrame, labels: Sequence[str], split: str, chance: float | None = None
+    heads: pd.DataFrame,
+    labels: Sequence[str],
+    split: str,
+    chance: float | None = None,
+    condition: str | None = None,
 ) -> pd.DataFrame:
     """The numbers shown, a row a label and head.
 
-    Columns ``label, layer, head, accuracy, best, threshold`` (the null's, of validation samples),
-    ``above`` (whether the head's validation accuracy is above it) and ``chance``: the one given,
-    else the table's, else a half.
+    Columns ``label, layer, head, accuracy`` (in one ``condition`` if it is given), ``best,
+    threshold`` (the null's, of all validation samples), ``above`` (whether the head's accuracy on
+    these is above it) and ``chance``: the one given, else the table's, else a half.
 
     Raises:
-        RunFolderError: the table has no accuracy of this label and split; names those there are.
+        RunFolderError: the table has no accuracy of this kind; names those there are.
     """
     parts = []
     for label in labels:
-        column = f"{label}_{split}_accuracy"
+        column = f"{label}_{split}_{condition or 'accuracy'}"
         if column not in heads or heads[column].isna().all():
-            there = [name for name in heads if str(name).endswith("_accuracy")]
+            there = [str(name) for name in heads if str(name).startswith(f"{label}_{split}_")]
             raise RunFolderError(
                 f"the table of heads has no values of {column}; it has {', '.join(there) or 'none'}"
             )
@@ -99,15 +103,18 @@ def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
 
 
 def heatmap_figure(
-    table: pd.DataFrame, split: str, samples: int | None, title: Sequence[str]
+    table: pd.DataFrame, shown: str, samples: int | None, title: Sequence[str]
 ) -> Figure:
-    """A panel for each label, with a colour scale. ``table`` is of `accuracy_table`."""
+    """A panel for each label, with a colour scale.
+
+    ``table`` is of `accuracy_table`, ``shown`` its split, and the condition if it is of one.
+    """
     labels = list(dict.fromkeys(table["label"]))
     layers, heads = grid(table).shape
     width = max(2.4, min(4.3, 0.44 * heads))
     height = max(1.8, min(0.44, width / heads) * layers)
     figure = style.new_figure((width + 1.2) * len(labels) + 0.4, height + 1.5)
-    place = "" if split == "validation" else " on validation"
+    place = "" if shown == "validation" else " on validation"
     for panel, label in zip(figure.subplots(1, len(labels), squeeze=False)[0], labels, strict=True):
         rows = table[table["label"] == label]
         top = next(rows[rows["best"]].itertuples())
@@ -120,7 +127,7 @@ def heatmap_figure(
         panel.set(title=f"{style.named(label)}\n{words}", xlabel="head")
         panel.set_ylabel("layer (0 at the top)")
         count = f" (N = {samples} samples)" if samples else ""
-        bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{split} accuracy{count}")
+        bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{shown} accuracy{count}")
         bar.ax.set_ylim(max(0.0, mesh.get_clim()[0]), 1.0)
         bar.set_ticks([0.0, top.chance, 1.0], labels=["0", f"{top.chance:.2g} chance", "1"])
     ring: dict[str, Any] = {"mfc": "none", "markersize": 8, "markeredgewidth": 1.8}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,17 @@ def test_a_large_model_has_no_numbers_and_a_missing_head_is_grey() -> None:
     panel = figure_of(made_table(np.full((2, 3), 0.6)).drop(index=4)).axes[0]
     assert panel.collections[0].get_array().mask.sum() == 1
     assert panel.get_facecolor() == pytest.approx((0.741, 0.741, 0.741, 1), abs=0.001)
+
+
+def test_a_heatmap_of_one_condition_shows_its_accuracy(run, saved) -> None:
+    heads = run.heads.assign(y_p_validation_FB=np.linspace(0, 1, len(run.heads)))
+    heads.to_parquet(run.folder / "heads.parquet")
+    config = FiguresConfig(run.folder, kind=("heatmap",), label="y_p", split="validation")
+    draw(replace(config, condition="FB"))
+    shown = saved[0].axes[0].collections[0].get_array()
+    np.testing.assert_allclose(shown.ravel(), heads["y_p_validation_FB"])
+    with pytest.raises(FigureError, match="FB"):
+        draw(replace(config, condition="auc"))
 
 
 def test_a_missing_or_empty_column_is_refused(run) -> None:
