@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from sally_anne.core.errors import HookError
 from sally_anne.core.run import Head
-from sally_anne.hooks.geometry import HEAD_OUT, slice_width
-from sally_anne.hooks.model_hooks import ModelHooks, attach
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
+from sally_anne.hooks.model_hooks import AttentionHooks, ModelHooks, Read, attach
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
 How = Literal["add", "scale", "replace", "project_out"]
@@ -81,6 +82,10 @@ class Edit(ModelHooks):
     """
 
     error = HookError
+    broken: ClassVar[str] = (
+        "is not finite any more once it is edited: too much for the model's dtype. Lower alpha, or "
+        "load the model in a wider dtype."
+    )
 
     def __init__(
         self,
@@ -177,10 +182,7 @@ class Edit(ModelHooks):
         heads = torch.stack([self._broken[layer].to(first) for layer in self.layers])
         if not heads.is_meta and bool(heads.any()):
             row, head = heads.nonzero()[0].tolist()
-            raise HookError(
-                f"{Head(self.layers[row], head)} is not finite any more once it is edited: "
-                "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
-            )
+            raise HookError(f"{Head(self.layers[row], head)} {self.broken}")
 
     def _read_gate(self, gate: Gate, activation: Tensor) -> None:
         width = self.geometry.head_dim
@@ -228,6 +230,89 @@ class Edit(ModelHooks):
             raise HookError(
                 f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before."
             )
+
+
+class Redirect(AttentionHooks, Edit):
+    """Has heads look elsewhere while the `with` block is open: attention knock-out, redirection.
+
+        with Redirect(model, heads, away):          # may not look there
+            model(**inputs)
+        with Redirect(model, heads, away, to):      # what they give to the one goes to the other
+            model(**inputs)
+
+    Knocked out, a head's other weights grow in proportion, as those of a masked softmax do.
+    Redirected, what it gives to `away` and `to` together is shared out within `to` as before; all
+    that it gives goes there if `away` is everything. Other heads and positions keep their bits, as
+    do heads that do not see `away`. It acts as `Edit` does, but that a `Looks` inside of it sees
+    the weights from before.
+
+    Args:
+        model, positions: as of `Edit`.
+        heads: which heads, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`, as of `Edit`.
+        away, to: columns of the prompts, those of a cache first: bool `[B, T]`, or `[T]` of all.
+
+    Raises:
+        HookError: as of `AttentionHooks` and `Edit`; during a forward, more columns than the model
+            has read, or a chosen head that sees nothing else, or nothing of `to`.
+        PositionError: as of `Edit`.
+    """
+
+    broken = "sees nothing else that it could look at: choose other positions or parts."
+
+    def __init__(
+        self,
+        model: nn.Module,
+        heads: Tensor,
+        away: Tensor,
+        to: Tensor | None = None,
+        positions: str = LAST_PROMPT_GENERATED,
+    ) -> None:
+        found = find_geometry(getattr(model, "_orig_mod", model))
+        none = torch.zeros(found.n_layers, found.n_heads, found.head_dim)
+        super().__init__(model, none, positions=positions, how="replace", heads=heads)
+        self.parts = [torch.atleast_2d(part).bool() for part in (away, to) if part is not None]
+
+    def _begin(self, at: Pass) -> None:
+        super()._begin(at)
+        # Padding on the right puts the last tokens of a batch into several columns.
+        self._columns = self.mask.any(0).nonzero()[:, 0]
+        rows, columns = len(at.real), at.n_cached + at.real.shape[1]
+        self._whole = []
+        for part in self.parts:
+            if rows % len(part) or part.shape[1] > columns:
+                size = f"{rows} rows of {columns} columns"
+                raise HookError(f"parts are {list(part.shape)}, but the model has read {size}.")
+            part = nn.functional.pad(part, (0, columns - part.shape[1])).to(at.real.device)
+            self._whole.append(part.repeat_interleave(rows // len(part), 0)[:, None, None])
+
+    def look(self, layer: int, read: Callable[..., Read], output: Tensor) -> Tensor:
+        """`output [B, T, H, D]` with what the chosen heads put out if they look elsewhere."""
+        device, columns = output.device, self._columns.to(output.device)
+        if not len(columns):
+            self._ran.add(layer)
+            self._broken[layer] = torch.zeros(output.shape[2], dtype=torch.bool, device=device)
+            return output
+        here = self.mask[..., None].to(device) & self._here(self.heads[:, :, layer]).to(device)
+        chosen = here[:, columns]
+        attend, seen, value = read(index=columns.expand(len(output), -1))
+        # A layer that looks back a certain distance may keep the last columns alone.
+        away, *to = (part[..., -seen.shape[-1] :].to(device) for part in self._whole)
+        chosen &= (seen & away).any(-1).transpose(1, 2)
+        left = seen & (to[0] if to else ~away)
+        self._broken[layer] = (chosen & ~left.any(-1).transpose(1, 2)).flatten(0, 1).any(0)
+        weights = attend(left)
+        if to:
+            plain, part = attend(), away | to[0]
+            share = plain.masked_fill(~part, 0).sum(-1, keepdim=True)
+            weights = share * weights / weights.sum(-1, keepdim=True)
+            weights = weights + plain.masked_fill(part, 0)
+        value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
+        z = (weights @ value).transpose(1, 2)
+        if z.shape[2:] != output.shape[2:]:
+            raise HookError(f"layer {layer} does not put out its heads one by one.")
+        changed = output.clone()
+        changed[:, columns] = torch.where(chosen[..., None], z.to(output), output[:, columns])
+        return changed
 
 
 def _whole(name: str, tensor: Tensor, shape: tuple[int, ...], means: str) -> Tensor:

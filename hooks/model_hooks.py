@@ -1,7 +1,7 @@
 """Hooks on one site of a model's layers, set while a `with` block is open.
 
 What `hooks.capture` and `hooks.edit` share: hooks are set and removed, each forward pass is
-followed, and what would read or edit the wrong numbers raises.
+followed, attention is reached, and what would read or edit the wrong numbers raises.
 
 Compiled code does not look at hooks that were set after its first call, and would keep those that
 were set during it. So while a block is open everything runs eagerly, whichever part of a model was
@@ -11,14 +11,16 @@ compiled code is used again as it is.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
@@ -140,6 +142,11 @@ class ModelHooks:
         self._pass, self._ran = at, set[int]()
 
     def _checked(self, layer: int, activation: Tensor) -> Tensor | None:
+        self._check(layer, activation)
+        return self.see(layer, activation)
+
+    def _check(self, layer: int, activation: Tensor) -> None:
+        """That a layer runs once, on the tokens `[B, T, ...]` of the running pass."""
         if self._pass is None or self._pass.real.shape != activation.shape[:2]:
             raise self.error(
                 f"layer {layer} ran outside a pass of the {type(self.model).__name__} that this "
@@ -149,7 +156,6 @@ class ModelHooks:
             name = site_module(self.geometry, layer, self.site)
             raise self.error(f"{name} ran twice in one pass: its heads are not one layer's.")
         self._ran.add(layer)
-        return self.see(layer, activation)
 
     def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
         """The hook after it. Raises `error` if a layer did not run."""
@@ -160,6 +166,128 @@ class ModelHooks:
             )
         self._pass = None
         self._end()
+
+
+class Read(NamedTuple):
+    """How P tokens of a layer attend.
+
+    `attend()` gives their weights `[B, H, P, columns]`, or with `allowed`, bool `[B, 1, P,
+    columns]`, those of a mask that lets them see nothing else; `seen`, likewise, is what they see,
+    and `value [B, H or fewer, columns, D]`.
+    """
+
+    attend: Callable[..., Tensor]
+    seen: Tensor
+    value: Tensor
+
+
+class AttentionHooks(ModelHooks):
+    """Base of `Looks` and `Redirect`: they say what becomes of how a layer attends.
+
+    Layers hand queries, keys and mask to transformers' attention interface. There the model attends
+    as before, and its own step-by-step attention gets those rows alone that are asked for: so
+    rotary positions, shared keys, windows and soft caps are the model's, and no full matrix is
+    made. While a block is open no other thread may run a model.
+
+    Raises:
+        HookError: the model attends neither by `sdpa` nor by `eager`, or, during a forward, not
+            through that interface, or not with the heads that W_o reads.
+    """
+
+    def __init__(self, model: nn.Module, *args: Any, **how: Any) -> None:
+        super().__init__(model, *args, **how)
+        config: Any = self.model.config
+        self._way = config.get_text_config(decoder=True)._attn_implementation
+        if self._way not in ("sdpa", "eager"):
+            raise self.error(f"{self._way} keeps no attention: take --attn-implementation sdpa.")
+        self._layer = {
+            module: layer
+            for layer in self.layers
+            for module in self.model.get_submodule(self.geometry.layer_names[layer]).modules()
+        }
+        self._before: Any = None
+
+    def look(self, layer: int, read: Callable[..., Read], output: Tensor) -> Tensor:
+        """What becomes of `output [B, T, H, D]`, what the heads of a layer put out.
+
+        `read(index=...)` is of the tokens `[B, P]` of this pass, see `Read`.
+        """
+        raise NotImplementedError
+
+    def _add_layers(self) -> None:
+        self._before = ALL_ATTENTION_FUNCTIONS.get(self._way)
+        ALL_ATTENTION_FUNCTIONS[self._way] = self._attend
+
+    def __exit__(self, *error: object) -> None:
+        if self._handles:
+            del ALL_ATTENTION_FUNCTIONS[self._way]
+            if ALL_ATTENTION_FUNCTIONS.get(self._way) is not self._before:
+                ALL_ATTENTION_FUNCTIONS[self._way] = self._before  # of a block around this one
+        super().__exit__(*error)
+
+    def _attend(self, module: nn.Module, *args: Any, **how: Any) -> tuple[Tensor, Tensor | None]:
+        """What the interface calls in place of the model's own way to attend."""
+        # Step by step is no function of the interface's: each file of a model has its own.
+        code = vars(sys.modules[type(module).__module__])
+        step_by_step: Any = code.get("eager_attention_forward")
+        output, weights = (self._before or step_by_step)(module, *args, **how)
+        if (layer := self._layer.get(module)) is not None and step_by_step is not None:
+            own = partial(self._read, layer, partial(step_by_step, module), *args, **how)
+            output = self.look(layer, own, output)
+        return output, weights
+
+    def _read(
+        self,
+        layer: int,
+        step_by_step: Callable[..., tuple[Tensor, Tensor]],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        position_bias: Tensor | None = None,
+        *,
+        index: Tensor,
+        **how: Any,
+    ) -> Read:
+        if position_bias is not None:
+            raise self.error(f"layer {layer} attends by distance, by a bias that is not read.")
+        every = query.transpose(1, 2)
+        self._check(layer, every)
+        tokens, columns, index = query.shape[2], key.shape[2], index.to(key.device)
+        rows = torch.arange(len(index), device=key.device)[:, None]
+        if attention_mask is None:  # nothing is padding, and later tokens are not seen
+            seen = torch.arange(columns, device=key.device) <= index[..., None] + columns - tokens
+            mask = seen[:, None]
+        else:
+            mask = attention_mask.expand(len(rows), -1, -1, -1).transpose(1, 2)[rows, index]
+            mask = mask.transpose(1, 2)[..., :columns]
+        lowest = torch.finfo(query.dtype).min
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
+        own = every[rows, index].transpose(1, 2)
+
+        def attend(allowed: Tensor | None = None) -> Tensor:
+            shown = mask if allowed is None else mask.masked_fill(~allowed, lowest)
+            try:
+                _, weights = step_by_step(own, key, value, shown, **how)
+            except RuntimeError as error:  # that of a model which its makers run by sdpa alone
+                why = f"layer {layer} does not attend step by step: {error}"
+                raise self.error(why) from error
+            if weights.shape[1] != self.geometry.n_heads:
+                heads = f"{weights.shape[1]} heads, and W_o reads {self.geometry.n_heads}"
+                raise self.error(f"layer {layer} attends with {heads}.")
+            return weights
+
+        return Read(attend, mask > lowest / 2, value)
+
+    def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
+        """As of `ModelHooks`; a HookError for layers that do not use the interface."""
+        if set(self.layers) - self._ran:
+            raise self.error(
+                f"{type(self.model).__name__} does not attend through transformers' interface for "
+                "attention, so where its heads look can be neither read nor changed."
+            )
+        super().after_pass(model, args, output)
 
 
 def _count_open(change: int) -> None:

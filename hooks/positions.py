@@ -38,12 +38,14 @@ class Pass:
         n_seen: how many leading columns an earlier pass has shown already. Not 0 only in
             generation without a cache, where each pass repeats the whole sequence.
         new_sequence: whether this pass begins a sequence.
+        n_cached: how many columns stand before these in a cache.
     """
 
     real: Tensor
     n_prompt: int
     n_seen: int = 0
     new_sequence: bool = True
+    n_cached: int = 0
 
 
 def check_spec(spec: str) -> str:
@@ -198,7 +200,7 @@ class PassTracker:
         real = real_columns(mask, n_query, n_cached, batch, tokens.device)
         self._n_total = n_cached + n_query
         self._cache = weakref.ref(cache) if cache is not None else lambda: None
-        return Pass(real, n_prompt, n_seen, begins)
+        return Pass(real, n_prompt, n_seen, begins, n_cached)
 
     def _one_token_more(self, before: Tensor | None) -> bool:
         """Whether the ids are `before`, or its prompt alone if rows may move, and one more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +12,12 @@ from torch import Tensor
 
 from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture, Looks
+from sally_anne.hooks.edit import Redirect
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import load_model
-from tests.hooks.test_edit import every_hook
+from tests.hooks.test_edit import every_hook, generation, logits_of, some_heads
 from tests.hooks.test_every_type import build as of_type
 from tests.hooks.tiny_inputs import PROMPTS, TINY, asked, batch_of
 
@@ -79,11 +84,95 @@ def test_films_and_shared_beginnings(name):
         assert not found[row][..., ~real].any()
 
 
+@pytest.fixture
+def redirected(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """Logits where whole matrices are changed, in a model that attends step by step."""
+
+    def logits(model: Any, inputs: Any, heads: Tensor, away: Tensor, to: Tensor | None) -> Tensor:
+        layers = {layer.self_attn: n for n, layer in enumerate(model.get_decoder().layers)}
+        code = sys.modules[type(next(iter(layers))).__module__]
+        plain = code.eager_attention_forward
+
+        def changed(module, query, key, value, mask, **how):
+            output, weights = plain(module, query, key, value, mask, **how)
+            value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
+            for head in heads[layers[module]].nonzero()[:, 0].tolist():
+                for row, at in enumerate(inputs["attention_mask"].cumsum(1).argmax(1)):
+                    own = weights[row, head, at].clone()
+                    gone = own[away[row]].sum()
+                    own[away[row]] = 0
+                    kept = slice(None) if to is None else to[row]
+                    own[kept] *= 1 + gone / own[kept].sum()
+                    output[row, at, head] = own @ value[row, head]
+            return output, weights
+
+        with monkeypatch.context() as patch:
+            patch.setattr(code, "eager_attention_forward", changed)
+            way = model.config.get_text_config()._attn_implementation
+            model.set_attn_implementation("eager")
+            found = logits_of(model, inputs)
+            model.set_attn_implementation(way)
+        return found
+
+    return logits
+
+
+def columns(inputs: Any, place: int) -> Tensor:
+    """Of each row the real token of this number alone, bool `[B, T]`."""
+    mask = inputs["attention_mask"]
+    return (mask.cumsum(1) == place + 1) & (mask == 1)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3-text", "mistral", "qwen3"])
+@pytest.mark.parametrize("way", ["sdpa", "eager"])
+@pytest.mark.parametrize("to", [None, 1])
+def test_knock_out_and_redirection_are_those_of_whole_matrices(build, redirected, name, way, to):
+    model = build(name, way)
+    heads = some_heads(model)[: len(model.get_decoder().layers)]
+    for side in ("left", "right"):
+        inputs = batch_of(PROMPTS, side)
+        away, other = columns(inputs, 2), None if to is None else columns(inputs, to)
+        with Redirect(model, heads, away, other), Capture(model, positions="all") as capture:
+            found, z = logits_of(model, inputs), capture.take()[:, :, 0]
+        expected = redirected(model, inputs, heads, away, other)
+        real = inputs["attention_mask"] > 0
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+        with Capture(model, positions="all") as capture:
+            plain, before = logits_of(model, inputs), capture.take()[:, :, 0]
+        # Only the chosen heads of the first layer differ, and only where each row is read.
+        moved = (z != before).any(-1)
+        assert moved.sum() == heads[0].sum() * len(PROMPTS) and moved[..., heads[0]].any(1).all()
+        with Redirect(model, heads, away & False, other):
+            assert torch.equal(logits_of(model, inputs), plain)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_generated_tokens_look_elsewhere_with_and_without_cache(model, positions):
+    away, heads = columns(batch_of(PROMPTS), 1), some_heads(model)
+    with Redirect(model, heads, away, positions=positions):
+        cached, uncached = generation(model), generation(model, use_cache=False)
+    found = torch.stack(cached.logits)
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(found, torch.stack(uncached.logits), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(found, torch.stack(generation(model).logits), atol=1e-3)
+
+
+def test_heads_that_see_nothing_else_are_refused(model):
+    inputs, heads = batch_of(PROMPTS), some_heads(model)
+    for away, to in ((columns(inputs, 0) | True, None), (columns(inputs, 1), columns(inputs, 9))):
+        with pytest.raises(HookError, match="L0H1"), Redirect(model, heads, away, to):
+            model(**inputs)
+        assert every_hook(model) == 0
+
+
 def test_who_attends_otherwise_is_refused(build):
     model = of_type("text", "bloom")
-    with Looks(model), pytest.raises(HookError, match="interface"):
-        model(**batch_of(PROMPTS))
-    assert every_hook(model) == 0
+    inputs, found = batch_of(PROMPTS), find_geometry(model)
+    heads = torch.ones(found.n_layers, found.n_heads)
+    for block in (Looks(model), Redirect(model, heads, columns(inputs, 0))):
+        with block, pytest.raises(HookError, match="interface"):
+            model(**inputs)
+        assert every_hook(model) == 0
     model = build()
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(HookError, match="sdpa"):

@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import HookError, PositionError
 from sally_anne.hooks.capture import Capture, Looks
-from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.edit import Edit, Gate, Redirect
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
 from sally_anne.hooks.positions import POSITIONS
 from tests.hooks.tiny_inputs import PROMPTS, batch_of, columns_of, delta_for
@@ -134,8 +134,9 @@ def test_no_hook_is_left(model):
     inputs, delta, before = batch_of(PROMPTS), delta_for(model), every_hook(model)
     functions, unsteered = [*ALL_ATTENTION_FUNCTIONS.values()], logits_of(model, inputs)
     gate = Gate(0, 0, torch.ones(find_geometry(model).head_dim), 0.0)
+    away = inputs["attention_mask"] > 9
     blocks = Edit(model, delta, gate=gate), Capture(model, "resid"), Looks(model)
-    for block in blocks:
+    for block in (*blocks, Redirect(model, some_heads(model), away)):
         with block:
             assert every_hook(model) > before
         assert every_hook(model) == before
