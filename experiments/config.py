@@ -92,6 +92,8 @@ class LooksConfig:
         pairs: so many test pairs, or test samples.
         k: size of the set of heads that carry most of the answer, and of random sets.
         random_sets: of heads.
+        knock_out: parts, as "frame 7", to which the set may not attend, one after the other: which
+            share of the pairs' logit difference is lost, next to random sets?
         seed: of random sets and intervals.
         batch_size: inputs that go through the model together.
         device, device_map: where the model is put; as in the run by default.
@@ -102,6 +104,7 @@ class LooksConfig:
     pairs: int = 60
     k: Annotated[int, tyro.conf.arg(name="K")] = 8
     random_sets: int = 1000
+    knock_out: tuple[str, ...] = ()
     seed: Seed = 0
     batch_size: int = 8
     device: str | None = None

@@ -2,7 +2,8 @@
 
 Of each head's attention the shares that go to the frames of the film, to each sentence, to the
 question or statement, to the marks of the prompt's layout, and to the first token, which takes what
-a head has no use for. Kept for each input, and summed up next to random heads.
+a head has no use for. Kept for each input, and summed up next to random heads; and what the answer
+loses where heads may not look at a part.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares
 from sally_anne.core.console import (
@@ -33,11 +35,14 @@ from sally_anne.core.console import (
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options
-from sally_anne.core.run import AGAINST, USED, Head, Run, heads_of, symbol
+from sally_anne.core.run import AGAINST, USED, Head, Run, heads_of, symbol, verdicts
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.samples import Frames, Sample, fingerprint
 from sally_anne.experiments.config import LooksConfig
 from sally_anne.figures import style
 from sally_anne.hooks.capture import Looks
+from sally_anne.hooks.edit import Redirect
+from sally_anne.hooks.positions import ALL
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import plain
@@ -45,9 +50,11 @@ from sally_anne.models.prompts import to_model
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import Position
 from sally_anne.probing.extraction import Prepared, check_samples, fill_store, prompts_at
+from sally_anne.probing.interchange import answer_ids, prompts_of, read_pair
 
 FOLDER = SITE = "looks"
 RANDOM = "random sets"
+LOST = "answer lost"  # the side of what is lost where a part is not looked at
 ASKED, MARKS, FIRST = "question", "marks", "first token"
 # A sentence ends behind a letter's full stop, so that "1." begins one, and where a line does.
 _END = re.compile(r"(?<=[^\W\d][.!?])\s+|\n+")
@@ -89,10 +96,8 @@ def sentence_parts(loaded: LoadedModel, sample: Sample, prompt: str) -> list[tup
     return [(a, b, name) for (a, b), name in zip(spans, names, strict=True)]
 
 
-def token_parts(
-    loaded: LoadedModel, sample: Sample, prompt: str, ids: Sequence[int], frames: int
-) -> list[str]:
-    """The part of each token ``ids`` of a sample's prompt, whose film has so many ``frames``."""
+def token_parts(loaded: LoadedModel, sample: Sample, prompt: str, ids: Sequence[int]) -> list[str]:
+    """The part of each token ``ids`` of a sample's prompt."""
     tokenizer, found = loaded.processor.tokenizer, [MARKS] * len(ids)
     spans = sentence_parts(loaded, sample, prompt)
     cut = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)
@@ -109,7 +114,7 @@ def token_parts(
             found[n if way > 0 else -1 - n] = own[n if way > 0 else -1 - n]
     marks = (getattr(loaded.processor, f"{kind}_token", None) for kind in ("video", "image"))
     film = {tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark}
-    steps = frame_parts(loaded, frames)
+    steps = frame_parts(loaded, (sample.shape() or (0,))[0])
     seen = [place for place, token in enumerate(ids) if token in film]
     for n, place in enumerate(seen):
         found[place] = steps[n * len(steps) // len(seen)]
@@ -117,18 +122,26 @@ def token_parts(
 
 
 def read_shares(
-    loaded: LoadedModel, samples: Sequence[Sample], folder: Path, position: Position, size: int
+    loaded: LoadedModel,
+    samples: Sequence[Sample],
+    folder: Path,
+    position: Position,
+    size: int,
+    needed: Sequence[str] = (),
 ) -> tuple[list[str], np.ndarray]:
     """The parts of samples' prompts, and each head's shares ``[N, L, H, parts]``; resumes.
 
-    Errors as of :func:`sally_anne.probing.extraction.fill_store`; a HookError for a model whose
-    attention cannot be read.
+    Errors as of :func:`sally_anne.probing.extraction.fill_store`; a ProbingError if prompts lack a
+    part that is ``needed``, a HookError for a model whose attention cannot be read.
     """
     frames = [shape[0] if shape else 0 for shape in check_samples(loaded, samples, position)]
     prompts = prompts_at(loaded, samples, position)
     texts = (sentence_parts(loaded, *both) for both in zip(samples, prompts, strict=True))
     said = max(([name for *_, name in spans if name != ASKED] for spans in texts), key=len)
     names = [*frame_parts(loaded, max(frames)), *said, ASKED, MARKS, FIRST]
+    if unknown := set(needed) - set(names):
+        why = f"the prompts have no {unknown.pop()!r}, but {', '.join(names)}"
+        raise ProbingError(f"--knock-out: {why}")
 
     def read(rows: Sequence[int], batch: Prepared) -> np.ndarray:
         with torch.inference_mode():
@@ -141,8 +154,7 @@ def read_shares(
         ids, mask = state.ids.cpu(), state.mask.cpu() > 0
         place = torch.zeros_like(ids)
         for row, i in enumerate(rows):
-            real = ids[row, mask[row]].tolist()
-            own = token_parts(loaded, samples[i], prompts[i], real, frames[i])
+            own = token_parts(loaded, samples[i], prompts[i], ids[row, mask[row]].tolist())
             place[row, mask[row]] = torch.tensor(list(map(names.index, own)))
         shares = torch.zeros(*weights.shape[:3], len(names))
         return shares.scatter_add_(3, place[:, None, None].expand_as(weights), weights).numpy()
@@ -155,18 +167,57 @@ def read_shares(
     return names, store.read().float().numpy()
 
 
+def read_knocked_out(
+    loaded: LoadedModel,
+    pairs: Sequence[ContrastPair],
+    reply: bool,
+    parts: Sequence[str],
+    sets: Tensor,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs' logit differences ``[P]``, and what they lose without a part, ``[P, parts, S]``.
+
+    Each of ``sets``, bool ``[S, L, H]``, may not look at it from the last token.
+    """
+    whole, lost = [], []
+    with counting(in_python(), "knocking out attention") as show:
+        for done, pair in enumerate(pairs, 1):
+            diffs = []
+            texts, read = prompts_of(loaded, pair, reply), read_pair(loaded, pair, reply)
+            for sample, prompt, own in zip(pair.samples, texts, read, strict=True):
+                real = own.state.mask[own.rows[0]] > 0
+                ids = [*own.state.ids[own.rows[0]][real].tolist(), own.tokens[0]]
+                # Behind the prompt stands what the answers begin with alike.
+                more = len(answer_ids(loaded, pair, prompt)[0]) - len(own.answers[0][0])
+                at = [*token_parts(loaded, sample, prompt, ids[: len(ids) - more]), *[MARKS] * more]
+                each = [own.logit_diff.repeat(len(sets))]
+                for part in parts:
+                    away = torch.zeros_like(real)
+                    away[real] = torch.tensor([name == part for name in at[:-1]]).to(away)
+                    edit = partial(Redirect, loaded.model, away=away, positions=ALL)
+                    each.append(own.edited(edit, sets)[0])
+                diffs.append(np.array(each))
+            differences = diffs[0] - diffs[1]  # [1 + parts, S], at first of the model as it is
+            whole.append(differences[0, 0])
+            lost.append(differences[0] - differences[1:])
+            show(done, len(pairs))
+    return np.array(whole), np.array(lost)
+
+
 def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
-    """Read, keep, sum up, print and draw the shares.
+    """Read, keep, sum up, print and draw the shares, and what pairs lose without a part.
 
     Returns:
         A row a head or set of heads, part and side (as TB, FB and their difference):
         ``heads, part, side, share, low, high``. A share is a mean over inputs, with its 95 %
-        interval over clusters; of random sets the mean, and the middle 95 % of them.
+        interval over clusters; of random sets the mean, and the middle 95 % of them. The side
+        ``answer lost`` has the shares of pairs' logit differences that are lost where a set may
+        not look at a part.
 
     Raises:
         RunFolderError: the folder is not that of a finished run.
         ModelError: the model is not the one that was probed.
-        ProbingError: more heads are asked for than there are, or there is nothing to read.
+        ProbingError: more heads are asked for than there are, there is nothing to read, or a part
+            that the prompts do not have.
         StoreError: the shares that are there are of other inputs; or as of `read_shares`.
     """
     console = console or Console()
@@ -175,7 +226,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
         opened = reopen(config.run, config.device, config.device_map)
         test = [sample for sample in opened.data.samples if sample.split == "test"]
         inputs: list[tuple[Sample, ...]] = [(sample,) for sample in test[: config.pairs]]
-        position, sides = opened.probing.position, ["all"]
+        position, sides, pairs = opened.probing.position, ["all"], []
         clusters = [opened.clusters[sample.group] for (sample,) in inputs]
         if pair_set := opened.pair_sets.get(config.kind):
             pairs = pair_set.choose("test", config.pairs)
@@ -183,17 +234,36 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             position = "reply" if pair_set.reply else "statement"
             sides = [c or n for c, n in zip(pair_set.conditions, ("first", "second"), strict=True)]
         heads, by, used = _ranked(opened.run, config.kind, config.k)
-        if not inputs or config.k > len(heads):
-            why = f"--K {config.k}: there are {len(heads)} heads" if inputs else "no test inputs"
+        wrong = {
+            "there are no test inputs": not inputs,
+            f"--K {config.k}: there are {len(heads)} heads": config.k > len(heads),
+            "--knock-out: its samples are no pairs": config.knock_out and not pair_set,
+        }
+        if why := next((words for words, applies in wrong.items() if applies), ""):
             raise ProbingError(f"{config.run}: {why}")
         folder, loaded = config.run / FOLDER, opened.model()
         every = [sample for some in inputs for sample in some]
         store = folder / f"{config.kind}-{len(inputs)}"
-        names, shares = read_shares(loaded, every, store, position, config.batch_size)
-        order = [layer * shares.shape[2] + head for layer, head in heads]
+        reading = store, position, config.batch_size, config.knock_out
+        names, shares = read_shares(loaded, every, *reading)
+        size = shares.shape[1:3]
+        order = np.array([layer * size[1] + head for layer, head in heads])
         shares = shares.reshape(len(inputs), len(sides), -1, len(names))[:, :, order]
-        titles = [f"{config.k} {by}", *map(str, heads)]
-        table = summed_up(shares, np.array(clusters), (sides, titles, names), config)
+        titles, cluster = [f"{config.k} {by}", *map(str, heads)], np.array(clusters)
+        table = summed_up(shares, cluster, (sides, titles, names), config)
+        if config.knock_out and pair_set:
+            drawn = np.concatenate([np.arange(config.k)[None], random_sets(config, len(order))])
+            sets = torch.zeros(len(drawn), len(order), dtype=torch.bool)
+            sets.scatter_(1, torch.from_numpy(order[drawn]), True)
+            asked = pair_set.reply, config.knock_out, sets.unflatten(1, size)
+            found = read_knocked_out(loaded, pairs, *asked)
+            lost = lost_of(*found, cluster, titles[0], config)
+            own, others = lost[["share", "low", "high"]].to_numpy().reshape(2, -1, 3)
+            told = verdicts(own[:, 0], own[:, 1:].T, others[:, 1:].T, opened.probing.floor)
+            words = zip(config.knock_out, told, strict=True)
+            used += [f"attention to {part}: {word}" for part, word in words]
+            used.append(f"{(found[0] > 0).sum()} of {len(pairs)} pairs answered rightly")
+            table = pd.concat([table, lost], ignore_index=True)
         films = [sample.frames() for sample in inputs[-1] if sample.shows]
         with style.look():
             about = [p for p in opened.run.title if not p.startswith("position ")]
@@ -203,8 +273,9 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
     rows = []
     parts = table.set_index(["heads", "part", "side"]).sort_index()
     for part, side in product(names, dict.fromkeys(table["side"])):
-        own, others = (parts.loc[each, part, side] for each in (titles[0], RANDOM))
-        if parts.loc[titles[0], part]["share"].max() >= LEAST:
+        least = parts.loc[titles[0], part]["share"].max() < LEAST and part not in config.knock_out
+        if not least and (titles[0], part, side) in parts.index:
+            own, others = (parts.loc[each, part, side] for each in (titles[0], RANDOM))
             ends = f"{number(others['low'])} to {number(others['high'])}"
             share = percent({**own, "value": own["share"]}, scale=1, digits=2)
             rows.append([part, side, share, ends])
@@ -235,6 +306,29 @@ def _ranked(run: Run, kind: str, k: int) -> tuple[list[Head], str, list[str]]:
     return heads_of(run.ranked(run.labels[0])), f"best by {symbol(run.labels[0])}", []
 
 
+def random_sets(config: LooksConfig, heads: int) -> np.ndarray:
+    """Places of ``heads`` in each random set, ``[sets, k]``."""
+    draw = np.random.default_rng(config.seed)
+    count = range(config.random_sets)
+    return np.array([draw.choice(heads, config.k, replace=False) for _ in count])
+
+
+def lost_of(
+    whole: np.ndarray, lost: np.ndarray, clusters: np.ndarray, heads: str, config: LooksConfig
+) -> pd.DataFrame:
+    """Rows of the table of `run`: what of ``whole [P]`` is ``lost [P, parts, S]``.
+
+    The first of S sets is that of the best ``heads``, the others are random.
+    """
+    cluster = np.unique(clusters, return_inverse=True)[1]
+    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
+    found = estimate_shares(lost[..., 0], whole, cluster, times)
+    drawn = lost[..., 1:].sum(0) / whole.sum()
+    random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)
+    both = np.stack([found, random], axis=1)  # [share and ends, heads, parts]
+    return _rows(both, [LOST], [heads, RANDOM], config.knock_out)
+
+
 def summed_up(
     shares: np.ndarray,
     clusters: np.ndarray,
@@ -249,21 +343,21 @@ def summed_up(
     if len(sides) == 2:
         shares = np.concatenate([shares, shares[:, 1:] - shares[:, :1]], axis=1)
         sides = [*sides, f"{sides[1]} - {sides[0]}"]
-    random = np.random.default_rng(config.seed)
-    count = range(config.random_sets)
-    sets = np.array([random.choice(shares.shape[2], k, replace=False) for _ in count])
-    drawn = shares.mean(0)[:, sets].mean(2)  # [sides, sets, parts]
+    drawn = shares.mean(0)[:, random_sets(config, shares.shape[2])].mean(2)  # [sides, sets, parts]
     ends = np.quantile(drawn, [0.025, 0.975], axis=1)
     shown = np.concatenate([shares[:, :, :k].mean(2, keepdims=True), shares], axis=2)
     cluster = np.unique(clusters, return_inverse=True)[1]
     times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
     found = estimate_shares(shown, np.ones(len(shown)), cluster, times)
-    tables = []
-    for named, values in ((heads, found), ([RANDOM], (drawn.mean(1), *ends))):
-        rows = pd.MultiIndex.from_product((sides, named, parts), names=("side", "heads", "part"))
-        numbers = dict(zip(("share", "low", "high"), map(np.ravel, values), strict=True))
-        tables.append(rows.to_frame(index=False).assign(**numbers))
-    return pd.concat(tables, ignore_index=True)
+    random = _rows((drawn.mean(1), *ends), sides, [RANDOM], parts)
+    return pd.concat([_rows(found, sides, heads, parts), random], ignore_index=True)
+
+
+def _rows(numbers: Any, sides: Any, heads: Any, parts: Any) -> pd.DataFrame:
+    """Rows of the table of `run` of shares and both ends, ``[sides, heads, parts]`` each."""
+    rows = pd.MultiIndex.from_product((sides, heads, parts), names=("side", "heads", "part"))
+    columns = dict(zip(("share", "low", "high"), map(np.ravel, numbers), strict=True))
+    return rows.to_frame(index=False).assign(**columns)
 
 
 def looks_figure(table: pd.DataFrame, films: Sequence[Frames], title: Sequence[str]) -> Figure:

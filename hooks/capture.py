@@ -183,6 +183,6 @@ class Looks(AttentionHooks, Capture):
 
     def look(self, layer: int, read: Callable[..., Read], output: Tensor) -> Tensor:
         """Keep the weights of the read row."""
-        weights = read(index=self.index).attend()
+        _, weights = read(index=self.index).attend()
         self.keep(layer, weights.detach().transpose(1, 2).flatten(2))
         return output

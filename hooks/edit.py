@@ -253,7 +253,8 @@ class Redirect(AttentionHooks, Edit):
 
     Raises:
         HookError: as of `AttentionHooks` and `Edit`; during a forward, more columns than the model
-            has read, or a chosen head that sees nothing else, or nothing of `to`.
+            has read, or a chosen head that sees nothing else, or nothing of `to`;
+            with `to`, heads that put out something else than values by their weights.
         PositionError: as of `Edit`.
     """
 
@@ -300,16 +301,16 @@ class Redirect(AttentionHooks, Edit):
         chosen &= (seen & away).any(-1).transpose(1, 2)
         left = seen & (to[0] if to else ~away)
         self._broken[layer] = (chosen & ~left.any(-1).transpose(1, 2)).flatten(0, 1).any(0)
-        weights = attend(left)
+        z, weights = attend(left)
         if to:
-            plain, part = attend(), away | to[0]
+            value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
+            (put_out, plain), part = attend(), away | to[0]
+            apart = (put_out - (plain @ value).transpose(1, 2)).norm()
+            if bool(apart > 0.02 * put_out.norm()):
+                raise HookError(f"layer {layer} puts out something else than values by weights.")
             share = plain.masked_fill(~part, 0).sum(-1, keepdim=True)
             weights = share * weights / weights.sum(-1, keepdim=True)
-            weights = weights + plain.masked_fill(part, 0)
-        value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
-        z = (weights @ value).transpose(1, 2)
-        if z.shape[2:] != output.shape[2:]:
-            raise HookError(f"layer {layer} does not put out its heads one by one.")
+            z = ((weights + plain.masked_fill(part, 0)) @ value).transpose(1, 2)
         changed = output.clone()
         changed[:, columns] = torch.where(chosen[..., None], z.to(output), output[:, columns])
         return changed

@@ -171,12 +171,12 @@ class ModelHooks:
 class Read(NamedTuple):
     """How P tokens of a layer attend.
 
-    `attend()` gives their weights `[B, H, P, columns]`, or with `allowed`, bool `[B, 1, P,
-    columns]`, those of a mask that lets them see nothing else; `seen`, likewise, is what they see,
-    and `value [B, H or fewer, columns, D]`.
+    `attend()` gives what heads put out, `[B, P, H, D]`, and weights `[B, H, P, columns]`, or with
+    `allowed`, bool `[B, 1, P, columns]`, those of a mask that lets them see nothing else; `seen`,
+    likewise, is what they see, and `value [B, H or fewer, columns, D]`.
     """
 
-    attend: Callable[..., Tensor]
+    attend: Callable[..., tuple[Tensor, Tensor]]
     seen: Tensor
     value: Tensor
 
@@ -266,17 +266,17 @@ class AttentionHooks(ModelHooks):
             mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
         own = every[rows, index].transpose(1, 2)
 
-        def attend(allowed: Tensor | None = None) -> Tensor:
+        def attend(allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
             shown = mask if allowed is None else mask.masked_fill(~allowed, lowest)
             try:
-                _, weights = step_by_step(own, key, value, shown, **how)
+                z, weights = step_by_step(own, key, value, shown, **how)
             except RuntimeError as error:  # that of a model which its makers run by sdpa alone
                 why = f"layer {layer} does not attend step by step: {error}"
                 raise self.error(why) from error
             if weights.shape[1] != self.geometry.n_heads:
                 heads = f"{weights.shape[1]} heads, and W_o reads {self.geometry.n_heads}"
                 raise self.error(f"layer {layer} attends with {heads}.")
-            return weights
+            return z, weights
 
         return Read(attend, mask > lowest / 2, value)
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -119,21 +119,27 @@ class Prompts:
             said = log_probs_of(self.loaded, state, [a for both in self.answers for a in both])
         return (said[::2] - said[1::2]).numpy()
 
-    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
-        """Logit differences ``[R, C]`` with heads replaced by ``values [(R,) L, H, D]``.
+    def edited(
+        self, edit: Callable[..., Edit], chosen: Tensor, columns: int | None = None
+    ) -> np.ndarray:
+        """Logit differences ``[R, C]`` where ``edit(heads=...)``, at positions ``all``, is open.
 
         Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own; so many ``columns`` at once.
         """
-        model = self.loaded.model
         if columns is None:
             most = COLUMNS_IN_ALL // len(self.rows)
             columns = most if self.loaded.accelerated else COLUMNS
         diffs = [torch.zeros(len(self.rows), 0, dtype=torch.float64)]
         for part in chosen.split(columns) if len(chosen) else ():
-            edit = Edit(model, values, self.site, ALL, how="replace", heads=part[None])
-            with torch.no_grad(), edit:
+            with torch.no_grad(), edit(heads=part[None]):
                 diffs.append(self.logit_diffs(len(part)))
         return torch.cat(diffs, 1).numpy()
+
+    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
+        """:meth:`edited` with heads replaced by ``values [(R,) L, H, D]``."""
+        how: dict[str, Any] = {"positions": ALL, "how": "replace"}
+        edit = partial(Edit, self.loaded.model, values, self.site, **how)
+        return self.edited(edit, chosen, columns)
 
     def gradient(self) -> Tensor:
         """Of the logit differences by the head outputs, ``[R, L, H, D]``, in float32."""

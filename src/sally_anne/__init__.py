@@ -15,6 +15,7 @@ _HOMES = {
     "Edit": "hooks.edit",
     "HeadProbes": "probing.probes",
     "LoadedModel": "models.loading",
+    "Redirect": "hooks.edit",
     "Run": "api",
     "SallyAnneError": "core.errors",
     "Sample": "data.samples",

@@ -11,21 +11,26 @@ import pytest
 import torch
 
 from sally_anne.core.console import Console
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.samples import Sample
 from sally_anne.experiments.config import LooksConfig
 from sally_anne.experiments.looks import (
     ASKED,
     FIRST,
+    LOST,
     MARKS,
     RANDOM,
+    read_knocked_out,
     read_shares,
     run,
     summed_up,
     token_parts,
 )
+from sally_anne.hooks.edit import Redirect
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.interchange import answer_ids
 from sally_anne.probing.pipeline import run as probe
 
 FILM = np.random.default_rng(0).integers(0, 255, (3, 84, 84, 3), dtype=np.uint8)
@@ -50,7 +55,7 @@ def test_each_token_has_the_part_in_which_it_stands(name, layout, opened):
     sample = Sample("a", TEXT, video=FILM if clips else None)
     prompt = layout(loaded, TEXT, bool(clips))
     ids = encode(loaded, [prompt], clips)["input_ids"][0].tolist()
-    parts = token_parts(loaded, sample, prompt, ids, len(FILM) if clips else 0)
+    parts = token_parts(loaded, sample, prompt, ids)
     own = pd.Series(ids).groupby(parts, sort=False).agg(list)
     assert {part: loaded.processor.tokenizer.decode(own[part]) for part in SAID} == SAID
     assert [len(own[part]) for part in own.index if part.startswith("frame")] == STEPS[name]
@@ -78,7 +83,7 @@ def test_shares_are_those_of_whole_matrices(tmp_path: Path):
         prompt = open_prompt(loaded, sample.text, True)
         inputs = encode(loaded, [prompt], [FILM])
         whole = torch.stack(loaded.model(**inputs, output_attentions=True).attentions, 1)[0]
-        parts = np.array(token_parts(loaded, sample, prompt, inputs["input_ids"][0].tolist(), 3))
+        parts = np.array(token_parts(loaded, sample, prompt, inputs["input_ids"][0].tolist()))
         for name, share in zip(names, own.transpose(2, 0, 1), strict=True):
             expected = whole[:, :, -1, parts == name].sum(-1)
             np.testing.assert_allclose(share, expected, atol=1e-5)
@@ -89,6 +94,33 @@ def test_shares_are_those_of_whole_matrices(tmp_path: Path):
     with pytest.warns(UserWarning, match="computed again"):
         read_shares(loaded, samples, tmp_path / "one", "statement", 8)
     assert shard.read_bytes() == before
+
+
+@pytest.mark.integration
+@torch.no_grad()
+def test_what_is_lost_is_what_whole_prompts_lose():
+    """Answers that begin alike are told apart by what follows."""
+    loaded = load_model("tiny-qwen2-vl")
+    films = FILM, FILM[::-1].copy()
+    samples = [Sample(f"s{n}", TEXT, video=film, group="g") for n, film in enumerate(films)]
+    pair = ContrastPair((samples[0], samples[1]), ("the red room", "the blue room"), "g")
+    sets = torch.zeros(2, 8, 8, dtype=torch.bool)
+    sets[0, 3:5, :4] = True
+    (whole,), ((lost,),) = read_knocked_out(loaded, [pair], True, ["frame 3"], sets)
+    prompt, found = reply_prompt(loaded, TEXT, True), []
+    (the, first, _), (_, second, _) = answer_ids(loaded, pair, prompt)
+    for sample in samples:
+        inputs = encode(loaded, [prompt], [sample.video])
+        ids = inputs["input_ids"][0].tolist()
+        away = torch.tensor([p == "frame 3" for p in token_parts(loaded, sample, prompt, ids)])
+        for name, end in {"input_ids": the, "attention_mask": 1, "mm_token_type_ids": 0}.items():
+            inputs[name] = torch.cat([inputs[name], torch.tensor([[end]])], 1)
+        for chosen in (sets[1], sets[0]):
+            with Redirect(loaded.model, chosen, away):
+                logits = loaded.model(**inputs).logits[0, -1]
+            found.append(float(logits[first] - logits[second]))
+    expected = found[0] - found[2], found[0] - found[2] - found[1] + found[3], 0
+    np.testing.assert_allclose([whole, *lost], expected, atol=1e-4)
 
 
 def test_planted_looks_stand_above_random_sets():
@@ -116,6 +148,9 @@ def test_looks_of_a_finished_run(model_folder: Path, tmp_path: Path):
         table = run(config, quiet)
         pd.testing.assert_frame_equal(run(config, quiet), table)
         pd.testing.assert_frame_equal(pd.read_parquet(folder / f"looks/{kind}.parquet"), table)
+        more = run(replace(config, knock_out=("frame 7", ASKED)), quiet)
+        pd.testing.assert_frame_equal(more[more["side"] != LOST], table)
+        assert more[more["side"] == LOST]["heads"].nunique() == 2
         sums = table.groupby(["side", "heads"])["share"].sum().unstack("side")
         np.testing.assert_allclose(sums[sides], 1, atol=1e-4)
         np.testing.assert_allclose(sums[f"{sides[1]} - {sides[0]}"], 0, atol=1e-4)
