@@ -207,9 +207,9 @@ def picture(data: bytes, about: str) -> str:
     return f'<div class="scroll"><img src="{source}" alt="{html.escape(about)}"></div>'
 
 
-def strip(frames: np.ndarray) -> bytes:
+def strip(frames: np.ndarray, most: int = MOST) -> bytes:
     """Some frames ``uint8 [F, height, width, 3]`` next to each other, small, as PNG or JPEG."""
-    places = np.linspace(0, len(frames) - 1, min(MOST, len(frames))).round().astype(int)
+    places = np.linspace(0, len(frames) - 1, min(most, len(frames))).round().astype(int)
     sheet = Image.fromarray(np.concatenate(frames[places], axis=1))
     across = max(1, round(sheet.width * TALL / sheet.height))
     small = sheet.resize((across, TALL), Image.Resampling.BOX)

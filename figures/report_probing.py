@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import itertools
+import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -46,7 +48,9 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
     """The page of a run; of ``samples``, what it read in its order, frames are shown."""
     kinds, folder = heatmap.kinds_of(run.heads), shlex.quote(str(run.folder))
     with style.look():
+        looks = _looks(run, samples)
         sections = {
+            "Where heads look": looks,
             "The best heads": _best_heads(run, samples),
             "Readable against used": [_used(run)] if kinds else [],
             "Every head": [_heads_table(run)],
@@ -57,7 +61,7 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
     return page.Page(
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
-        first=[_maps(run, kinds)],
+        first=[_maps(run, kinds, bool(looks))],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
         conclusions=found or [untested],
         badges=_badges(run, kinds),
@@ -79,8 +83,8 @@ def _best_rows(run: Run) -> dict[str, pd.Series]:
     return {label: row_of(run.heads, best(run.heads, label)) for label in run.labels}
 
 
-def _maps(run: Run, kinds: Sequence[str]) -> str:
-    """Maps of all heads: accuracies of each split, and effects of patching."""
+def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
+    """Maps of all heads: accuracies and effects; if ``linked`` each leads to where it looks."""
     heads = run.heads.sort_values(["layer", "head"]).reset_index(drop=True)
     words = {f"{n}_{s}_accuracy": f"{symbol(n)}, {s}" for s in SPLITS for n in run.labels}
     words |= {f"{kind}_effect": f"effect on the {run.asks(kind)}" for kind in kinds}
@@ -96,24 +100,24 @@ def _maps(run: Run, kinds: Sequence[str]) -> str:
             cells["mark"] = np.where(cells["above"], "●", "")
             title = f"{symbol(label)}: best on validation {Head(top.layer, top.head)}, here "
             title += f"{top.accuracy:.2f}; chance {top.chance:.2f}, null {number(top.threshold)}"
-            shown = _map(title, ends, cells.rename(columns={"accuracy": "value"}))
+            shown = _map(title, ends, cells.rename(columns={"accuracy": "value"}), linked)
             views[f"{split} accuracy"] = views.get(f"{split} accuracy", "") + shown
     for kind in kinds:
         cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], says=says, best=0)
         cells["mark"] = heads[f"{kind}_used"].map({USED: "●", AGAINST: "○"}).fillna("")
         reach = max(0.1, float(cells["value"].abs().max()))
         title = f"on the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
-        shown = _map(title, (-reach, reach), cells)
+        shown = _map(title, (-reach, reach), cells, linked)
         views["normalised effect"] = views.get("normalised effect", "") + shown
     note = page.words(
         "A row a layer, a column a head. Colours part at chance, or at zero: orange below, purple "
         "above. Ring: best on validation. Dot: validation accuracy above the null, or used by "
-        "patching; circle: used against."
+        "patching; circle: used against." + " A click on a head: where it looks." * linked
     )
     return page.tabs("map", views) + note
 
 
-def _map(title: str, ends: tuple[float, float], table: pd.DataFrame) -> str:
+def _map(title: str, ends: tuple[float, float], table: pd.DataFrame, linked: bool) -> str:
     """The ``value`` of heads, layers by heads, in colours between two ends."""
     colours = colormaps[style.DIVERGING](Normalize(*ends)(table["value"].to_numpy()))
     size = table[["layer", "head"]].to_numpy().max() + 1
@@ -122,6 +126,7 @@ def _map(title: str, ends: tuple[float, float], table: pd.DataFrame) -> str:
         ink = "#000" if colour[:3] @ (0.3, 0.6, 0.1) > 0.45 else "#fff"
         look = f'style="background:{to_hex(colour)};color:{ink}" title="{html.escape(cell.says)}"'
         shown = f"{number(cell.value) if size <= style.NUMBERS_UP_TO else ''}<sup>{cell.mark}</sup>"
+        shown = f'<a href="#{Head(cell.layer, cell.head)}">{shown}</a>' if linked else shown
         ring = ' class="ring"' if cell.best else ""
         rows[cell.layer] = f"{rows.get(cell.layer, '')}<td {look}{ring}>{shown}</td>"
     lines = "".join(f"<tr><th>{layer}</th>{cells}</tr>" for layer, cells in rows.items())
@@ -129,6 +134,60 @@ def _map(title: str, ends: tuple[float, float], table: pd.DataFrame) -> str:
     caption = f"<caption>{html.escape(title)}</caption>"
     body = f'<table class="map" style="--most:{size}">{caption}{lines}</tr></table>'
     return f'<div class="scroll">{body}</div>'
+
+
+def _looks(run: Run, samples: Sequence[Sample] | None) -> list[str]:
+    """Where each head looks, as `sally-anne looks` found, of which the one clicked at is shown.
+
+    Bars stand below the frames of a film of each side.
+    """
+    kind = next((k for k in KINDS if (run.folder / f"looks/{k}.parquet").exists()), None)
+    if kind is None:
+        return []
+    table = pd.read_parquet(run.folder / f"looks/{kind}.parquet")
+    sides = [*dict.fromkeys(table["side"])][:2]
+    shares = table.pivot_table("share", ["heads", "part"], "side", sort=False)[sides]
+    of, films = run.samples.get("condition", pd.Series(None, run.samples.index)), []
+    for side in sides if set(sides) <= set(of) else [None]:
+        rows = np.flatnonzero((of == side) if side else of.index >= 0)
+        if samples is not None and samples[rows[0]].shows:
+            with suppress(SallyAnneError):
+                film = samples[rows[0]].frames()
+                films.append(page.picture(page.strip(film, len(film)), f"a film, {side or 'any'}"))
+    frames = [part for part in dict.fromkeys(table["part"]) if part.startswith("frame")]
+    heads = [*dict.fromkeys(table["heads"])]
+    blocks = []
+    for head in heads[:-1]:  # the last are random sets
+        own = shares.loc[head]
+        keys = "".join(f"<i></i> {html.escape(side)} " for side in sides)
+        if head == heads[0]:
+            own, keys = (
+                own.assign(random=shares.loc[heads[-1]].mean(axis=1)),
+                f"{keys}<i></i> random",
+            )
+        rest = own.drop(frames)
+        rest = rest[(rest[sides] >= 0.02).any(axis=1)]
+        more = "; ".join(f"{part} {' '.join(map(number, row))}" for part, *row in rest.itertuples())
+        bars = _bars(own.loc[frames]) + page.words(more) if frames else _bars(rest)
+        name = f'id="{head}" class="look"' if head != heads[0] else 'class="look set"'
+        blocks.append(f"<div {name}><h3>{head} {keys}</h3>{bars}</div>")
+    note = page.words(f"Shares of attention from the token where heads are exchanged ({kind}).")
+    return [note, f'<div class="looks">{"".join([*films, *blocks])}</div>']
+
+
+def _bars(shares: pd.DataFrame) -> str:
+    """A bar for each column of the parts in the rows; steps of several frames are as wide."""
+    cells = []
+    for part, row in shares.iterrows():
+        ends = [int(n) for n in re.findall(r"\d+", str(part))] or [0]
+        wide = ends[-1] - ends[0] + 1
+        bars = "".join(f'<i style="height:{100 * share:.0f}%"></i>' for share in row)
+        numbers = " ".join(map(number, row))
+        cells.append(
+            f'<div style="flex-grow:{wide}"><span>{bars}</span>{html.escape(str(part))}'
+            f"<br>{numbers}</div>"
+        )
+    return f'<div class="shares">{"".join(cells)}</div>'
 
 
 def _heads_table(run: Run) -> str:

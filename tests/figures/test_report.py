@@ -53,6 +53,25 @@ def pixels(source: str) -> Any:
     return Image.open(io.BytesIO(base64.b64decode(source))).convert("RGB")
 
 
+def test_a_click_on_a_head_shows_where_it_looks(run) -> None:
+    names = ["1 best", *(f"L{layer}H{head}" for layer in range(6) for head in range(8)), "random"]
+    parts, sides = ["frames 1-2", "frame 3", "question"], ["TB", "FB", "FB - TB", "answer lost"]
+    rows = pd.MultiIndex.from_product((sides, names, parts), names=("side", "heads", "part"))
+    shares = np.linspace(0, 1, len(rows))
+    (run.folder / "looks").mkdir()
+    table = rows.to_frame(index=False).assign(share=shares)
+    table.to_parquet(run.folder / "looks/question.parquet")
+    text = write_report(run.folder).read_text(encoding="utf-8")
+    linked = re.findall(r'href="#(L\dH\d)"', text)
+    assert len(linked) % 48 == 0 and set(linked) == set(re.findall(r'id="(L\dH\d)"', text))
+    block = text.partition('id="L2H3"')[2].partition('class="look"')[0]
+    own = table[(table["heads"] == "L2H3") & table["side"].isin(["TB", "FB"])]
+    wide = own.pivot(index="part", columns="side", values="share").loc[parts[:2], ["TB", "FB"]]
+    tall = [float(one) for one in re.findall(r"height:(\d+)%", block)]
+    np.testing.assert_allclose(tall, 100 * wide.to_numpy().ravel(), atol=0.51)
+    assert re.findall(r"flex-grow:(\d)", block) == ["2", "1"]
+
+
 def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     heads = scanned(run.heads)
     heads.to_parquet(run.folder / "heads.parquet")
