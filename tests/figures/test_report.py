@@ -64,7 +64,7 @@ def test_a_click_on_a_head_shows_where_it_looks(run) -> None:
     text = write_report(run.folder).read_text(encoding="utf-8")
     linked = re.findall(r'href="#(L\dH\d)"', text)
     assert len(linked) % 48 == 0 and set(linked) == set(re.findall(r'id="(L\dH\d)"', text))
-    block = text.partition('id="L2H3"')[2].partition('class="look"')[0]
+    block = text.partition('id="L2H3"')[2].partition("id=")[0]
     own = table[(table["heads"] == "L2H3") & table["side"].isin(["TB", "FB"])]
     wide = own.pivot(index="part", columns="side", values="share").loc[parts[:2], ["TB", "FB"]]
     tall = [float(one) for one in re.findall(r"height:(\d+)%", block)]
