@@ -32,6 +32,7 @@ PAIR_TASKS = ("text", "other")
 Direction = Literal[
     "logistic",
     "mass_mean",
+    "patched_mean",
     "pca",
     "lda",
     "multinomial:o0p0",

@@ -30,15 +30,17 @@ from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.options import flag_name
 from sally_anne.core.run import HEADS, Head, Run, heads_of
 from sally_anne.data.pairs import PairSet
-from sally_anne.data.samples import SEEN, Split
+from sally_anne.data.samples import SEEN, SPLITS, Split
+from sally_anne.data.tasks import open_pairs
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.activations import reopen
+from sally_anne.probing.activations import Reopened, items_table, reopen
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from sally_anne.probing.interchange import outputs_of
+from sally_anne.probing.patching import NO_PAIRS
 from sally_anne.probing.probes import Activations, HeadProbes, best_heads, towards_class, vector_on
 from sally_anne.steering.config import CONTROLS, FOUND, Direction, RankBy, VectorConfig
 
@@ -66,6 +68,7 @@ def fit_vector(
     towards: str | None = None,
     rank_by: RankBy = "probe_accuracy",
     norm_matched_to: SteeringVector | None = None,
+    patched: Activations | None = None,
 ) -> SteeringVector:
     """Make a vector from a run folder of ``sally-anne probe``, or an opened run.
 
@@ -73,8 +76,10 @@ def fit_vector(
         k: number of heads: the best by validation accuracy on the label, ties by log-loss. Heads
             whose probe has no weights have no direction and are passed over.
         direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
-            means. ``pca``: first principal component, turned towards the class. ``lda``: difference
-            of the means, whitened by the classes' common covariance, shrunk after Ledoit and Wolf.
+            means. ``patched_mean``: the mean difference within training pairs at the token where
+            patching exchanges heads. ``pca``: first principal component, turned towards the class.
+            ``lda``: difference of the means, whitened by the classes' common covariance, shrunk
+            after Ledoit and Wolf.
             ``multinomial:oNpM``: weight of that class of GridToM's four-way probe. ``random``:
             random directions in the same heads. ``random_heads``: directions of the same kind in
             K heads drawn from all others. Both control ``norm_matched_to``, and their i-th head's
@@ -83,6 +88,7 @@ def fit_vector(
         towards: value of the label to steer towards; of two values the second (true) by default.
         rank_by: ``probe_accuracy``; ``worst_condition``, the lowest of any condition; or
             ``patching``: the normalised effect on validation pairs.
+        patched: of ``patched_mean``, as of :func:`read_patched`, which reads it by default.
 
     Raises:
         SteeringError: an unknown direction, label or value, heads without a direction, or a run
@@ -132,7 +138,12 @@ def fit_vector(
         if not len(at):
             raise SteeringError(f"{kind}: training has no sample of that class")
         coef = run.probes["op.coef"][:, :, at[0]]
-    x = _activations(run, heads, train)
+    if kind == "patched_mean":
+        patched = patched or read_patched(reopen(run.folder), label, Console())
+        at, values = np.array(heads).T, patched.items[label].tolist()
+        x = patched.x[:, at[0], at[1]].astype(np.float64)
+    else:
+        x = _activations(run, heads, train)
     inside = np.array([value == target for value in values])
     vector = vector_on(
         heads,
@@ -186,10 +197,10 @@ def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarr
     if kind == "lda":
         lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, inside)
         return np.asarray(lda.coef_[0])
-    if kind not in ("mass_mean", "pca"):
+    if kind not in ("mass_mean", "patched_mean", "pca"):
         return weights
     between = x[inside].mean(axis=0) - x[~inside].mean(axis=0)
-    if kind == "mass_mean":
+    if kind != "pca":
         return np.asarray(between)
     first = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][0]
     return -first if between @ first < 0 else first
@@ -321,23 +332,38 @@ def conditions_of(pair_set: PairSet) -> list[str]:
     ]
 
 
-def read_questions(loaded: LoadedModel, pair_set: PairSet, console: Console) -> Activations:
+def read_patched(
+    opened: Reopened, label: str, console: Console, loaded: LoadedModel | None = None
+) -> Activations:
+    """What patching exchanges in training pairs, ``[2 P, L, H, D]``, each with its ``label``.
+
+    It is true of the first condition of belief questions, TB, whose inputs have no label. Read by
+    the run's model where none is ``loaded``. A SteeringError if no samples are pairs.
+    """
+    found = open_pairs(opened.probing, opened.data, label)
+    if (pair_set := found.get("question") or found.get("statement")) is None:
+        raise SteeringError(NO_PAIRS)
+    x = read_questions(loaded or opened.model(), pair_set, console, ("train",))
+    first = x.items["condition"] == pair_set.conditions[0]
+    items = x.items if label in x.items else x.items.assign(**{label: first})
+    return replace(x, items=items, labels=(label,))[items[label].notna()]
+
+
+def read_questions(
+    loaded: LoadedModel, pair_set: PairSet, console: Console, splits: Sequence[Split] = SPLITS
+) -> Activations:
     """Head outputs at the last token of questions, ``[N, L, H, D]``, with their ``condition``.
 
-    All that train and validate are read, and of test pairs at most 100, from all clusters in turn.
+    Of test pairs at most 100 are read, from all clusters in turn, of others all.
     """
-    every = len(pair_set.pairs)
-    parts: dict[Split, int] = {"train": every, "validation": every, "test": TEST_PAIRS}
-    pairs = [pair for split, most in parts.items() for pair in pair_set.choose(split, most)]
+    most = {split: TEST_PAIRS if split == "test" else len(pair_set.pairs) for split in splits}
+    pairs = [pair for split, many in most.items() for pair in pair_set.choose(split, many)]
     with Bars(console) as bar:
         read = outputs_of(loaded, pairs, pair_set.reply)
         x = np.concatenate([*bar.track(read, len(pairs), description="reading questions")])
-    items = pd.DataFrame(
-        {
-            "condition": conditions_of(replace(pair_set, pairs=pairs)),
-            "split": [pair.split for pair in pairs for _ in pair.samples],
-            "cluster": [pair.cluster for pair in pairs for _ in pair.samples],
-        }
+    items = items_table([sample for pair in pairs for sample in pair.samples]).assign(
+        condition=conditions_of(replace(pair_set, pairs=pairs)),
+        cluster=[pair.cluster for pair in pairs for _ in pair.samples],
     )
     return Activations(x, items, ("condition",))
 

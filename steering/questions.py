@@ -7,7 +7,6 @@ is prefilled once and every point is one row of the decode batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from itertools import product
 from math import comb
@@ -41,7 +40,7 @@ from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.report import BELIEF
 from sally_anne.harness.score import accuracy, belief_metrics, over, paired, score, scores
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
 from sally_anne.models.decoding import decode, extend, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
@@ -82,15 +81,15 @@ def answer_points(
         SteeringError: vectors differ in site or positions, or are for all positions.
         OutOfMemoryError: so many answers or prompts do not fit.
     """
-    steered = {point: vector for point, vector in vectors.items() if vector is not None}
-    places = {(v.site, v.positions) for v in steered.values()}
+    steered = [vector for vector in vectors.values() if vector is not None]
+    places = {(v.site, v.positions) for v in steered}
     site, positions = next(iter(places), (HEAD_OUT, LAST_PROMPT_GENERATED))
     if len(places) > 1 or positions == ALL:
         raise SteeringError(
             "vectors of one sweep have one site, and positions other than 'all', as prompts are "
             f"prefilled once; got {sorted(places)}"
         )
-    for vector in steered.values():
+    for vector in steered:
         vector.check(loaded.skeleton)
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
@@ -113,8 +112,9 @@ def answer_points(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
         rows = rows_that_fit(held, width, journal.processes)
-    deltas = {point: vector.delta() for point, vector in steered.items()}
-    zero = torch.zeros_like(next(iter(deltas.values()), torch.zeros(())))
+    geometry = find_geometry(loaded.skeleton)
+    none = torch.zeros(geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
+    deltas = {point: none if v is None else v.delta() for point, v in vectors.items()}
     for batch in todo:
         # Points are put together without regard to how many items a batch has. Whatever part of a
         # run was answered before, what is left is then put together as it would have been.
@@ -130,11 +130,8 @@ def answer_points(
                 if not new:
                     continue
                 numbers = [number for _, number in part]
-                edited: AbstractContextManager[Any] = nullcontext()
-                if any(point in deltas for point, _ in part):
-                    delta = torch.stack([deltas.get(point, zero) for point, _ in part])
-                    edited = Edit(loaded.model, delta, site, positions)
-                with edited:
+                delta = torch.stack([deltas[point] for point, _ in part])
+                with Edit(loaded.model, delta, site, positions):
                     after = extend(loaded, state, numbers, [endings[number] for number in numbers])
                     tokens = greedy(loaded, after, max_new_tokens)
                 replies = dict(zip(part, decode(loaded, tokens), strict=True))

@@ -31,7 +31,7 @@ from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import CONTROLS, FOUND, OF_PROBES, RankBy, SweepConfig
-from sally_anne.steering.fit import fit_vector, require_patching
+from sally_anne.steering.fit import fit_vector, read_patched, require_patching
 from sally_anne.steering.pairs import Pairs
 from sally_anne.steering.points import (
     BASELINE,
@@ -164,9 +164,14 @@ def run(
     if config.test and asked.unseen:
         console.print(str(asked.unseen), soft_wrap=True)
 
+    patched = None
+    if "patched_mean" in (config.direction, *config.also):
+        patched = read_patched(reopen(probed.folder), asked.about["label"], console, loaded)
+
     @cache
     def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:
         own: dict[str, Any] = {"seed": seed, "towards": config.towards, "rank_by": rank_by}
+        own["patched"] = patched
         if direction in CONTROLS:
             own["norm_matched_to"] = fit(config.direction, k, 0, rank_by)
         label = asked.about["label"]

@@ -22,17 +22,18 @@ from rich.console import Console
 
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.run import Run
-from sally_anne.data.pairs import VERDICT
+from sally_anne.data.pairs import VERDICT, own_pairs
 from sally_anne.data.tasks import open_task
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import logit_directions, read_pair
 from sally_anne.steering.bake import bake_model
 from sally_anne.steering.config import SweepConfig
-from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.fit import fit_vector, read_patched
 from sally_anne.steering.pairs import Pairs, read_side
 from sally_anne.steering.points import BASELINE, rows_of
 from sally_anne.steering.questions import Questions
@@ -212,6 +213,17 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
     sweep(config, Console(quiet=True), whole)
     assert {path: path.read_bytes() for path in files} == whole_bytes
+
+
+def test_patched_means_are_of_what_patching_exchanges(whole: LoadedModel, paired_run: Path) -> None:
+    x = read_patched(reopen(paired_run), "blue", Console(quiet=True), whole)
+    pairs = own_pairs(reopen(paired_run).data.samples).choose("train", 99)
+    heads = [torch.cat([p.heads for p in read_pair(whole, pair, True)]) for pair in pairs]
+    np.testing.assert_allclose(x.x, torch.cat(heads).numpy(), atol=1e-5)
+    step = np.where(x.values("blue")[:, None, None, None], x.x, -x.x).mean(0) * 2
+    vector = fit_vector(paired_run, 1, direction="patched_mean", patched=x)
+    found = vector.theta[0].numpy() * np.linalg.norm(step[vector.heads[0]])
+    np.testing.assert_allclose(found, step[vector.heads[0]], atol=1e-6)
 
 
 def test_statements_on_beliefs_are_swept_by_either_label(tmp_path: Path) -> None:
