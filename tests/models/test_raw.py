@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, trainer
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
+from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ModelError, ProbingError
 from sally_anne.data.pairs import ContrastPair
@@ -43,13 +44,15 @@ BASES = {
     "llama": (["<unk>", "<s>", "</s>"], "<s> $A"),
     "gemma3_text": (["<pad>", "<eos>", "<bos>"], "<bos> $A <eos>"),
 }
+# More of which GGUF files say less than their config: head width, scale of queries, positions.
+CLASSES = BASES | {"qwen3": BASES["qwen2"], "gemma2": BASES["gemma3_text"], "llama3": ([], "")}
 PIECES = ["Mary", " ", "box", "the", ".", "\n", "é", "猫", "<", "s>", "x", "  ", "Anne ", "\t", "?"]
 texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
 
 
 def save_base(name: str, folder: Path) -> Path:
     """A random model of a class with a tokenizer made here: byte-level, or as sentencepiece's."""
-    marks, around = BASES[name]
+    marks, around = CLASSES[name]
     made = Tokenizer(BPE(byte_fallback=bool(marks)))
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if marks:
@@ -69,7 +72,7 @@ def save_base(name: str, folder: Path) -> Path:
     if around:
         ids = [(mark, made.token_to_id(mark)) for mark in around.split() if mark != "$A"]
         made.post_processor = TemplateProcessing(single=around, special_tokens=ids)
-    named = {m.strip("<>/"): m for m in BASES[name][0]}
+    named = {m.strip("<>/"): m for m in CLASSES[name][0]}
     special = {"bos": named.get("bos") or ("<s>" if marks else None), "unk": named.get("unk")}
     special |= {"eos": "<eos>" if "eos" in named else "</s>" if marks else None}
     tokenizer = transformers.PreTrainedTokenizerFast(
@@ -78,8 +81,14 @@ def save_base(name: str, folder: Path) -> Path:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": len(tokenizer)}
     sizes |= {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    sizes |= {"query_pre_attn_scalar": 8} if name.startswith("gemma") else {}
+    if name == "llama3":
+        rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 16.0, "low_freq_factor": 1.0}
+        rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        sizes |= {"rope_parameters": rope, "max_position_embeddings": 16384}
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(name, **sizes)
+    kind = "llama" if name == "llama3" else name
+    config = transformers.AutoConfig.for_model(kind, **sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -119,6 +128,7 @@ def as_gguf(folder: Path, file: Path) -> Path:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     config, kind = model.config, model.config.model_type.removesuffix("_text")
+    stretched = config.rope_parameters.get("rope_type") == "llama3"
     file.parent.mkdir(exist_ok=True)
     writer = gguf.GGUFWriter(file, kind)
     writer.add_name("made here")
@@ -130,15 +140,16 @@ def as_gguf(folder: Path, file: Path) -> Path:
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(8)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10_000.0)
+    writer.add_rope_freq_base(5e5 if stretched else 1e4)
     writer.add_vocab_size(config.vocab_size)
     made = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     tokens, merges = tokenizer.convert_ids_to_tokens(range(len(tokenizer))), made["merges"]
-    writer.add_tokenizer_model("gpt2" if kind == "qwen2" else "llama")
+    bytewise = not any(token == "<0x00>" for token in tokens)
+    writer.add_tokenizer_model("gpt2" if bytewise else "llama")
     writer.add_token_list(tokens)
     kinds = {True: 6, False: 1} | dict.fromkeys(tokenizer.all_special_tokens, 3)
     writer.add_token_types([kinds.get(t, kinds[t.startswith("<0x")]) for t in tokens])
-    if kind == "qwen2":
+    if bytewise:
         writer.add_tokenizer_pre("qwen2")
         writer.add_token_merges([" ".join(pair) for pair in merges])
     else:
@@ -151,10 +162,14 @@ def as_gguf(folder: Path, file: Path) -> Path:
         if kind == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             # llama.cpp turns neighbours, transformers halves.
             weight = weight.unflatten(0, (-1, 2, 4)).transpose(1, 2).flatten(0, 2)
-        if kind == "gemma3" and name.endswith("norm.weight"):
+        if kind.startswith("gemma") and name.endswith("norm.weight"):
             weight = weight + 1
         if (known := names.get_name(name, (".weight", ".bias"))) is not None:
             writer.add_tensor(known, weight.contiguous().numpy())
+    if stretched:
+        turns = model.model.rotary_emb
+        plain, _ = turns.compute_default_rope_parameters(config)
+        writer.add_tensor("rope_freqs.weight", (plain / turns.inv_freq).numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -162,7 +177,7 @@ def as_gguf(folder: Path, file: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_a_gguf_file_is_the_model_that_it_was_written_from(name: str, tmp_path: Path) -> None:
     saved = load_model(str(save_base(name, tmp_path / "saved")))
     file = as_gguf(tmp_path / "saved", tmp_path / "made.gguf")
@@ -177,6 +192,22 @@ def test_a_gguf_file_is_the_model_that_it_was_written_from(name: str, tmp_path: 
     assert ModelIdentity.of_module(found.model).fingerprint == found.identity.fingerprint != ""
     found.model.save_pretrained(tmp_path / "again")
     assert load_model(str(tmp_path / "again"), processor=str(file)).dtype == "float32"
+
+
+def test_the_commands_run_a_base_model_of_one_file(tmp_path: Path) -> None:
+    file = as_gguf(save_base("qwen2", tmp_path / "saved"), tmp_path / "made.gguf")
+    few = "--stories 16 --permutations 9 --pairs 2 --validation-pairs 2 --random-sets 3 --sizes 2"
+    for task in ("ioi", "statements"):
+        out = ["--model", str(file), "--out", str(tmp_path / task)]
+        assert not main(["probe", "--task", task, *out, *few.split(), "--no-figures"])
+        saved = json.loads((tmp_path / task / "config.json").read_text())
+        assert (saved["config"]["prompt"], saved["config"]["setting"]) == ("raw", "text")
+    own, line = tmp_path / "own.jsonl", {"question": "Who is it?", "options": ["Mary", "John"]}
+    own.write_text(json.dumps(line | {"answer": "A"}))
+    vector = ["--out", str(tmp_path / "vector")]
+    assert not main(["steer", "--run", str(tmp_path / "ioi"), "--K", "2", "--alpha", "1", *vector])
+    asked = ["--task", str(own), "--steer", vector[1], "--out", str(tmp_path / "asked")]
+    assert not main(["evaluate", "--model", str(file), *asked])
 
 
 def test_what_is_no_one_gguf_file_is_refused_by_name(tmp_path: Path, monkeypatch) -> None:

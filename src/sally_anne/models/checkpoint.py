@@ -14,6 +14,9 @@ from typing import Any
 import torch
 import transformers
 from safetensors import safe_open
+from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import find_adapter_config_file
 
@@ -33,6 +36,17 @@ ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 SHIPPED = Path(__file__).parent / "adapters"
 # Earlier versions read some vocabularies of GGUF files otherwise than they were written.
 _READS_GGUF = (5, 23)
+# Settings of GGUF files that transformers does not read, by the kind of model.
+_ALSO_READ = {
+    "gpt2": {"context_length": "n_positions"},
+    "qwen3": {"attention.key_length": "head_dim"},
+    "starcoder2": {"rope.freq_base": "rope_theta"},
+    "stablelm": {"rope.freq_base": "rope_theta"},
+}
+# Layers of the Gemma models whose queries have a scale of their own.
+_GEMMA_27B = (46, 62)
+# Bytes within which a GGUF file names its settings and tensors.
+_HEADER = 1 << 26
 # All that a model's repository may hold that is read.
 MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -169,8 +183,49 @@ def read_from(location: str) -> tuple[str, dict[str, Any]]:
     file = Path(location)
     local: dict[str, Any] = {"local_files_only": not (file.exists() or hub.answers())}
     if file.suffix == GGUF and file.is_file():
+        mapping: Any = GGUF_CONFIG_MAPPING
+        for kind, names in _ALSO_READ.items():
+            mapping.get(kind, {}).update(names)
         return str(file.parent), local | {"gguf_file": file.name}
     return location, local
+
+
+def complete(config: Any, file: str) -> None:
+    """Put into a config what a GGUF file says elsewhere, or llama.cpp knows by the kind of model.
+
+    ModelError for a file that stretches positions in a way that transformers does not read.
+    """
+    if (config.pad_token_id or 0) >= config.vocab_size:
+        config.pad_token_id = None
+    if hasattr(config, "query_pre_attn_scalar"):
+        shared = config.hidden_size // config.num_attention_heads
+        wide = config.num_hidden_layers in _GEMMA_27B
+        config.query_pre_attn_scalar = shared if wide else config.head_dim
+    with open(file, "rb") as opened:
+        head = opened.read(_HEADER)
+    if b"rope_freqs.weight" in head:
+        from gguf import GGUFReader
+
+        (freqs,) = (t.data for t in GGUFReader(file).tensors if t.name == "rope_freqs.weight")
+        plain, _ = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+        # The rule of Llama 3.1 and later; each file has its own factor.
+        config.rope_parameters |= {
+            "rope_type": "llama3",
+            "factor": float(freqs.max()),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        }
+        made, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+        known = torch.allclose(plain / made, torch.tensor(freqs), rtol=1e-3)
+    else:
+        scaled = b".rope.scaling.factor" in head and config.model_type != "gpt_oss"
+        known = not scaled and b"rope_factors_" not in head
+    if not known:
+        raise ModelError(
+            f"{file} stretches positions by a rule that transformers does not read from GGUF "
+            "files: give the model's folder or hub id"
+        )
 
 
 def read_weights(loaded: Any) -> Any:

@@ -279,6 +279,8 @@ def load_model(
     how["trust_remote_code"] = False
     try:
         config = transformers.AutoConfig.from_pretrained(folder, revision=revision, **how)
+        if "gguf_file" in how:
+            checkpoint.complete(config, location)
         commit = getattr(config, "_commit_hash", None)
         # Of Qwen2.5-Omni the part that reads and writes text.
         config = getattr(config, "thinker_config", config)
