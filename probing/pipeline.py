@@ -129,13 +129,15 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     if not (folder / PROMPTS).exists():
         _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
-    if config.figures and not _drawn(folder, saved["figures"]):
+    figures = saved.get("figures", [])
+    if config.figures and not _drawn(folder, figures):
         from sally_anne.figures.draw import draw_all
         from sally_anne.figures.report import write_report
 
         with stage(console, "drawing figures"):
             paths = [*draw_all(folder), write_report(folder, reopen=samples_of)]
             figures = [path.relative_to(folder).as_posix() for path in paths]
+    if saved.get("figures") != figures:  # also of none: it says that the run is at its end
         write_json(folder / RESULTS, saved | {"figures": figures})
     print_summary(console, heads, saved, data.meaning)
     print_patching(console, patching, heads)
@@ -237,7 +239,7 @@ def _probe(
         save_probes(folder / PROBES, probes)
         write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
     summary = summarise(heads, x, probes, data)
-    results = {"results": summary, "confounds": confound_report(x.items, data), "figures": []}
+    results = {"results": summary, "confounds": confound_report(x.items, data)}
     write_json(folder / RESULTS, results)
     model = {
         **loaded.identity.facts(),

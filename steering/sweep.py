@@ -111,11 +111,12 @@ def run_for(config: SweepConfig, asked: Questions | Pairs) -> Run | ProbeConfig:
 
 
 def _finished(folder: Path) -> bool:
-    """Whether a probing run is there with all that it was to do; its figures are drawn last."""
+    """Whether a probing run is there with all that it was to do; it names its figures last."""
     if not (folder / CONFIG).exists():
         return False
     run = Run.open(folder)
-    return not run.config.get("figures") or bool(run.results.get("figures"))
+    figures = run.results.get("figures")
+    return bool(figures) if run.config.get("figures") else figures is not None
 
 
 def probing_run(

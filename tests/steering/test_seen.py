@@ -232,8 +232,9 @@ def test_probes_read_where_vectors_act_unless_prompts_are_raw(
         assert made.pop().position == position
 
 
-def test_a_run_killed_while_its_figures_were_drawn_is_ended_first(
-    model_folder: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("figures", [True, False])
+def test_a_run_killed_before_its_end_is_ended_first(
+    figures: bool, model_folder: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     loaded = load_model(model_folder)
@@ -241,12 +242,15 @@ def test_a_run_killed_while_its_figures_were_drawn_is_ended_first(
     folder = sweeping.opened(config).source().folder
     shutil.copytree(probed, folder)
     saved = json.loads((folder / "config.json").read_text())
-    saved["config"]["figures"] = True
+    saved["config"]["figures"] = figures
     (folder / "config.json").write_text(json.dumps(saved))
+    results = json.loads((folder / "results.json").read_text())
+    assert results.pop("figures") == []
+    (folder / "results.json").write_text(json.dumps(results))
     monkeypatch.setattr("sally_anne.probing.pipeline.fit_probes", lambda *_: pytest.fail("again"))
     for is_there in (False, True):
         source = sweeping.run_for(config, sweeping.opened(config))
         assert isinstance(source, Run) == is_there
         run = sweeping.probing_run(config, source, loaded, Console(quiet=True))
-        assert run.config["permutations"] == 19 and run.results["figures"]
+        assert run.config["permutations"] == 19 and bool(run.results["figures"]) == figures
         assert all((folder / name).exists() for name in run.results["figures"])
