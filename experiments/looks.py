@@ -282,7 +282,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
     columns = ["part", "of", titles[0], f"95 % of random {config.k}"]
     print_table(console, "Share of attention", columns, rows)
     count = len(set(clusters))
-    few = f"; intervals are over {count} clusters, too few" * (count < FEW)
+    few = f"; intervals are over {count} maps or groups, too few" * (count < FEW)
     prompt, shown = prompts_at(loaded, inputs[0][:1], position)[0], {row[0] for row in rows}
     said = [
         f"{name}: {' '.join(prompt[a:b].split())}"
@@ -400,5 +400,5 @@ def looks_figure(table: pd.DataFrame, films: Sequence[Frames], title: Sequence[s
     signs = [style.sign(side, style.COLOURS[n], **squares) for n, side in enumerate(sides)]
     signs.append(style.sign("95 % of random sets", "black", linewidth=3))
     style.legend(figure, signs, 3)
-    style.heading(figure, title, "Share of attention (bars: 95 % over clusters)")
+    style.heading(figure, title, "Share of attention (bars: 95 % over maps or groups)")
     return figure

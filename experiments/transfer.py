@@ -37,7 +37,7 @@ from sally_anne.probing.solver import REFIT, fit_heads, shuffled
 
 # Shuffles of test labels.
 DRAWS = 1000
-ALL_SEEN = "the source has seen all test stories of the target"
+ALL_SEEN = "the source has seen all that tests the target"
 # Options by which runs are named, where they differ.
 NAMED_BY = dict.fromkeys(("model", "samples", "task", "setting", "contrast", "site"), "{}")
 NAMED_BY |= {"order": "order {}", "split_seed": "split seed {}", "data_seed": "data seed {}"}
@@ -84,6 +84,15 @@ class Part:
         found = clone(self.blank).fit(self.x.train, label=self.label)
         found.rank(self.x.validation)
         return found
+
+    @cached_property
+    def unfit(self) -> str:
+        """Why no probe can be fitted, as of one class alone; empty if one can."""
+        try:
+            _ = self.probes
+            return ""
+        except ProbingError as error:
+            return str(error)
 
     @cached_property
     def top(self) -> list[Head]:
@@ -134,12 +143,18 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     if config.label and not any(config.label in one.run.labels for one in opened):
         raise ProbingError(f"--label {config.label}: no run has it")
     parted = [parts_of(*one, config) for one in zip(opened, names_of(opened), strict=True)]
+    unfit = {part: why for part in sum(parted, []) if (why := part.unfit)}
+    lines = [f"left out is {part.name}: {why}" for part, why in unfit.items()]
+    parted = [[part for part in own if part not in unfit] for own in parted]
     parts = sum(parted, [])
     if len(parts) < 2:
-        raise ProbingError("there is one part alone: give two runs, or a tag with two values, --by")
+        others = f", and {len(lines) - 1} more" * (len(lines) > 1)
+        begin = "too few parts: give two runs, or a tag with two values, --by"
+        raise ProbingError("; ".join([begin, *(f"{line}{others}" for line in lines[:1])]))
     for part in parts:
         if config.k > (heads := part.shape[0] * part.shape[1]):
             raise ProbingError(f"--K {config.k}: {part.name} has {heads} heads")
+    print_lines(console, lines)
     with stage(console, "comparing heads and directions"):
         found = {(a.name, b.name): compare(a, b, config) for a, b in product(parts, parts)}
     for one, targets in zip(opened, parted, strict=True):
@@ -425,17 +440,25 @@ def print_matrices(console: Console, table: pd.DataFrame) -> None:
     table = table.assign(text=[in_words(each) for each in table.to_dict("records")])
     for measure, part in table.groupby("measure", sort=False):
         square = part.pivot(index="fitted_on", columns="tested_on", values="text")
-        title = f"{PANELS[str(measure)][0]} (97.5 % of its control)"
-        columns = ["fitted on", *(f"tested on {name}" for name in names)]
-        print_table(console, title, columns, square.loc[names, names].itertuples(name=None))
+        title = PANELS[str(measure)][0]
         empty = part.loc[part["why"] != "", "why"].value_counts(sort=False)
-        print_lines(console, (f"  empty ({n} of {len(part)}): {why}" for why, n in empty.items()))
+        lines = [f"  empty ({n} of {len(part)}): {why}" for why, n in empty.items()]
+        if empty.sum() == len(part):
+            lines = [f"{title}: not measured, as {'; '.join(map(str, empty.index))}"]
+        else:
+            columns = ["fitted on", *(f"tested on {name}" for name in names)]
+            rows = square.loc[names, names].itertuples(name=None)
+            print_table(console, f"{title} (97.5 % of its control)", columns, rows)
+        if (part["clusters"] == 1).any():
+            lines.append("  without an interval: tested on one map or group alone")
+        print_lines(console, lines)
 
 
 def in_words(cell: Mapping[Any, Any]) -> str:
     """A cell as it is printed."""
     if cell["why"]:
         return "-"
-    text = "{value:.2f} [{low:.2f}, {high:.2f}] ({control_high:.2f})".format(**cell)
+    ends = " [{low:.2f}, {high:.2f}]" if cell["clusters"] > 1 else ""
+    text = f"{{value:.2f}}{ends} ({{control_high:.2f}})".format(**cell)
     notes = [str(cell["note"]).partition(":")[0], "" if cell["above"] else "not specific"]
     return "\n".join([text, *filter(None, notes)])

@@ -160,7 +160,7 @@ def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
         panel.set(title=words, xlabel="tested on", ylabel="fitted on")
         panel.tick_params(axis="x", length=0, rotation=90 if many else 0)
         figure.colorbar(mesh, ax=panel, fraction=0.05)
-    words = "value, 95 % over clusters, (97.5 % of the control); *: above its control"
+    words = "value, 95 % over maps or groups, (97.5 % of the control); *: above its control"
     style.heading(figure, title, words)
     return figure
 

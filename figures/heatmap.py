@@ -193,7 +193,7 @@ def patching_figure(
             right.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
         right.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
         right.set_ylabel("normalised effect: used")
-        right.set_title("effect and accuracy of each head\n(bars: 95 % over clusters)")
+        right.set_title("effect and accuracy of each head\n(bars: 95 % over maps or groups)")
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
     style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)

@@ -266,7 +266,7 @@ def _used(run: Run) -> str:
     note = page.words(
         f"Readable: right of the dashed line, the null of {symbol(label)}. Used: above the "
         "upper dotted line, what random heads reach or the least that counts, the interval (95 % "
-        "over clusters) above zero. Used against: below the lower one, the interval below zero."
+        "over maps or groups) above zero. Used against: below the lower one, the interval below it."
     )
     return note + page.picture(style.render(figure, dpi=130), "effects of heads and accuracy")
 

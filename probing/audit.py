@@ -249,7 +249,7 @@ def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str
     head = f"the best head ({facts['head']})"
     begin = f"{symbol(label)}: {head} tells {_ends(facts)} of the test samples"
     if np.isnan(facts["low"]):
-        begin += ", which are of one cluster, so that values alone are compared"
+        begin += ", which are of one map, so that values alone are compared"
     if not _end(facts, "low") > facts["chance"]:
         begin += f", which is not above chance ({facts['chance']:.3f}): nothing to explain."
         return " ".join([begin, *_not_compared(own[own["accuracy"].isna()])])

@@ -156,6 +156,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             raise ProbingError(
                 f"all {len(y)} training samples have label {self.classes_.tolist()}; "
                 "a probe needs both: use more samples"
+                if len(y)
+                else "there are no training samples"
             )
         fit = self._fit_batched if self.solver == "batched" else self._fit_sklearn
         coef, intercept, converged = zip(*fit(x, codes), strict=True)

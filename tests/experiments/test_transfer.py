@@ -91,6 +91,13 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     assert found["accuracy"] == {"why": ALL_SEEN}
 
 
+def test_a_part_without_two_classes_in_training_is_unfit() -> None:
+    whole = part("whole", {0: 1})
+    alike = replace(whole, x=whole.x[whole.x.values("y_p")])
+    none = replace(whole, x=whole.x.test)
+    assert (whole.unfit, bool(alike.unfit), bool(none.unfit)) == ("", True, True)
+
+
 def test_two_models_are_compared_where_that_means_something() -> None:
     other = part("other", {5: 3, 9: 3}, seed=1, identity=ModelIdentity(fingerprint="b"))
     source = replace(HERE, identity=ModelIdentity(fingerprint="a"))

@@ -44,6 +44,9 @@ Config = TypeVar("Config")
 P = ParamSpec("P")
 Result = TypeVar("Result")
 CONFIG = "config.json"
+# Help on two options that every command takes, or that GridToM's do.
+_CONFIG = "takes options not given here from YAML, JSON or the folder of a run, which is repeated."
+_PUBLISHED = "as the GridToM paper, or its released code, does it, but for what is given."
 
 
 @dataclass(frozen=True)
@@ -176,12 +179,14 @@ def read_options(
     if given:
         how["default"] = config_type(**given)
     about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
-    about += " Options that are not given here are taken from --config FILE: YAML, JSON, or the "
-    about += "folder of a run, which is repeated."
-    if published is not None:
-        about += " --as-published paper or released: as the GridToM paper, or its released code, "
-        about += "does it, but for what is given."
-    config: Any = tyro.cli(config_type, description=about, **how)
+    shown: Any = config_type
+    if {"-h", "--help"}.intersection(words):  # these two are read before the others
+        more: list[Any] = [("config", Path | None, _CONFIG)]
+        if published is not None:
+            more += [("as_published", Literal["paper", "released"] | None, _PUBLISHED)]
+        more = [(n, Annotated[t, tyro.conf.arg(help=text)], None) for n, t, text in more]
+        shown = make_dataclass(config_type.__name__, more, bases=(config_type,), frozen=True)
+    config: Any = tyro.cli(shown, description=about, **how)
     if which := getattr(found, "as_published", None):
         names = [n for n in ("model", "task", "samples") if hasattr(config, n)]
         given = {n: getattr(config, n) for n in names} | given
