@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,6 @@ from sally_anne.probing.solver import REFIT, fit_heads, shuffled
 # Shuffles of test labels.
 DRAWS = 1000
 ALL_SEEN = "the source has seen all that tests the target"
-# Options by which runs are named, where they differ.
-NAMED_BY = dict.fromkeys(("model", "samples", "task", "setting", "contrast", "site"), "{}")
-NAMED_BY |= {"order": "order {}", "split_seed": "split seed {}", "data_seed": "data seed {}"}
-NAMED_BY |= {"data": "data {}", "stories": "stories {}", "c": "c {}"}
 # What every cell has.
 NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n")
 EMPTY = dict.fromkeys(NUMBERS, float("nan")) | {"above": False, "why": "", "note": "", "heads": ""}
@@ -180,19 +175,9 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
 
 
 def names_of(opened: Sequence[Reopened]) -> list[str]:
-    """What tells runs apart: options in which they differ, or their folders."""
-    options = [vars(one.probing) for one in opened]
-    several = {n: len({str(each[n]) for each in options}) for n in NAMED_BY}
-    goes_along = ("data", "stories") if several["task"] == len(options) else ()
-    differ = [name for name in NAMED_BY if several[name] > 1 and name not in goes_along]
-    names = [
-        ", ".join(
-            NAMED_BY[name].format(Path(str(each[name])).name)
-            for name in differ
-            if each[name] is not None
-        )
-        for each in options
-    ]
+    """What tells runs apart: words of their titles, or their folders."""
+    titles = [one.run.title for one in opened]
+    names = [", ".join(w for w in own if not all(w in t for t in titles)) for own in titles]
     alike = len(set(names)) < len(names) or (len(names) > 1 and "" in names)
     return [str(one.run.folder) for one in opened] if alike else names
 

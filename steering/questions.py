@@ -6,7 +6,7 @@ is prefilled once and every point is one row of the decode batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from math import comb
@@ -47,7 +47,7 @@ from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.config import SweepConfig
-from sally_anne.steering.points import BASELINE, Measure, SweepPoint, Vectors, rows_of
+from sally_anne.steering.points import BASELINE, Measure, Vectors, rows_of
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20
@@ -93,15 +93,12 @@ def answer_points(
         vector.check(loaded.skeleton)
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
-
-    def lacking(points: Iterable[SweepPoint], batch: Iterable[Question]) -> int:
-        return len(missing.intersection(product(points, (item.item_id for item in batch))))
-
-    left = [point for point in vectors if lacking([point], items)]
-    batches = [batch for batch in _of_one_shape(items, batch_size) if lacking(left, batch)]
-    todo = journal.processes.share(batches)
+    left = [point for point in vectors if any((point, i.item_id) in missing for i in items)]
+    asked = {item_id for _, item_id in missing}
+    batches = _of_one_shape(items, batch_size)
+    todo = journal.processes.share([b for b in batches if asked & {i.item_id for i in b}])
     done = len(keys) - len(missing)
-    total = done + sum(lacking(left, batch) for batch in todo)
+    total = done + sum((p, i.item_id) in missing for b in todo for p, i in product(left, b))
     on_progress(done, total)
     width = min(batch_size, len(items))
     rows = 1 if decode_batch_size == AUTO else decode_batch_size

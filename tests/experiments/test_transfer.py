@@ -136,11 +136,11 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     table = run(config, quiet)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "found" / "transfer.parquet"), table)
     assert len(table) == len(PANELS) * 4
-    assert table["fitted_on"].unique().tolist() == ["split seed 0", "split seed 1"]
+    assert table["fitted_on"].unique().tolist() == [str(folder) for folder in folders]
     assert (table["value"].notna() | (table["why"] != "")).all()
     cells = table.set_index(["measure", "fitted_on", "tested_on"])
-    for seed, folder in enumerate(folders):
-        own = (f"split seed {seed}",) * 2
+    for folder in folders:
+        own = (str(folder),) * 2
         # The same heads on the same pairs of one run as the scan itself.
         sets = json.loads((folder / "patching.json").read_text())["question"]["sets"]
         (expected,) = (row for row in sets if row["by"] == "patching")
