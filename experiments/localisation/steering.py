@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -65,14 +66,18 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
     return made
 
 
-def _logits(reading: Prompts, deltas: Tensor) -> Tensor:
-    """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
+def _logits(reading: Prompts, deltas: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there.
+
+    With them those of the first answer's word above the second's ``[C]``.
+    """
     at = reading.loaded, reading.state, reading.rows, reading.tokens
     found = []
     for part in deltas.split(_COLUMNS):
         with torch.no_grad(), Edit(reading.loaded.model, part[None], positions=ALL):
             found.append(read_side_by_side(*at, len(part))[0])
-    return torch.cat(found).double()
+    logits, ((first,), (second,)) = torch.cat(found).double(), reading.words
+    return logits, logits[:, first] - logits[:, second]
 
 
 def steered(
@@ -94,26 +99,21 @@ def steered(
         the side questions' next token from what it was, in nats.
     """
     ups = torch.stack([vector.delta(alpha) for vector in vectors for alpha in alphas])
-    parts: dict[str, list[np.ndarray]] = {"moved": [], "kept": [], "kl": []}
+    parts: dict[str, list[Tensor]] = {"moved": [], "kept": [], "kl": []}
     for pair in contrast_pairs:
         for reading, sign in zip(read_pair(loaded, pair, True), (1, -1), strict=True):
             if sign * reading.logit_diff > 0:
-                logits = _logits(reading, -sign * ups)
-                (first,), (second,) = reading.words
-                gap = logits[:, first] - logits[:, second]
-                parts["moved"].append((sign * gap < 0).numpy())
+                parts["moved"].append(sign * _logits(reading, -sign * ups)[1] < 0)
+    both = torch.cat([torch.zeros_like(ups[:1]), ups, -ups])
     for reading in (prompt for pair in questions for prompt in read_pair(loaded, pair, True)):
-        both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
-        said = both.log_softmax(-1)
+        logits, gaps = _logits(reading, both)
+        said = logits.log_softmax(-1)
         far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
-        parts["kl"].append(far.view(2, -1).mean(0).numpy())
-        (first,), (second,) = reading.words
-        right = both[:, first] > both[:, second]
-        if right[0]:
-            parts["kept"].append(right[1:].double().view(2, -1).mean(0).numpy())
-    nothing = np.full((1, len(ups)), np.nan)
+        parts["kl"].append(far.view(2, -1).mean(0))
+        parts["kept"] += [(gaps[1:] > 0).double().view(2, -1).mean(0)] * bool(gaps[0] > 0)
+    shape, nothing = (len(vectors), len(alphas)), torch.full((1, len(ups)), torch.nan)
     return {
-        name: np.mean(found or nothing, axis=0).reshape(len(vectors), len(alphas))
+        name: (torch.stack(found) if found else nothing).double().mean(0).view(shape).numpy()
         for name, found in parts.items()
     }
 
@@ -151,36 +151,27 @@ def steering_rows(
         best; ties count against it) of ``of``.
     """
     sets = {"planted": truth.heads} | ({"decoys": truth.slots} if truth.decoys else {}) | {**best}
-    vectors = {
-        (name, kind): vector
+    named = [
+        (name, kind, vector)
         for name, heads in sets.items()
         for kind, vector in vectors_at(heads[: len(truth.heads)], seen).items()
-    }
-    controls = [
-        turned
-        for kind in DIRECTIONS
-        for turned in turned_at_random(vectors["planted", kind], draws, seed)
     ]
-    found = steered(loaded, contrast_pairs, questions, [*vectors.values(), *controls])
-    drawn = {
-        kind: {name: values[len(vectors) + i * draws :][:draws] for name, values in found.items()}
-        for i, kind in enumerate(DIRECTIONS)
-    }
+    planted = {kind: vector for name, kind, vector in named if name == "planted"}
+    named += [
+        ("planted", f"random, as {kind}", turned)
+        for kind, vector in planted.items()
+        for turned in turned_at_random(vector, draws, seed)
+    ]
+    found = steered(loaded, contrast_pairs, questions, [vector for *_, vector in named])
+    keys = ["heads", "direction", "alpha"]
+    cells = [(name, kind, alpha) for name, kind, _ in named for alpha in ALPHAS]
+    table = pd.DataFrame(cells, columns=keys).assign(**{n: v.ravel() for n, v in found.items()})
     true = true_directions(truth.heads, seen)
-    rows = []
-    for i, ((name, kind), vector) in enumerate(vectors.items()):
-        for j, alpha in enumerate(ALPHAS):
-            row = {"heads": name, "direction": kind, "alpha": alpha}
-            row |= {measure: float(values[i, j]) for measure, values in found.items()}
-            if name == "planted":
-                row["cosine"] = float((vector.theta.numpy() * true).sum(1).mean())
-                above = drawn[kind]["moved"][:, j] >= row["moved"]
-                row |= {"rank": 1 + int(above.sum()), "of": 1 + draws}
-            rows.append(row)
-    return rows + [
-        {"heads": "planted", "direction": f"random, as {kind}", "alpha": alpha}
-        | {measure: float(values[:, j].mean()) for measure, values in own.items()}
-        for kind, own in drawn.items()
-        for j, alpha in enumerate(ALPHAS)
-        if draws
-    ]
+    rows = table.groupby(keys, sort=False, as_index=False).mean().to_dict("records")
+    for row in rows:
+        if row["heads"] == "planted" and (vector := planted.get(row["direction"])):
+            same = (f"random, as {row['direction']}", row["alpha"])
+            drawn = table[(table[keys[1:]] == same).all(axis=1)]
+            row["cosine"] = float((vector.theta.numpy() * true).sum(1).mean())
+            row |= {"rank": 1 + int((drawn["moved"] >= row["moved"]).sum()), "of": 1 + draws}
+    return [{str(name): value for name, value in row.items()} for row in rows]

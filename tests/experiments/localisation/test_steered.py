@@ -64,7 +64,8 @@ def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairSta
     readings = read_pair(planted, pair, True)
     alphas = -3.0, 0.0, 2.0
     for reading, sample in zip(readings, pair.samples, strict=True):
-        found = steering._logits(reading, torch.stack([vector.delta(alpha) for alpha in alphas]))
+        deltas = torch.stack([vector.delta(alpha) for alpha in alphas])
+        found, _ = steering._logits(reading, deltas)
         inputs = encode(planted, [reply_prompt(planted, sample.turns, False)], None)
         for row, alpha in zip(found, alphas, strict=True):
             with torch.no_grad(), vector.apply(planted.model, alpha):
@@ -85,7 +86,7 @@ def test_answers_move_at_the_carrier_alone(planted: LoadedModel, seen: PairStats
             if sign * reading.logit_diff > 0:
                 right += 1
                 step = -sign * at[CARRIER].delta(8.0)
-                logits = steering._logits(reading, step[None])[0]
+                ((logits,), _) = steering._logits(reading, step[None])
                 (first,), (second,) = reading.words
                 moved += bool(sign * (logits[first] - logits[second]) < 0)
     assert right and found["moved"][0, 1] == pytest.approx(moved / right)
