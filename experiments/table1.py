@@ -31,13 +31,7 @@ from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import check_items, evaluate
 from sally_anne.harness.protocols import Baseline, Prompting
 from sally_anne.harness.report import BELIEF, published
-from sally_anne.harness.score import (
-    belief_metrics,
-    over,
-    paired_accuracy,
-    paired_difference,
-    scores,
-)
+from sally_anne.harness.score import differences, estimates, over, scores
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -129,8 +123,8 @@ def a_row(
     """What every row has, from the answers to a part's test questions."""
     about = {"order": int(part.order), "setting": part.setting, "left_out": left_out}
     how = {"intervals_over": over(answers), "method": method, "point": point}
-    metrics = belief_metrics(scores(answers, part.parser))
-    return {**about, **how, **{name: vars(getattr(metrics, name)) for name in BELIEF}}
+    found = estimates(scores(answers, part.parser), beliefs=True)
+    return {**about, **how, **{name: vars(found[name]) for name in BELIEF}}
 
 
 def place_of(run: Finished) -> tuple[str, ...]:
@@ -207,11 +201,12 @@ def prompted(
     row = a_row(part, answers, f"{PROMPTING}{how}", how, found.unseen.left_out)
     after = scores(answers, part.parser)
     row["worse"] = vars(made_worse(before, after))
-    row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
+    gains = differences(steered, after, beliefs=True)
+    row["over_steered"] = {name: vars(gains[name]) for name in BELIEF[:-1]}
     for task in found.tasks:
         direct = rows_of(found.tables[task, "test"], BASELINE)
         own = scores(asked(task), part.parser)
-        row[task] = vars(paired_accuracy(scores(direct, part.parser), own)["overall"])
+        row[task] = vars(differences(scores(direct, part.parser), own, False)["overall"])
     return row
 
 

@@ -38,7 +38,7 @@ from sally_anne.harness.evaluate import check_items, fitted_on, loads_of, prompt
 from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.report import BELIEF
-from sally_anne.harness.score import accuracy, belief_metrics, over, paired, score, scores
+from sally_anne.harness.score import estimates, over, paired, score, scores
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
@@ -177,9 +177,8 @@ class Beliefs(Measure):
         self, rows: pd.DataFrame, task: str | None = None, **resampling: Any
     ) -> dict[str, Estimate]:
         scored = scores(rows, self.parser)
-        if task is not None:
-            return {task: accuracy(scored, **resampling).overall}
-        return vars(belief_metrics(scored, **resampling))
+        found = estimates(scored, task is None, **resampling)
+        return found if task is None else {task: found["overall"]}
 
     def row(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, dict[str, Any]]:
         """Where intervals are over maps, belief measures also have those over stories."""

@@ -24,7 +24,7 @@ from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.protocols import Prompting
-from sally_anne.harness.score import accuracy, paired_accuracy, scores
+from sally_anne.harness.score import differences, estimates, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -144,10 +144,10 @@ def _compare(tables: dict[str, pd.DataFrame], name: str) -> dict[str, dict[str, 
         for other in ("plain", "steered")
     )
     new = "steered" if name == "steered" else "prompted"
-    columns: dict[str, Any] = {"plain": vars(accuracy(plain)), new: vars(accuracy(after))}
-    columns["difference"] = paired_accuracy(plain, after)
+    columns = {"plain": estimates(plain, False), new: estimates(after, False)}
+    columns["difference"] = differences(plain, after, False)
     if name != "steered":
-        columns["over_steered"] = paired_accuracy(steered, after)
+        columns["over_steered"] = differences(steered, after, False)
     return {
         measure: {column: asdict(found[measure]) for column, found in columns.items()}
         for measure in ("overall", "invalid")

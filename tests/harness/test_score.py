@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 
 from sally_anne.data.items import Option, Question
 from sally_anne.harness.score import (
-    Estimate,
-    accuracy,
-    belief_metrics,
     counts,
+    differences,
+    estimates,
     over,
-    paired_accuracy,
-    paired_difference,
     results_of,
     score,
     write_submission,
@@ -72,8 +69,8 @@ def drawn(stories: int, p: float, seed: int) -> pd.DataFrame:
 
 
 def values(items: pd.DataFrame) -> tuple[float, float, float, float]:
-    found = belief_metrics(items, bootstrap=10)
-    return found.TB.value, found.FB.value, found.Both.value, found.invalid.value
+    found = estimates(items, True, bootstrap=10)
+    return tuple(found[name].value for name in ("TB", "FB", "Both", "invalid"))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +92,7 @@ def test_an_invalid_answer_is_wrong_even_if_marked_correct() -> None:
     items = sheet([(1, 1), (1, 1)])
     items.loc[0, "invalid"] = True
     assert values(items) == (0.5, 1, 0.5, 0.25)
-    assert accuracy(items).overall.value == 0.75
+    assert estimates(items, False)["overall"].value == 0.75
 
 
 @given(
@@ -117,7 +114,7 @@ def test_both_is_what_a_loop_finds(outcomes) -> None:
         for first in ("TB", "FB")
         if {(story, first, "TB"), (story, first, "FB")} <= keys
     ]
-    found = belief_metrics(second_order(outcomes), bootstrap=20).Both
+    found = estimates(second_order(outcomes), True, bootstrap=20)["Both"]
     assert found.n == len(pairs)
     assert isnan(found.value) if not pairs else found.value == pytest.approx(np.mean(pairs))
 
@@ -144,46 +141,27 @@ def both(rows: pd.DataFrame) -> float:
 def test_the_bootstrap_is_that_of_a_loop() -> None:
     items = drawn(12, 0.6, seed=5)
     items.loc[[3, 8], ["correct", "invalid"]] = [False, True]
-    found = belief_metrics(items, bootstrap=60, seed=7, level=0.9)
+    found = estimates(items, True, bootstrap=60, seed=7, level=0.9)
     for name, statistic in {
         "TB": lambda rows: rows.loc[rows["condition"] == "TB", "correct"].mean(),
         "FB": lambda rows: rows.loc[rows["condition"] == "FB", "correct"].mean(),
         "Both": both,
         "invalid": lambda rows: rows["invalid"].mean(),
     }.items():
-        estimate = getattr(found, name)
+        estimate = found[name]
         assert (estimate.low, estimate.high) == pytest.approx(loop(items, statistic, 60, 7))
 
 
 def test_differences_are_b_minus_a_item_by_item() -> None:
     a = sheet([(1, 0), (0, 0), (1, 1), (None, 1)])
     b = sheet([(1, 1), (1, 0), (1, None), (1, 1)])
-    found = paired_difference(a, b.sample(frac=1, random_state=0), bootstrap=60, seed=4, level=0.9)
-    assert {name: e.value for name, e in found.items()} == {"TB": 0.5, "FB": 0.0, "Both": 0.25}
+    b = b.sample(frac=1, random_state=0)
+    found = differences(a, b, True, bootstrap=60, seed=4, level=0.9)
+    gains = {"TB": 0.5, "FB": 0.0, "Both": 0.25, "invalid": 0.0}
+    assert {name: e.value for name, e in found.items()} == gains
     joined = a.assign(gain=b["correct"].astype(int) - a["correct"].astype(int))
     low, high = loop(joined, lambda rows: rows.loc[rows["condition"] == "FB", "gain"].mean(), 60, 4)
     assert (found["FB"].low, found["FB"].high) == pytest.approx((low, high))
-
-
-def test_accuracy_overall_and_by_group() -> None:
-    items = pd.DataFrame(
-        {
-            "item_id": [*"abcd"],
-            "story": ["s", "s", "t", "t"],
-            "kind": ["room", "agents", "room", "agents"],
-            "correct": [True, False, True, False],
-            "invalid": [False, True, False, False],
-        }
-    )
-    found = accuracy(items, by="kind")
-    assert found.overall == Estimate(0.5, 0.5, 0.5, 4)
-    assert found.invalid.value == 0.25
-    assert {key: (e.value, e.n) for key, e in found.groups.items()} == {
-        "agents": (0, 2),
-        "room": (1, 2),
-    }
-    assert accuracy(items).groups == {}
-    assert list(accuracy(items, by="story").groups) == ["s", "t"]
 
 
 def on_maps(stories: int, maps: int) -> pd.DataFrame:
@@ -197,21 +175,21 @@ def on_maps(stories: int, maps: int) -> pd.DataFrame:
 def test_intervals_are_over_maps_where_there_are_five(maps: int, unit: str) -> None:
     items = on_maps(6, maps)
     assert over(items) == unit
-    found = accuracy(items)
+    found = estimates(items, False)
     # The same as if every map were one story, or as if nobody knew of maps.
     as_one = items.assign(story=items["map"]) if unit == "map" else items
-    assert found == accuracy(as_one.drop(columns="map"))
-    assert belief_metrics(items, unit="story") == belief_metrics(items.drop(columns="map"))
-    assert accuracy(items, unit="map") == accuracy(
-        items.assign(story=items["map"]).drop(columns="map")
-    )
-    both, stories = belief_metrics(items).Both, belief_metrics(items, unit="story").Both
+    assert found == estimates(as_one.drop(columns="map"), False)
+    by_story = estimates(items, True, unit="story")
+    assert by_story == estimates(items.drop(columns="map"), True)
+    by_map = items.assign(story=items["map"]).drop(columns="map")
+    assert estimates(items, False, unit="map") == estimates(by_map, False)
+    both, stories = estimates(items, True)["Both"], by_story["Both"]
     assert (both.value, both.n) == (stories.value, stories.n)
     if unit == "map":
         assert both.high - both.low > 1.5 * (stories.high - stories.low)
         worse = items.assign(correct=False)
-        assert paired_difference(worse, items)["Both"] == both
-        assert paired_accuracy(worse, items)["overall"] == found.overall
+        assert differences(worse, items, True)["Both"] == both
+        assert differences(worse, items, False)["overall"] == found["overall"]
     else:
         assert both == stories
 
@@ -309,10 +287,10 @@ def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
     table = scored(items, ["A" if n % 6 < 3 else "B" for n in range(24)])
     found = results_of(table)["robust"]
     sheet = table.rename(columns={"robust_correct": "correct", "robust_invalid": "invalid"})
-    assert found["over_stories"] == {
-        n: asdict(accuracy(sheet.drop(columns="map")))[n] for n in ("overall", "invalid")
-    }
-    assert found["overall"] == asdict(accuracy(sheet.assign(story=sheet["map"])).overall)
+    over_stories = estimates(sheet.drop(columns="map"), False)
+    assert found["over_stories"] == {name: asdict(one) for name, one in over_stories.items()}
+    by_map = estimates(sheet.assign(story=sheet["map"]), False)
+    assert found["overall"] == asdict(by_map["overall"])
     assert found["overall"]["low"] < found["over_stories"]["overall"]["low"]
     few = scored([replace(i, map="map-00") for i in items], ["A"] * 24)
     assert "over_stories" not in results_of(few)["robust"]

@@ -31,7 +31,7 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning import Session, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import save
-from sally_anne.harness.score import accuracy, by_value
+from sally_anne.harness.score import by_value, estimates
 from sally_anne.harness.tasks import sample_groups
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
@@ -217,9 +217,10 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
     parts = {name: table[having] for name, having in by_value(table["abilities"])}
     results = {}
     for name, rows in ({"overall": table} | parts).items():
-        right = accuracy(rows.assign(invalid=rows["chosen"].isna()))
-        biased = accuracy(rows.assign(correct=rows["biased"], invalid=False)).overall
-        found = {"no_context": right.overall, "biased": biased, "invalid": right.invalid}
+        right = estimates(rows.assign(invalid=rows["chosen"].isna()), beliefs=False)
+        biased = estimates(rows.assign(correct=rows["biased"], invalid=False), beliefs=False)
+        found = {"no_context": right["overall"], "biased": biased["overall"]}
+        found["invalid"] = right["invalid"]
         results[name] = {measure: asdict(estimate) for measure, estimate in found.items()}
     return results
 

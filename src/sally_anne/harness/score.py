@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,28 +35,6 @@ JOINT = "joint"
 Unit = Literal["story", "map"]
 # Fewer maps than these say nothing of other maps.
 FEWEST_MAPS = 5
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Shares right under true and under false belief, of pairs with both right, and of invalid.
-
-    As in the GridToM paper, table 1 and appendix F.3.
-    """
-
-    TB: Estimate
-    FB: Estimate
-    Both: Estimate
-    invalid: Estimate
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Shares of right and of invalid answers; of right ones also by the values of a column."""
-
-    overall: Estimate
-    invalid: Estimate
-    groups: dict[str, Estimate]
 
 
 class Part(NamedTuple):
@@ -223,8 +201,8 @@ def results_of(
     found: dict[str, Any] = {}
 
     def figures(part: Part, unit: Unit | None) -> dict[str, Any]:
-        measures = outcomes(part.rows, part.beliefs, unit)
-        return {name: asdict(one.estimate(**resampling)) for name, one in measures.items()}
+        found = estimates(part.rows, part.beliefs, unit, **resampling)
+        return {name: asdict(one) for name, one in found.items()}
 
     for parser in parsers(keyed) if not keyed.empty else ():
         first, *others = parts(keyed, parser, kinds, cells, beliefs)
@@ -298,24 +276,12 @@ def outcomes(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> di
     return measures | {"invalid": of(found, "invalid")}
 
 
-def belief_metrics(items: pd.DataFrame, *, unit: Unit | None = None, **resampling: Any) -> Metrics:
-    """TB, FB, Both and the share of invalid answers of a score table."""
-    found = outcomes(items, True, unit)
-    return Metrics(**{name: one.estimate(**resampling) for name, one in found.items()})
-
-
-def accuracy(
-    items: pd.DataFrame, by: str | None = None, *, unit: Unit | None = None, **resampling: Any
-) -> Accuracy:
-    """Accuracy over all items, and in each group of the column ``by``, whatever the condition."""
-    found = outcomes(items, False, unit)
-    right, groups = found["overall"], {}
-    for value in sorted(set(items[by])) if by is not None else ():
-        there = (items[by] == value).to_numpy()
-        part = right._replace(values=right.values[there], group=right.group[there])
-        groups[str(value)] = part.estimate(**resampling)
-    estimates = {name: one.estimate(**resampling) for name, one in found.items()}
-    return Accuracy(**estimates, groups=groups)
+def estimates(
+    items: pd.DataFrame, beliefs: bool, unit: Unit | None = None, **resampling: Any
+) -> dict[str, Estimate]:
+    """:func:`outcomes` of a score table as estimates, as in table 1 of the GridToM paper."""
+    found = outcomes(items, beliefs, unit)
+    return {name: one.estimate(**resampling) for name, one in found.items()}
 
 
 def paired(
@@ -335,21 +301,17 @@ def paired(
         gain = after[name].values - first.values
         three = (first, after[name], first._replace(values=gain))
         lost, won, p = mcnemar(gain)
-        estimates = (one.estimate(**resampling) for one in three)
-        found[name] = dict(zip(("first", "second", "difference"), estimates, strict=True))
+        each = (one.estimate(**resampling) for one in three)
+        found[name] = dict(zip(("first", "second", "difference"), each, strict=True))
         found[name] |= {"only_first": lost, "only_second": won, "p": p}
     return found
 
 
-def paired_difference(a: pd.DataFrame, b: pd.DataFrame, **resampling: Any) -> dict[str, Estimate]:
-    """How much better ``b`` (e.g. steered) is than ``a`` on the same items, in TB, FB and Both."""
-    found = paired(a, b, beliefs=True, **resampling)
-    return {name: one["difference"] for name, one in found.items() if name != "invalid"}
-
-
-def paired_accuracy(a: pd.DataFrame, b: pd.DataFrame, **resampling: Any) -> dict[str, Estimate]:
-    """How much more often ``b`` is right (``overall``) and ``invalid`` than ``a``."""
-    found = paired(a, b, beliefs=False, **resampling)
+def differences(
+    a: pd.DataFrame, b: pd.DataFrame, beliefs: bool, **resampling: Any
+) -> dict[str, Estimate]:
+    """How much more of each measure ``b`` (e.g. steered) has than ``a`` on the same items."""
+    found = paired(a, b, beliefs=beliefs, **resampling)
     return {name: one["difference"] for name, one in found.items()}
 
 
