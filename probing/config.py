@@ -30,6 +30,8 @@ DEFAULT_BATCH = 8
 # Options that stand in a run folder's name where they are not the default.
 _NAMED = {
     "stories": "{}stories",
+    "fps": "fps{:.12g}",
+    "most_frames": "most{}",
     "data": "data-{}",
     "split_seed": "split{}",
     "data_seed": "seed{}",
@@ -108,6 +110,8 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
             given.
         stories: use only so many stories, test, train and validation in proportion; of ioi,
             statements (of each kind), beliefs and questions with options so many pairs.
+        fps: frames a second of films in files; by default 8 frames, spread evenly.
+        most_frames: of a film; more are spread evenly.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             64 at most, and 8 on a CPU. A run that goes on keeps its own.
@@ -138,6 +142,8 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
     backend: Literal["native", "nnsight", "transformer_lens"] = "native"
     data: Path | None = None
     stories: int | None = None
+    fps: Positive | None = None
+    most_frames: int | None = None
     out: Path | None = None
     batch_size: int | Literal["auto"] = "auto"
     solver: Solver = "batched"

@@ -10,7 +10,7 @@ import hashlib
 import math
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -253,6 +253,15 @@ class Sampling:
         counts = [n for n in (self.count, self.every, self.most) if n is not None]
         if len(given) != 1 or min(counts, default=1) < 1 or not 0 < given[0] < math.inf:
             raise BenchmarkError(f"one of count, every and rate must be set, and positive: {self}")
+
+    def changed(self, count: int | None, rate: float | None, most: int | None) -> Sampling:
+        """With so many frames, or so many a second, at most so many; None leaves what is there."""
+        if count is not None:
+            return Sampling(count=count)
+        found = self if rate is None else Sampling(rate=rate, most=self.most)
+        if most is not None and found.count is not None:
+            return Sampling(count=min(found.count, most))
+        return found if most is None else replace(found, most=most)
 
 
 @dataclass(frozen=True)

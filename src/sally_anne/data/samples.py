@@ -29,6 +29,8 @@ FIELDS = (
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+# Of a film in a file.
+SAMPLING = Sampling(count=FRAMES)
 # Of the groups that are split here, this many in ten train and validate; the others test.
 TRAIN, VALIDATION = 6, 2
 # How often they are drawn again if some class would not train.
@@ -69,6 +71,7 @@ class Sample:
         pair: a key that two samples of one group share, which differ in one thing: between them the
             patching scan exchanges heads.
         answer: of a pair, the word that the model should say after it.
+        sampling: which frames of a film in a file are taken.
     """
 
     item_id: str
@@ -84,6 +87,7 @@ class Sample:
     # Not in hashes of the samples that heads are read from, which are older than these.
     pair: str = field(default="", repr=False)
     answer: str = field(default="", repr=False)
+    sampling: Sampling = field(default=SAMPLING, repr=False)
 
     def __post_init__(self) -> None:
         """Raise RecordError or MediaError, with the sample's name, for what cannot be read."""
@@ -161,7 +165,7 @@ class Sample:
         return bool(self.images) or self.video is not None
 
     def frames(self) -> Frames:
-        """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file 8 frames.
+        """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file as ``sampling`` says.
 
         Raises:
             MediaError: a file cannot be read, or pictures differ in size.
@@ -171,7 +175,7 @@ class Sample:
         if isinstance(self.video, np.ndarray):
             return self.video
         if self.video is not None:
-            return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
+            return read_clip(_media(self.video), "full", self.sampling).frames
         pictures = [
             read_picture(i, FRAME_PIXELS) if isinstance(i, Path) else i for i in self.images
         ]
@@ -191,7 +195,7 @@ class Sample:
         if isinstance(self.video, Drawn):
             return self.video.shape
         if isinstance(self.video, Path | Media):
-            return shape_of(_media(self.video), "full", Sampling(count=FRAMES))
+            return shape_of(_media(self.video), "full", self.sampling)
         if isinstance(self.video, np.ndarray):
             return self.video.shape[:3]
         if not self.images:

@@ -23,9 +23,9 @@ from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.items import TEXT_SETS, Benchmark, Question, View, own_file, own_task
+from sally_anne.data.items import TEXT_SETS, Benchmark, Media, Question, View, own_file, own_task
 from sally_anne.data.pairs import PairSet, in_turn, own_pairs, statement_pairs
-from sally_anne.data.samples import Sample, SampleSet, read_samples, sample_set
+from sally_anne.data.samples import SAMPLING, Sample, SampleSet, read_samples, sample_set
 
 # Each has a loader here; of those that are no text set it is a module of their name.
 BENCHMARKS = ("moments", "mmtom_qa", "muma_tom", "mimeqa", *TEXT_SETS)
@@ -249,7 +249,14 @@ def open_task(options: Any) -> SampleSet:
         raise OptionError(f"--split-seed {gridtom.PUBLISHED} does not go with {name}")
     if options.setting not in source.settings:
         raise OptionError(f"--setting {options.setting} does not go with {name}")
-    return source.samples(options)
+    found = source.samples(options)
+    sampling = SAMPLING.changed(None, options.fps, options.most_frames)
+    if sampling == SAMPLING:
+        return found
+    if not any(isinstance(sample.video, Path | Media) for sample in found.samples):
+        raise OptionError(f"--fps and --most-frames are for films in files; {name} shows none")
+    samples = [replace(sample, sampling=sampling) for sample in found.samples]
+    return replace(found, samples=samples, facts={**found.facts, "frames": str(sampling)})
 
 
 def open_pairs(options: Any, data: SampleSet, label: str = "") -> dict[str, PairSet]:

@@ -29,7 +29,7 @@ Price = Annotated[float, Range("at least 0", lambda price: price >= 0)]
 # Options that only some tasks take; a task names its own.
 TASK_OPTIONS = (
     *("order", "setting", "style", "data_seed", "split_seed"),
-    *("view", "window", "frames", "judge"),
+    *("view", "window", "frames", "fps", "most_frames", "judge"),
 )
 
 
@@ -105,6 +105,9 @@ class EvalConfig(RunOptions, EndpointOptions):
             the question alone; the benchmark's own by default.
         window: other tasks: the whole context or the part that the question is about.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
+        fps: other tasks: frames a second, in place of --frames or the benchmark's own.
+        most_frames: other tasks: of a film or window at most so many, spread evenly where there are
+            more; by default as many as the benchmark's own.
         template: file with the prompt, its fields in braces.
         protocol: official asks as the benchmark's authors do, sally-anne in our own words.
         prompting: direct asks for the answer alone, cot for thoughts first, few-shot after other
@@ -146,6 +149,8 @@ class EvalConfig(RunOptions, EndpointOptions):
     view: View | None = None
     window: Window | None = None
     frames: int | None = None
+    fps: Positive | None = None
+    most_frames: int | None = None
     template: Path | None = None
     protocol: ProtocolName = "sally-anne"
     prompting: Prompting = "direct"
@@ -175,7 +180,8 @@ class EvalConfig(RunOptions, EndpointOptions):
 
     kind = "eval"
     named = (
-        *("view", "window", "frames", "template", "protocol", "prompting", "shots", "shots_seed"),
+        *("view", "window", "frames", "fps", "most_frames", "template", "protocol", "prompting"),
+        *("shots", "shots_seed"),
         *("steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
         *("data_seed", "data", "limit", "limit_seed"),
     )
@@ -227,6 +233,7 @@ def check(config: EvalConfig) -> None:
     own_words = ("template", "prompting", "style")
     rules: tuple[tuple[bool, Iterable[str], str], ...] = (
         (True, others, f"other tasks than {short_name(config.task)}"),
+        (config.frames is not None, ("fps", "most_frames"), "runs without --frames"),
         (config.judge is None, ("human", "judge_words", "judge_template"), "a judge (--judge)"),
         (config.prompting != "few-shot", few, "--prompting few-shot"),
         (config.prompting == "cot", ("options",), "other ways of --prompting than cot"),

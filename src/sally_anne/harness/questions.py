@@ -65,7 +65,7 @@ class PromptConfig:
                     f"{chosen}: {benchmark.name} has {', '.join(offered)} only, with --protocol "
                     f"{config.protocol}"
                 )
-        sampling = benchmark.sampling if config.frames is None else Sampling(count=config.frames)
+        sampling = benchmark.sampling.changed(config.frames, config.fps, config.most_frames)
         asked = ("question", *_PUBLISHED)
         template = protocols.template_of(config, protocol, view, FIELDS, asked)
         pixels = config.max_pixels or MOST_PIXELS
@@ -75,7 +75,7 @@ class PromptConfig:
 class BenchmarkTask(Task):
     """The questions of a benchmark."""
 
-    options = ("view", "window", "frames", "judge")
+    options = ("view", "window", "frames", "fps", "most_frames", "judge")
 
     def __init__(self, benchmark: Benchmark) -> None:
         self.benchmark = benchmark

@@ -35,7 +35,7 @@ _CONFIG = TypeAdapter(EvalConfig)
 # The options of `sally-anne evaluate` that say what is asked and how.
 OPTIONS = (
     *("order", "setting", "style", "split", "limit", "data", "data_seed", "split_seed", "task"),
-    *("view", "window", "frames", "max_pixels", "template", "protocol"),
+    *("view", "window", "frames", "fps", "most_frames", "max_pixels", "template", "protocol"),
     *("prompting", "shots", "shots_seed"),
 )
 # For harnesses whose tasks take no options of a command line: as a JSON object.
