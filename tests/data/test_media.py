@@ -325,3 +325,13 @@ def test_a_picture_is_read_by_no_other_program(
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
     with pytest.raises(MediaError):
         read_version(tmp_path / "TrueBelief", "omniscient", [0])
+
+
+def test_a_sampling_is_changed_by_number_rate_and_most() -> None:
+    spread, rate = Sampling(count=8), Sampling(rate=1, most=64)
+    assert spread.changed(None, None, None) is spread
+    assert rate.changed(3, None, None) == Sampling(count=3)
+    assert rate.changed(None, 2.0, None) == Sampling(rate=2, most=64)
+    assert spread.changed(None, 2.0, 768) == Sampling(rate=2, most=768)
+    assert rate.changed(None, None, 9) == Sampling(rate=1, most=9)
+    assert [spread.changed(None, None, n).count for n in (3, 9)] == [3, 8]
