@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -112,14 +112,20 @@ def samples(
     """
     if not hasattr(labels, "items"):
         raise RecordError("give a list of texts, and labels by name, such as {'fits': [True, ...]}")
+    if wrong := [name for name in labels if not isinstance(name, str)]:
+        raise RecordError(f"labels are called by texts, not {wrong[0]!r:.60}")
     given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
     others = {"groups": groups, "videos": videos, "splits": splits, "pairs": pairs}
     others |= {"answers": answers}
     columns: dict[str, list[Any]] = {}
     for name, column in (given | {n: own for n, own in others.items() if own is not None}).items():
-        if isinstance(column, str) or not isinstance(column, Iterable):
+        # A mapping gives its keys, a set its values in any order.
+        if isinstance(column, str | Mapping | Set) and not isinstance(column, KeysView):
             raise RecordError(f"{name} is {column!r:.60}: give a list with a value for each sample")
-        columns[name] = list(column)
+        try:
+            columns[name] = [_plain(value) for value in column]
+        except TypeError as error:
+            raise RecordError(f"{name} is {column!r:.60}: give a list of values") from error
         if (count := len(columns["texts"])) != len(columns[name]):
             raise RecordError(f"{name} has {len(columns[name])} values for {count} texts")
     made = Samples()
@@ -127,12 +133,22 @@ def samples(
         row = dict(zip(columns, values, strict=True))
         known = {name: row[f"labels[{name!r}]"] for name in labels}
         shown: dict[str, Any] = {name: row.get(f"{name}s") for name in ("video", "split", "group")}
-        shown |= {name: str(row.get(f"{name}s") or "") for name in ("pair", "answer")}
+        keys = {name: row.get(f"{name}s") for name in ("pair", "answer")}
+        shown |= {name: "" if key is None else str(key) for name, key in keys.items()}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))
     paired(made)
     if made and all(sample.split for sample in made):
         with_splits(made)
     return made
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it, of a column of any library; None for one that is missing."""
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    elif hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
 @checked

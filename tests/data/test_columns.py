@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("kind", [lambda column: column, np.asarray, list, tuple])
+@pytest.mark.parametrize("kind", [lambda column: column, np.asarray, list, tuple, pa.array, iter])
 def test_columns_go_by_place(change: str, kind) -> None:
     @settings(max_examples=50, deadline=None)
     @given(tables)
@@ -66,6 +67,16 @@ def test_a_table_of_labels_is_a_mapping_and_groups_are_names() -> None:
     assert [s.group for s in made] == ["0", "0", "1"]
 
 
+@pytest.mark.parametrize("none", [None, float("nan"), pd.NA, pd.NaT, pa.scalar(None)], ids=repr)
+def test_what_is_missing_is_none_and_nought_is_a_name(none: Any) -> None:
+    four, keys, words = list("abcd"), [0, 0, none, none], [False, True, none, none]
+    made = sa.samples(four, {"fits": torch.tensor([1, 0, 1, 0])}, pairs=keys, answers=words)
+    assert [s.group for s in made] == ["0", "0", "sample-00002", "sample-00003"]
+    assert [s.answer for s in made] == ["False", "True", "", ""]
+    made = sa.samples(four, {"fits": [True] * 4}, [none] * 4, [none] * 4, [none] * 4)
+    assert len({s.group for s in made}) == 4 and not any(s.split for s in made)
+
+
 WRONG: list[dict[str, Any]] = [
     {"splits": ["Train", "Val", "Test"]},
     {"splits": ["train", "dev", "test"]},
@@ -82,6 +93,11 @@ WRONG: list[dict[str, Any]] = [
     {"splits": ["test"]},
     {"splits": "test"},
     {"labels": {"fits": 1}},
+    {"labels": {"fits": {0: True, 1: False, 2: True}}},
+    {"labels": {1: [True, False, True]}},
+    {"texts": {"a", "b", "c"}},
+    {"texts": np.array("a")},
+    {"groups": {"a": "g", "b": "g", "c": "h"}},
 ]
 
 
@@ -146,6 +162,7 @@ def ways(folder: Path) -> dict[str, Any]:
         "tensor": torch.from_numpy(FRAMES),
         "channels first": torch.from_numpy(FRAMES).permute(0, 3, 1, 2),
         "float tensor": torch.from_numpy(FRAMES).permute(0, 3, 1, 2).float() / 255,
+        "with a gradient": (torch.from_numpy(FRAMES) / 255).double().requires_grad_(),
         "list": list(FRAMES),
         "PIL": [Image.fromarray(frame) for frame in FRAMES],
         "paths": files,
@@ -162,9 +179,17 @@ def test_pictures_are_the_same_however_they_are_given(tmp_path) -> None:
             assert sample.shape() == (3, 8, 6)
 
 
+def test_black_and_white_are_so_in_any_precision() -> None:
+    grey = torch.tensor([0.0, 1.0]).repeat(2, 3, 4, 2)
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        found = sa.Sample("a", "a", video=grey.to(dtype), labels={"fits": True}).frames()
+        assert set(found.ravel()) == {0, 255}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [FRAMES.astype(np.uint16), FRAMES[..., :1], FRAMES.astype(float), FRAMES[:0]]
+    + [[Image.fromarray(np.full((4, 4), 0.5, np.float32))], [Image.new("I", (4, 4), 200)]]
     + [2 - FRAMES / 255, [], [FRAMES[0], FRAMES[1, :4]], "none.mp4", 7, [7]],
     ids=str,
 )

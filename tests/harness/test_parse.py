@@ -277,10 +277,32 @@ def test_labels_in_other_languages(form: str, wide: bool) -> None:
 @pytest.mark.parametrize(
     "reply",
     ["答案是A或B", "选A还是B", "A和B都可以", "答案不是A", "我不选A", "I think it's not A"]
+    + ["答えはAではありません", "정답은 A가 아닙니다", "I would rule out option A."]
+    + ["I don't think the answer is A", "I'm not sure if it's A", "<thinking>The answer is A"]
+    + ["A is the only wrong one", "La respuesta es no A", "I doubt that the answer is A"]
     + ["A or B is the most plausible", "答案是", "Réponse : A ou B ?", "not A", "选A吗?"],
 )
 def test_what_names_none_or_two_stays_invalid(reply: str) -> None:
     assert parse_choice(reply, LETTERS) is None
+
+
+@pytest.mark.parametrize("mark", ["think", "thinking", "reasoning", "Thought"])
+def test_thoughts_are_not_read(mark: str) -> None:
+    for opened, closed in (f"<{mark}>", f"</{mark}>"), (f"[{mark}]", f"[/{mark}]"):
+        assert parse_choice(f"{opened}The answer is A{closed}B", LETTERS) == "B"
+        assert parse_choice(f"{opened}The answer is A", LETTERS) is None
+
+
+def test_not_one_text_but_the_other() -> None:
+    for said, one, other in (
+        *(("No está {}, está {}", "en la caja", "en la cesta"), ("{}ではなく、{}", "箱", "かご")),
+        *(("Nicht {}, sondern {}", "in der Kiste", "im Korb"), ("не {}, а {}", "тут", "там")),
+        *(("pas {} mais {}", "ici", "ailleurs"), ("{} 아니라 {}", "상자 안이", "바구니 안")),
+    ):
+        options = [Option("A", one), Option("B", other)]
+        assert parse_choice(said.format(one, other), options) == "B"
+    answers = [Option("A", "yes"), Option("B", "no")]
+    assert parse_choice("No (B)", answers) == parse_choice("No\nB", answers) == "B"
 
 
 def test_not_one_label_so_the_other() -> None:

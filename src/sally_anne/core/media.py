@@ -363,7 +363,10 @@ def pixels_of(one: Any) -> np.ndarray:
         return read_picture(Path(one))
     if isinstance(one, Image.Image):
         return as_shown(one)
-    pixels = np.asarray(one.detach().cpu() if hasattr(one, "detach") else one)
+    if hasattr(one, "detach"):
+        # numpy has no bfloat16.
+        one = (one.float() if one.is_floating_point() else one).detach().cpu()
+    pixels = np.asarray(one)
     if pixels.ndim == 3 and pixels.shape[-1] != 3 and pixels.shape[0] == 3:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
@@ -379,6 +382,8 @@ def as_shown(picture: Image.Image) -> np.ndarray:
 
     Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8.
     """
+    if picture.mode in ("F", "La") or (picture.mode == "I" and picture.format is None):
+        raise MediaError(f"mode {picture.mode} does not say what is white: give it as RGB")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):
         deep = np.asarray(picture).astype(np.float64)

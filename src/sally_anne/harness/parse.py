@@ -40,11 +40,27 @@ _LEAD = (
 )
 _ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
 _LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
+# Where thoughts begin and end, as models that think write it.
+_THOUGHT = re.compile(
+    r"[<\[◁](?P<end>/)?(?:think(?:ing)?|thoughts?|reasoning|reflection)[>\]▷]"
+    r"|<\|(?:begin|(?P<end_>end))_of_thought\|>",
+    re.I,
+)
 # What a mention must not be preceded by, within so many characters: "not in the", "rather than".
 _NEGATED = re.compile(
     r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
     r"|(?:any|every)thing\s+but)|n't)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'*(\s]*$"
-    r"|(?:[不没沒]|不是|没有|并非|ではな)(?:[选選][择擇]?)?[\"'*(\s]*$",
+    r"|(?:[不没沒]|不是|没有|并非)(?:[选選][择擇]?)?[\"'*(\s]*$"
+    r"|\b(?:rule|ruled|ruling)\s+out\s+(?:option\s+|choice\s+|the\s+)*[\"'*(\s]*$"
+    r"|\b(?:no|nicht|pas|не|ليس(?:ت)?)(?:[^\S\n]+(?:está|es|ist))?[^\S\n]+$",
+    re.I,
+)
+# Languages that say it behind a mention.
+_DENIED = re.compile(r"[\"'*)\s]*(?:の中|안)?(?:では(?:な|あり)|じゃな|[이가은는]?\s*아[니닙])")
+# What takes back the cue that follows: "I don't think the answer is A".
+_DOUBTED = re.compile(
+    r"(?:n't|\bnot|\bnever)\s+(?:\w+\s+)?(?:think|believe|say|sure|certain)\b[^.!?;,\n]*$"
+    r"|\b(?:doubt|unsure|uncertain)\b[^.!?;,\n]*$",
     re.I,
 )
 _NEAR = 60
@@ -95,20 +111,20 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
         form = rf"\W*(?:(?:option|choice)\W+|[选選][项項]\W*)?({labels}){_ENDS}"
         label = re.compile(form, re.I).match(reply, end)
         if label and rest.strip(" *") and not another.match(reply, label.end()):
-            return named(label)
+            return None if _negated(reply, *label.span(1)) else named(label)
         if found := _texts(rest, options):
             return found.pop() if len(found) == 1 else None
     forms = (
         rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|、|[^\S\n]+(?:because|since|as)\b|,\s*because)",
         rf"{_LEAD}({labels}){_ENDS}",
         rf"(?<!\w)(?<!or\s)(?<!and\s)({labels})\s+(?:is|seems|appears)(?:\s+to\s+be)?\s+(?:the\s+)?"
-        r"(?:most|best|correct|right|likeliest|only)\b",
+        r"(?:most|best|correct|right|likeliest|only\s+(?:correct|right|possible|plausible))\b",
         rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
     matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
     if any(another.match(reply, match.end()) for match in matches):
         return None
-    found = {named(m) for m in matches if not _negated(reply, m.start(1))}
+    found = {named(m) for m in matches if not _negated(reply, m.start(1), m.end(1))}
     found = found or (set() if matches else _texts(reply, options))
     return found.pop() if len(found) == 1 else None
 
@@ -189,9 +205,14 @@ def json_answers(reply: str) -> list[object]:
 
 def _after_thinking(reply: str) -> str:
     """What follows the last block of thoughts; nothing if that was not closed."""
-    lower = reply.lower()
-    opened, closed = lower.rfind("<think>"), lower.rfind("</think>")
-    return "" if opened > closed else reply[closed + len("</think>") :] if closed >= 0 else reply
+    marks = list(_THOUGHT.finditer(reply))
+    return (
+        ""
+        if marks and not (marks[-1]["end"] or marks[-1]["end_"])
+        else reply[marks[-1].end() :]
+        if marks
+        else reply
+    )
 
 
 def _option_named(answer: object, options: Sequence[Option]) -> str | None:
@@ -213,7 +234,7 @@ def _texts(reply: str, options: Sequence[Option]) -> set[str]:
         # Where a text begins or ends in a script without spaces, there is no edge to find.
         before, after = (rf"{side}{_LETTER})" for side in ("(?<!", "(?!"))
         form = re.compile(f"{before}{_spaced(text)}{after}", re.I)
-        mentioned = any(not _negated(reply, match.start()) for match in form.finditer(reply))
+        mentioned = any(not _negated(reply, *match.span()) for match in form.finditer(reply))
         if mentioned and texts.count(_plain(option.text)) == 1:
             found.add(option.label)
         # Shorter texts are not looked for inside it.
@@ -221,8 +242,10 @@ def _texts(reply: str, options: Sequence[Option]) -> set[str]:
     return found
 
 
-def _negated(reply: str, start: int) -> bool:
-    return bool(_NEGATED.search(reply[max(0, start - _NEAR) : start]))
+def _negated(reply: str, start: int, end: int) -> bool:
+    before = reply[max(0, start - _NEAR) : start]
+    said = _NEGATED.search(before) or _DOUBTED.search(before) or _DENIED.match(reply, end)
+    return bool(said)
 
 
 def _spaced(text: str) -> str:
