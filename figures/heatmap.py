@@ -69,9 +69,9 @@ def accuracy_table(
     """
     parts = []
     for label in labels:
-        column = f"{label}_{split}_{condition or 'accuracy'}"
+        column = f"{label}_{split}_{(kind := condition or 'accuracy')}"
         if column not in heads or heads[column].isna().all():
-            there = [str(name) for name in heads if str(name).startswith(f"{label}_{split}_")]
+            there = [str(name) for name in heads if str(name).endswith(f"_{kind}")]
             raise RunFolderError(
                 f"the table of heads has no values of {column}; it has {', '.join(there) or 'none'}"
             )
