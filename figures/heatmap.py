@@ -68,8 +68,9 @@ def accuracy_table(
         RunFolderError: the table has no accuracy of this kind; names those there are.
     """
     parts = []
+    kind = condition or "accuracy"
     for label in labels:
-        column = f"{label}_{split}_{(kind := condition or 'accuracy')}"
+        column = f"{label}_{split}_{kind}"
         if column not in heads or heads[column].isna().all():
             there = [str(name) for name in heads if str(name).endswith(f"_{kind}")]
             raise RunFolderError(
