@@ -206,13 +206,10 @@ def json_answers(reply: str) -> list[object]:
 def _after_thinking(reply: str) -> str:
     """What follows the last block of thoughts; nothing if that was not closed."""
     marks = list(_THOUGHT.finditer(reply))
-    return (
-        ""
-        if marks and not (marks[-1]["end"] or marks[-1]["end_"])
-        else reply[marks[-1].end() :]
-        if marks
-        else reply
-    )
+    if not marks:
+        return reply
+    last = marks[-1]
+    return reply[last.end() :] if last["end"] or last["end_"] else ""
 
 
 def _option_named(answer: object, options: Sequence[Option]) -> str | None:
