@@ -140,7 +140,7 @@ def test_a_class_that_does_not_train_is_named() -> None:
 
 
 def test_copies_across_splits_are_counted() -> None:
-    texts = ["a", "b", "a", "c", "b", "d"]
+    texts = ["a c", "b", "a  C\n", "c", "ｂ", "d"]
     splits = ["train", "train", "test", "test", "test", "validation"]
     made = sa.samples(texts, {"fits": [True, False] * 3}, splits=splits)
     assert copies(made).startswith("2 of 3 test samples")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
+from unicodedata import normalize
 
 import numpy as np
 
@@ -183,12 +184,17 @@ class Sample:
             raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
 
-    @property
-    def shown(self) -> str:
-        """Hash of what the model is given: the words, and pictures or films by pixels or names."""
+    def shown(self, alike: bool = False) -> str:
+        """Hash of what the model is given: the words, and pictures or films by pixels or names.
+
+        Texts that are ``alike``, but for case, blanks and Unicode's forms, have one hash.
+        """
         media = *self.images, self.video
         pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
-        return hashlib.sha256(repr(self.turns).encode() + b"".join(pixels)).hexdigest()
+        words = [(turn["role"], turn["content"]) for turn in self.turns]
+        if alike:
+            words = [(role, " ".join(normalize("NFKC", t).casefold().split())) for role, t in words]
+        return hashlib.sha256(repr(words).encode() + b"".join(pixels)).hexdigest()
 
     def shape(self) -> tuple[int, int, int] | None:
         """Frames, height and width, if something is seen. A film in a file is not decoded."""
@@ -332,7 +338,7 @@ def _no_pair(members: Sequence[Sample]) -> str:
         return "lacks an answer: give each of the two the word that the model should say"
     if answers[0] == answers[1]:
         return f"has the answer {answers[0]!r} twice: give each of the two its own"
-    if one.shown == two.shown:
+    if one.shown() == two.shown():
         return "shows the model the same twice: let the two differ in what decides the answer"
     if all(s.content.endswith(a) for s, a in zip(members, answers, strict=True)):
         cut = [(*s.turns[:-1], s.content.removesuffix(s.answer.strip())) for s in members]
@@ -409,8 +415,8 @@ def untrained(samples: Sequence[Sample]) -> str:
 
 def copies(samples: Sequence[Sample]) -> str:
     """What is to be said of test samples that were trained on as well; empty if there are none."""
-    trained = {sample.shown for sample in samples if sample.split == "train"}
-    copied = [sample.shown in trained for sample in samples if sample.split == "test"]
+    trained = {sample.shown(alike=True) for sample in samples if sample.split == "train"}
+    copied = [s.shown(alike=True) in trained for s in samples if s.split == "test"]
     found = f"{sum(copied)} of {len(copied)} test samples are copies of training samples"
     advice = "so accuracy may be memory alone: give copies one group"
     return f"{found}, {advice}" if any(copied) else ""
