@@ -191,7 +191,7 @@ def test_black_and_white_are_so_in_any_precision() -> None:
     [FRAMES.astype(np.uint16), FRAMES[..., :1], FRAMES.astype(float), FRAMES[:0]]
     + [[Image.fromarray(np.full((4, 4), 0.5, np.float32))], [Image.new("I", (4, 4), 200)]]
     + [2 - FRAMES / 255, [], [FRAMES[0], FRAMES[1, :4]], "none.mp4", 7, [7]],
-    ids=str,
+    ids=lambda wrong: type(wrong).__name__,
 )
 def test_what_is_no_picture_is_refused_with_the_samples_name(wrong) -> None:
     with pytest.raises(MediaError):
