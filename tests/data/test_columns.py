@@ -101,7 +101,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:40])
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: ", ".join(wrong))
 def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
     given = {"texts": ["a", "b", "c"], "labels": {"fits": [True, False, True]}} | wrong
     with pytest.raises(RecordError, match=next(iter(wrong)).removesuffix("s")):
