@@ -320,9 +320,7 @@ def lost_of(
 
     The first of S sets is that of the best ``heads``, the others are random.
     """
-    cluster = np.unique(clusters, return_inverse=True)[1]
-    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
-    found = estimate_shares(lost[..., 0], whole, cluster, times)
+    found = _over_clusters(lost[..., 0], whole, clusters, config)
     drawn = lost[..., 1:].sum(0) / whole.sum()
     random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)
     both = np.stack([found, random], axis=1)  # [share and ends, heads, parts]
@@ -346,11 +344,18 @@ def summed_up(
     drawn = shares.mean(0)[:, random_sets(config, shares.shape[2])].mean(2)  # [sides, sets, parts]
     ends = np.quantile(drawn, [0.025, 0.975], axis=1)
     shown = np.concatenate([shares[:, :, :k].mean(2, keepdims=True), shares], axis=2)
-    cluster = np.unique(clusters, return_inverse=True)[1]
-    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
-    found = estimate_shares(shown, np.ones(len(shown)), cluster, times)
+    found = _over_clusters(shown, np.ones(len(shown)), clusters, config)
     random = _rows((drawn.mean(1), *ends), sides, [RANDOM], parts)
     return pd.concat([_rows(found, sides, heads, parts), random], ignore_index=True)
+
+
+def _over_clusters(
+    lost: np.ndarray, whole: np.ndarray, clusters: np.ndarray, config: LooksConfig
+) -> Any:
+    """What of ``whole [N]`` is ``lost [N, ...]``, with both ends over clusters drawn again."""
+    cluster = np.unique(clusters, return_inverse=True)[1]
+    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
+    return estimate_shares(lost, whole, cluster, times)
 
 
 def _rows(numbers: Any, sides: Any, heads: Any, parts: Any) -> pd.DataFrame:

@@ -161,10 +161,8 @@ def _looks(run: Run, samples: Sequence[Sample] | None) -> list[str]:
         own = shares.loc[head]
         keys = "".join(f"<i></i> {html.escape(side)} " for side in sides)
         if head == heads[0]:
-            own, keys = (
-                own.assign(random=shares.loc[heads[-1]].mean(axis=1)),
-                f"{keys}<i></i> random",
-            )
+            own = own.assign(random=shares.loc[heads[-1]].mean(axis=1))
+            keys += "<i></i> random"
         rest = own.drop(frames)
         rest = rest[(rest[sides] >= 0.02).any(axis=1)]
         more = "; ".join(f"{part} {' '.join(map(number, row))}" for part, *row in rest.itertuples())

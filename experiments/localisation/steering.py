@@ -110,7 +110,8 @@ def steered(
         said = logits.log_softmax(-1)
         far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
         parts["kl"].append(far.view(2, -1).mean(0))
-        parts["kept"] += [(gaps[1:] > 0).double().view(2, -1).mean(0)] * bool(gaps[0] > 0)
+        if gaps[0] > 0:
+            parts["kept"].append((gaps[1:] > 0).double().view(2, -1).mean(0))
     shape, nothing = (len(vectors), len(alphas)), torch.full((1, len(ups)), torch.nan)
     return {
         name: (torch.stack(found) if found else nothing).double().mean(0).view(shape).numpy()
