@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,39 +22,14 @@ OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict
 ASKED = Question("x", "made", "test", "x", "Why?", OPTIONS, "C")
 
 
-def verdict(scorer) -> Verdict:
-    every = shuffles(ASKED, 6, "0", exact=True)
-    return assess("joy", [one.text(scorer("Why?", one.options)) for one in every], exact=True)
-
-
 def orders_of(trials: int, seed: str) -> list[tuple[int, ...]]:
-    return [one.order for one in shuffles(ASKED, trials, seed, exact=False)]
+    return [one.order for one in shuffles(ASKED, trials, seed)]
 
 
-def by_text(*texts: str):
-    """Chooses the first of these texts that is offered."""
-
-    def scorer(question: str, options: Sequence[Option]) -> str:
-        return next(o.label for text in texts for o in options if o.text == text)
-
-    return scorer
-
-
-@pytest.mark.parametrize("label", "ABCD")
-def test_a_place_is_right_in_a_quarter_of_the_orders(label: str) -> None:
-    found = verdict(lambda question, options: label)
-    assert (found.orders, found.right, found.biased) == (24, 6, False)
-    assert found.flag_probability == pytest.approx(6 * 0.25**5 * 0.75 + 0.25**6)
-
-
-@pytest.mark.parametrize(("right", "biased"), [(19, False), (20, True)])
-def test_the_threshold_over_all_orders_is_the_same_share(right: int, biased: bool) -> None:
-    asked = itertools.count()
-    scorer = by_text("joy")
-    found = verdict(lambda q, o: scorer(q, o) if next(asked) < right else None)
-    share = right / 24
-    assert found.right == right and found.invalid == 24 - right and found.biased == biased
-    assert found.flag_probability == pytest.approx(6 * share**5 * (1 - share) + share**6)
+@pytest.mark.parametrize(("right", "biased"), [(4, False), (5, True)])
+def test_a_set_is_biased_from_the_threshold_on(right: int, biased: bool) -> None:
+    chosen = ["joy"] * right + [None, "hope"][: 6 - right]
+    assert assess("joy", chosen, 5) == Verdict(6, right, 1, biased)
 
 
 def test_draws_depend_on_the_seed_alone_and_are_fair() -> None:
@@ -123,17 +96,16 @@ def test_files_and_numbers(config: DistractorConfig) -> None:
 
 @pytest.mark.integration
 def test_answers_are_those_of_highest_probability(config: DistractorConfig) -> None:
-    table, _ = check(replace(config, exact=True))
+    table, _ = check(replace(config, trials=60))
     lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
     answers = {line["item_id"]: line for line in map(json.loads, lines)}
-    assert len(answers) == 48
-    right = 0
-    for name, line in answers.items():
+    assert len(answers) > 40
+    for line in answers.values():
         scores = line["log_probs"]
         best = [i for i, score in enumerate(scores) if score == max(scores)]
         assert line["label"] == (LABELS[best[0]] if len(best) == 1 else None)
-        question, order = name.split()
-        if question == "x" and line["label"] is not None:
-            right += order[LABELS.index(line["label"])] == "A"
-    assert table.loc[0, "right"] == right
+    shown = ["".join(LABELS[place] for place in order) for order in orders_of(60, "0 x")]
+    places = ((order, answers[f"x {order}"]["label"]) for order in shown)
+    right = [order for order, label in places if label and order[LABELS.index(label)] == "A"]
+    assert table.loc[0, "right"] == len(right)
     assert table.loc[0, "chosen"] == answers["x ABCD"]["label"]

@@ -257,11 +257,11 @@ def _checked(
 
     def asked(text: str) -> list[str | None]:
         record = Question(question.item_id, NAME, "", question.item_id, text, options, LABELS[0])
-        shuffled = check.shuffles(record, config.trials, seed, exact=False)
+        shuffled = check.shuffles(record, config.trials, seed)
         return [one.text(label) for one, label in zip(shuffled, choose(shuffled), strict=True)]
 
     chosen = asked(question.question)
-    verdict = check.assess(question.answer, chosen, config.trials, config.threshold)
+    verdict = check.assess(question.answer, chosen, config.threshold)
     if not verdict.biased:
         return Round(texts, (), verdict)
     blind = asked(UNKNOWN).count(question.answer)

@@ -6,7 +6,6 @@ if the right answer is chosen k times or more (section 4.2: N = 6, k = 5).
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.stats import binom
 
 from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import HarnessError
@@ -38,8 +36,6 @@ from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room
 
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
-# 8 options have 40,320 orders.
-MOST_OPTIONS = 6
 NO_CONTEXT = PromptConfig("none", "full", MOMENTS.sampling)
 
 Order = tuple[int, ...]
@@ -47,41 +43,22 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a set of distractors is worth: orders asked, how often the right one or none was chosen.
-
-    ``flag_probability`` is how probable the flag is with N sampled orders; None if only those were
-    asked.
-    """
+    """What a set of distractors is worth: in so many orders the right one, or none, was chosen."""
 
     orders: int
     right: int
     invalid: int
     biased: bool
-    flag_probability: float | None = None
 
 
-def assess(
-    right_text: str,
-    chosen: Sequence[str | None],
-    trials: int = DistractorConfig.trials,
-    threshold: int = DistractorConfig.threshold,
-    exact: bool = False,
-) -> Verdict:
+def assess(right_text: str, chosen: Sequence[str | None], threshold: int) -> Verdict:
     """Algorithm 1 for one question, by the texts that were ``chosen`` in each order, None for none.
 
-    Each shuffle samples one of all orders, with replacement; labels stay in place and texts move.
     An option with the text of the right one is right, too; a reply that chooses nothing is a trial
     without the right answer.
-
-    A model that decodes greedily answers one order always alike. So all n! orders (``exact``) can
-    be asked: if R of them are right, a sample of N is flagged with a probability known exactly, and
-    the set is called biased if R / n! >= k / N.
     """
-    orders, right = len(chosen), chosen.count(right_text)
-    chance = float(binom.sf(threshold - 1, trials, right / orders)) if exact else None
-    # In whole numbers: right / orders >= threshold / trials.
-    biased = right * trials >= threshold * orders
-    return Verdict(orders, right, chosen.count(None), biased, chance)
+    right = chosen.count(right_text)
+    return Verdict(len(chosen), right, chosen.count(None), right >= threshold)
 
 
 def check_trials(config: Any) -> None:
@@ -117,15 +94,10 @@ class Shuffled:
         return next((option.text for option in self.options if option.label == label), None)
 
 
-def shuffles(record: Question, trials: int, seed: str, exact: bool) -> list[Shuffled]:
-    """A question in all orders, or in ``trials`` ones that ``seed`` samples."""
-    count = len(record.options)
-    if exact:
-        if count > MOST_OPTIONS:
-            raise HarnessError(f"{count} options have too many orders to ask all of them")
-        return [Shuffled(record, order) for order in itertools.permutations(range(count))]
+def shuffles(record: Question, trials: int, seed: str) -> list[Shuffled]:
+    """A question in ``trials`` orders that ``seed`` samples, with replacement."""
     # A string seeds the same sample in every process.
-    rng = random.Random(seed)
+    rng, count = random.Random(seed), len(record.options)
     return [Shuffled(record, tuple(rng.sample(range(count), count))) for _ in range(trials)]
 
 
@@ -152,8 +124,7 @@ def run(
     """Ask all that is needed, in ``config.folder``; what is there is not asked again.
 
     A model chooses as in :func:`likeliest`. The table has a row a question: ``item_id, movie,
-    abilities, chosen, correct`` (in the published order), ``orders, right, invalid, biased,
-    flag_probability``.
+    abilities, chosen, correct`` (in the published order), ``orders, right, invalid, biased``.
     """
     with Session(config, console) as session:
         check_trials(config)
@@ -171,8 +142,7 @@ def run(
             about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
         asked = {}
         for record in records:
-            seed = f"{config.seed} {record.item_id}"
-            others = shuffles(record, config.trials, seed, config.exact)
+            others = shuffles(record, config.trials, f"{config.seed} {record.item_id}")
             asked[record.item_id] = [published(record), *others]
         by_name = {one.name: one for several in asked.values() for one in several}
         ask = partial(likeliest, model)
@@ -185,8 +155,7 @@ def run(
             row = {"item_id": record.item_id, "movie": record.group}
             row["abilities"] = "|".join(record.tags.get("ability", ()))
             row |= {"chosen": label, "correct": label == record.answer}
-            verdict = assess(right, chosen, config.trials, config.threshold, config.exact)
-            rows.append(row | asdict(verdict))
+            rows.append(row | asdict(assess(right, chosen, config.threshold)))
         table = pd.DataFrame(rows)
         results = _results(table)
         saved = {
@@ -197,10 +166,9 @@ def run(
         }
         shown = [text for item_id, text in texts.items() if item_id in kept]
         save(session.console, config.folder / TABLE, table, saved, model.loaded, shown)
-        which = "all orders" if config.exact else f"{config.trials} shuffles"
         print_table(
             session.console,
-            f"{config.model}, MoMentS {config.split} without context, {which} (%)",
+            f"{config.model}, MoMentS {config.split} without context, {config.trials} shuffles (%)",
             ["ability", "questions", "right without context", "biased distractors", "no choice"],
             [[name, part["no_context"]["n"], *part.values()] for name, part in results.items()],
         )

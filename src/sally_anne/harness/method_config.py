@@ -112,7 +112,6 @@ class DistractorConfig(RunOptions):
 
     Attributes:
         data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
-        exact: ask all orders of the options rather than a few sampled ones.
         trials: number of sampled orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
         seed: samples the orders, and the questions of a limit.
@@ -121,7 +120,6 @@ class DistractorConfig(RunOptions):
     """
 
     data: Path
-    exact: bool = False
     trials: int = 6
     threshold: int = 5
     seed: Seed = 0
@@ -129,7 +127,7 @@ class DistractorConfig(RunOptions):
     limit: int | None = None
 
     kind = "distractors"
-    named = ("data", "exact", "trials", "threshold", "seed", "split", "limit")
+    named = ("data", "trials", "threshold", "seed", "split", "limit")
 
 
 @dataclass(frozen=True)
