@@ -15,14 +15,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.folder import Journal
+from sally_anne.data import samples
 from sally_anne.data.items import Option, Question
+from sally_anne.data.media import read_clip
+from sally_anne.harness import questions
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.models.tiny import Family
+from sally_anne.probing import extraction, pipeline
+from sally_anne.probing.config import ProbeConfig
 from tests.harness.made_benchmarks import film
-from tests.made_replies import Scribe, evaluated, replied, scripted_replies, stopped_after
+from tests.made_replies import (
+    Scribe,
+    evaluated,
+    printed,
+    replied,
+    scripted_replies,
+    stopped_after,
+)
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -347,3 +360,35 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     assert table["judge_correct"].tolist() == [True, True, False, True]
     assert saved["results"]["judge"]["overall"]["value"] == 0.75
     assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")
+
+
+def test_films_are_shown_and_read_as_often_a_second_as_is_asked(
+    folders: dict[Family, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, seen = read_clip, []
+    for module in (questions, samples):
+        monkeypatch.setattr(module, "read_clip", lambda *a: seen.append(own(*a)) or seen[-1])
+    in_this_process = lambda work, pieces, *_: (work(piece) for piece in pieces)  # noqa: E731
+    monkeypatch.setattr(extraction, "prefetch", in_this_process)
+    films = [film(tmp_path / f"{n}.mp4").name for n in range(3)]
+    asked = [{"video": films[0], "question": "Who?", "options": ["Ann", "Bob"], "answer": 0}]
+    read = [{"video": f, "text": t, "labels": {"y": t == "Lit."}, "group": f}
+            for f in films for t in ("Lit.", "Dark.")]  # fmt: skip
+    for name, lines in (("asked", asked), ("read", read)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    quick = {"permutations": 0, "patching": False, "figures": False}
+    evaluating = EvalConfig(task=str(tmp_path / "asked.jsonl"))
+    probing = ProbeConfig(samples=tmp_path / "read.jsonl", **quick)
+    for config, work in ((evaluating, evaluated), (probing, partial(printed, pipeline.run))):
+        config = replace(
+            config, model=str(folders["qwen2-vl"]), out=tmp_path / f"{work is evaluated}"
+        )
+        for most, times in ((None, [0, 0.5, 1, 1.5, 2, 2.5, 3]), (4, [0, 1, 2, 3])):
+            seen.clear()
+            config = replace(
+                config, fps=2, most_frames=most, out=config.out.with_suffix(f".{most}")
+            )
+            work(config)
+            assert seen and all(clip.times == pytest.approx(times, abs=0.11) for clip in seen)
+        with pytest.raises(SallyAnneError):
+            work(replace(config, most_frames=3))
