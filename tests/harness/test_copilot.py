@@ -69,13 +69,13 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
     server.answer = simple
     outcomes, told_all = session(at(server, data))
     for outcome in outcomes:
-        first, second = outcome.rounds
-        assert first.distractors == tuple(SHORT) and second.distractors == tuple(ALIKE)
-        assert first.verdict is not None and second.verdict is not None
-        assert (first.verdict.right, first.verdict.biased) == (6, True)
+        first, second = outcome["rounds"]
+        assert first["distractors"] == tuple(SHORT) and second["distractors"] == tuple(ALIKE)
+        assert first["verdict"] == {"orders": 6, "right": 6, "invalid": 0, "biased": True}
         # Ten words each, so that this checker has nothing to go by.
-        assert (second.verdict.right, second.verdict.invalid) == (0, 6) and not second.problems
-        told = "\n".join(first.problems)
+        assert second["verdict"] == {"orders": 6, "right": 0, "invalid": 6, "biased": False}
+        assert not second["problems"]
+        told = "\n".join(first["problems"])
         assert "picked the right answer 6 times, and 6 times without knowing the question" in told
         assert "the right answer is the longest (10 words, the others have 3, 3, 3)" in told
         assert "nobody was tempted by" in told

@@ -194,48 +194,14 @@ def _content(text: str) -> set[str]:
     return {word for word in _words(text) if len(word) >= _LETTERS}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """All rounds of one question."""
-
-    question: Draft
-    rounds: tuple[Round, ...]
-
-    @property
-    def best(self) -> Round | None:
-        """The set that holds, else the first of those that give least away; None without any."""
-
-        def right(one: Round) -> int:
-            return one.verdict.right if one.verdict and one.problems else -1
-
-        return min((one for one in self.rounds if one.verdict), key=right, default=None)
-
-    @property
-    def holds(self) -> bool:
-        return self.best is not None and not self.best.problems
-
-    def line(self) -> dict[str, Any]:
-        """For ``sets.jsonl``."""
-        asked, best = self.question, self.best
-        texts = best and list(best.distractors)
-        line = {"id": asked.item_id, "question": asked.question, "answer": asked.answer}
-        rounds = [asdict(one) for one in self.rounds]
-        return line | {"distractors": texts, "biased": best and not self.holds, "rounds": rounds}
-
-    def task_line(self, seed: int) -> dict[str, Any]:
-        """For ``task.jsonl``; the right option's place is random."""
-        assert self.best is not None
-        asked = self.question
-        options = [asked.answer, *self.best.distractors]
-        random.Random(f"{seed} {asked.item_id}").shuffle(options)
-        line = {"id": asked.item_id, "question": asked.question, "options": options}
-        return line | {"answer": options.index(asked.answer), "context": asked.transcript}
-
-
 def work(
     question: Draft, config: CopilotConfig, propose: Callable[[Draft, str], str], choose: Choose
-) -> Outcome:
-    """Sets for one question, until one holds or ``config.rounds`` have been checked."""
+) -> dict[str, Any]:
+    """Tries sets for one question, until one holds or ``config.rounds`` have been checked.
+
+    Returns the line of ``sets.jsonl``: its ``distractors`` hold, or are ``biased`` and the first of
+    those that give least away; both are None where no reply held a set.
+    """
     rounds: list[Round] = []
     while len(rounds) < config.rounds and (not rounds or rounds[-1].problems):
         texts = question.distractors
@@ -244,7 +210,22 @@ def work(
             texts = read_list(_THOUGHTS.sub("", reply, count=1))
         seed = f"{config.seed} {question.item_id} {len(rounds)}"
         rounds.append(_checked(question, texts, seed, config, choose))
-    return Outcome(question, tuple(rounds))
+    line = {"id": question.item_id, "question": question.question, "answer": question.answer}
+    line |= {"distractors": None, "biased": None, "rounds": [asdict(one) for one in rounds]}
+    sets = [(one.verdict.right, one) for one in rounds if one.verdict]
+    if sets:
+        right, best = min(sets, key=lambda found: found[0] if found[1].problems else -1)
+        line |= {"distractors": list(best.distractors), "biased": bool(best.problems)}
+        line |= {"right": right}
+    return line
+
+
+def task_line(question: Draft, distractors: Sequence[str], seed: int) -> dict[str, Any]:
+    """For ``task.jsonl``; the right option's place is random."""
+    options = [question.answer, *distractors]
+    random.Random(f"{seed} {question.item_id}").shuffle(options)
+    line = {"id": question.item_id, "question": question.question, "options": options}
+    return line | {"answer": options.index(question.answer), "context": question.transcript}
 
 
 def _checked(
@@ -288,7 +269,7 @@ def _choices(model: AnyModel, asked: Sequence[Shuffled]) -> Iterator[dict[str, A
 @within_memory("use a smaller --batch-size")
 def run(
     config: CopilotConfig, console: Console | None = None, loaded: LoadedModel | None = None
-) -> list[Outcome]:
+) -> list[dict[str, Any]]:
     """Hold the session in ``config.folder``; what was answered there is not asked again.
 
     ``sets.jsonl`` has every set with its verdict and what gave it away, ``task.jsonl`` the
@@ -321,20 +302,21 @@ def run(
 
         with Bars(session.console) as bar:
             asked = bar.track(questions, description="questions")
-            outcomes = [work(question, config, propose, choose) for question in asked]
-        held = [one for one in outcomes if one.holds]
-        check.write_lines(config.folder / SETS, (one.line() for one in outcomes))
-        check.write_lines(config.folder / TASK, (one.task_line(config.seed) for one in held))
-        rows = []
-        for outcome in outcomes:
-            state = "holds" if outcome.holds else "biased" if outcome.best else "no set"
-            right = outcome.best.verdict.right if outcome.best and outcome.best.verdict else ""
-            rows.append([outcome.question.item_id, state, len(outcome.rounds), right])
+            lines = [work(question, config, propose, choose) for question in asked]
+        pairs = [*zip(questions, lines, strict=True)]
+        held = [(one, line["distractors"]) for one, line in pairs if line["biased"] is False]
+        check.write_lines(config.folder / SETS, lines)
+        check.write_lines(config.folder / TASK, (task_line(*one, config.seed) for one in held))
+        state = {None: "no set", True: "biased", False: "holds"}
+        rows = [
+            [one["id"], state[one["biased"]], len(one["rounds"]), one.get("right", "")]
+            for one in lines
+        ]
         title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
         print_table(session.console, title, ["question", "set", "sets tried", "right"], rows)
-        last = ((one.question.item_id, one.rounds[-1].problems) for one in outcomes)
+        last = ((one["id"], one["rounds"][-1]["problems"]) for one in lines)
         session.end(
             *(f"{name}: {'; '.join(problems)}" for name, problems in last if problems),
-            f"{len(held)} of {len(outcomes)} questions have a set that holds",
+            f"{len(held)} of {len(questions)} questions have a set that holds",
         )
-        return outcomes
+        return lines

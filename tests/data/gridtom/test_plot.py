@@ -152,7 +152,7 @@ def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) 
 
 
 def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "final_beliefs", lambda trace: (0, 1, None))
+    monkeypatch.setattr(plot, "visible", lambda *_: frozenset())
     with pytest.raises(BenchmarkError, match=r"story 0 \(map-00, first order FB"):
         play(generate()[0], "FB")
 

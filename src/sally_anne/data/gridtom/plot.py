@@ -272,10 +272,17 @@ class Trace:
 
 
 class _Stage:
-    """Moves the agents tick by tick and records every state."""
+    """Moves the agents tick by tick and records every state.
+
+    The protagonist believes that the participant is where it last saw it. The participant models it
+    by the same rule, with the protagonist's door as the participant itself last saw it.
+    """
 
     def __init__(self, story: Story) -> None:
-        self.layout = story.layout
+        self.layout, self.own_room = story.layout, story.order[1]
+        # Where the participant is, is seen by the other, and thinks that it is; all at first.
+        self.beliefs = [story.starts[0]] * 3
+        self.seen_open = False
         poses = zip(story.starts, story.directions, strict=True)
         self.agents = dict(zip((PARTICIPANT, PROTAGONIST), poses, strict=True))
         self.open_doors = [False] * 3
@@ -308,6 +315,17 @@ class _Stage:
             cells = visible(self.layout, self.agents[PARTICIPANT][0], watched)
             seen[PARTICIPANT] = cells - {self.layout.doors[self.overlooked]}
         self.states.append(State(dict(self.agents), doors, seen))
+        self.beliefs[0] = cell = self.agents[PARTICIPANT][0]
+        if cell in seen[PROTAGONIST]:
+            self.beliefs[1] = cell
+        if self.layout.doors[self.own_room] in seen[PARTICIPANT]:
+            self.seen_open = doors[self.own_room]
+        # To the participant, the other sees it while both stand in the corridor, or while the
+        # other's door was last seen open; behind a closed door of its own, never.
+        room = self.layout.room_of(cell)
+        inside = self.layout.room_of(self.agents[PROTAGONIST][0]) == self.own_room
+        if (room is None or doors[room]) and (self.seen_open or not inside):
+            self.beliefs[2] = cell
 
     def face(self, name: str, direction: int) -> None:
         while (facing := self.agents[name][1]) != direction:
@@ -385,43 +403,12 @@ def play(story: Story, first: Condition, second: Condition | None = None) -> Tra
     # notice the change. The paper does not say why it does not; here it looks no more at that room.
     stage.overlooked = own_room if second == "FB" else None
     stage.change_room(first_room, last_room, PROTAGONIST if second == "FB" else None)
-    trace = Trace(story, tuple(stage.states), (0, end_1, end_2, stage.end))
     expected = story.cast.beliefs(first, second)
-    simulated = tuple("the corridor" if r is None else story.rooms[r] for r in final_beliefs(trace))
+    rooms = map(story.layout.room_of, stage.beliefs)
+    simulated = tuple("the corridor" if room is None else story.rooms[room] for room in rooms)
     if simulated != expected:
         raise BenchmarkError(
             f"story {story.index} ({story.layout.name}, first order {first}, second order "
             f"{second}): the simulation gives {simulated}, the plot {expected}"
         )
-    return trace
-
-
-def final_beliefs(trace: Trace) -> tuple[int | None, int | None, int | None]:
-    """The beliefs at the end of a story, derived from what each agent could see.
-
-    The protagonist believes that the participant is where it last saw it. The participant models
-    it by the same rule, with the protagonist's door as the participant itself last saw it.
-
-    Returns:
-        Rooms (indices in the map; None for the corridor): where the participant is, where the
-        protagonist believes it is, and where the participant thinks that the protagonist believes
-        it is.
-    """
-    layout, own_room = trace.story.layout, trace.story.order[1]
-    cell: Cell = trace.story.starts[0]
-    last_seen = thought_seen = cell
-    seen_open = False
-    for state in trace.states:
-        cell = state.agents[PARTICIPANT][0]
-        if cell in state.seen[PROTAGONIST]:
-            last_seen = cell
-        if layout.doors[own_room] in state.seen[PARTICIPANT]:
-            seen_open = state.open_doors[own_room]
-        # To the participant, the protagonist sees it while both stand in the corridor, or while
-        # the protagonist's door was last seen open; behind a closed door of its own, never.
-        room = layout.room_of(cell)
-        in_view = room is None or state.open_doors[room]
-        protagonist_inside = layout.room_of(state.agents[PROTAGONIST][0]) == own_room
-        if in_view and (not protagonist_inside or seen_open):
-            thought_seen = cell
-    return layout.room_of(cell), layout.room_of(last_seen), layout.room_of(thought_seen)
+    return Trace(story, tuple(stage.states), (0, end_1, end_2, stage.end))
