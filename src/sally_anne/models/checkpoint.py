@@ -385,7 +385,8 @@ def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
 def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors are the same but for rounding, of half precision at most."""
     gap = (first.float() - second.float()).abs().max()
-    return bool(gap <= (1e-4 if first.dtype == torch.float32 else 0.05) * second.abs().max())
+    rounding = 1e-4 if first.dtype == second.dtype == torch.float32 else 0.05
+    return bool(gap <= rounding * second.abs().max())
 
 
 def unavailable(name: str, location: str, error: Exception) -> ModelError:
