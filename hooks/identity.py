@@ -108,7 +108,7 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
     if not fitted.get(ALLOW_MISMATCH):
-        remedy = "fit one on this model, or pass --allow-mismatch"
+        remedy = "fit one on this model, or allow it by --allow-mismatch (Python: allow_mismatch)"
         require_same("the vector", made_with, here, remedy)
     return made_with.difference(here)
 

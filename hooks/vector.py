@@ -81,11 +81,13 @@ class TensorFile:
     def reading(self, path: Path | str) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
         """Facts and tensors, to be made into what they are in the block.
 
-        ``path`` is a folder, the file itself, or a hub's repository ``user/name[@revision]``; an
-        ``error`` names what is wrong there, also in the block.
+        ``path`` is a folder, also a sweep's, the file itself, or a hub's repository
+        ``user/name[@revision]``; an ``error`` names what is wrong there, also in the block.
         """
         place = at_hand(path, (self.name, CARD))
         file = place / self.name if place.is_dir() else place
+        chosen = [*place.glob(f"*/{self.name}")]  # in a sweep's folder
+        file = chosen[0] if len(chosen) == 1 and not file.exists() else file
         with reading(file, self.error, self.made_by):
             with safe_open(file, "pt") as stored:
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
@@ -115,8 +117,8 @@ _FILE = TensorFile("steering vector", FILE, FORMAT, "vector", MADE_BY, SteeringE
 class SteeringVector(Shown, Shared):
     """What is added to the outputs of K heads: ``alpha * sigma * theta``.
 
-        with vector.apply(model):
-            model.generate(**inputs)
+        with vector.apply(model):  # apply(model, alpha=5.0): another strength, once
+            model.generate(question)
 
     Attributes:
         heads: the K heads, best first; pairs (layer, head) become a :class:`Head`.

@@ -369,7 +369,8 @@ def _check_inputs(
     geometry = find_geometry(loaded.skeleton)
     console.print(
         f"[bold]{escape(loaded.described)}[/bold]: {geometry}; {data.groups} {data.noun}, "
-        f"{len(data.samples)} samples, setting {config.setting}, {loaded.prompt} prompts"
+        f"{len(data.samples)} samples, setting {config.setting if any(shapes) else 'text'}, "
+        f"{loaded.prompt} prompts"
     )
     if geometry.note:
         console.print(escape(geometry.note), soft_wrap=True)

@@ -46,6 +46,7 @@ def test_it_is_imported_at_once_and_without_torch() -> None:
 
 def test_every_name_is_there() -> None:
     assert sa.SteeringVector is SteeringVector and set(dir(sa)) == set(sa.__all__)
+    assert dir(sa.plot) == ["clusters", "heatmap", "kde", "patching", "sweep"]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = sa.nothing  # type: ignore[attr-defined]
 

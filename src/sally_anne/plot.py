@@ -33,6 +33,12 @@ from sally_anne.probing.activations import Activations
 from sally_anne.probing.patching import MEASURES, PatchingResult
 from sally_anne.probing.probes import HeadProbes
 
+__all__ = ["clusters", "heatmap", "kde", "patching", "sweep"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def heatmap(
     heads: pd.DataFrame,

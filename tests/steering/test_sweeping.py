@@ -270,6 +270,7 @@ def test_what_is_saved_and_drawn(
     assert vector.delta().equal(again.delta()) and bool(vector.delta().any())
     assert saved["vector"].startswith("order1-text-logistic-K3-alpha1-")
     assert found.vector == folder / saved["vector"]
+    assert SteeringVector.load(folder).delta().equal(vector.delta())
     assert (folder / "report.html").exists()
 
 
