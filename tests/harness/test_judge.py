@@ -259,7 +259,6 @@ def test_intervals_are_over_stories() -> None:
     alone = agreement(judged(says.tolist()), human(label.tolist()))
     assert alone["kappa"] == pytest.approx(cohen_kappa_score(says, label))
     assert alone["agreement_low"] < alone["agreement"] < alone["agreement_high"]
-    assert alone["kappa_low"] < alone["kappa"] < alone["kappa_high"]
     # Whole stories right or wrong: as wide as if there were only ten items.
     right = [n // 20 < 8 for n in range(200)]
     together = agreement(judged([T] * 200, [n // 20 for n in range(200)]), human(right))

@@ -10,16 +10,17 @@ import hashlib
 import json
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy.special import expit
+from sklearn.metrics import cohen_kappa_score
 
-from sally_anne.core.bootstrap import draw_groups, percentile_interval
+from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.core.folder import Journal
@@ -264,44 +265,28 @@ def read_labels(path: Path) -> pd.DataFrame:
     return table.assign(label=words.isin(RIGHT))
 
 
-def agreement(
-    judged: pd.DataFrame, human: pd.DataFrame, *, bootstrap: int = 2000, seed: int = 0
-) -> dict[str, float]:
+def agreement(judged: pd.DataFrame, human: pd.DataFrame) -> dict[str, float]:
     """Raw agreement and Cohen's kappa on the items that both have judged.
 
     ``judged`` is from :func:`judge_answers`, ``human`` from :func:`read_labels`. A verdict that
     cannot be read counts as wrong. Kappa has no value where both give all items one and the same
-    label. ``_low`` and ``_high`` are the ends of 95 % intervals over stories; ``unmatched`` labels
-    are of items that were not judged.
+    label. ``agreement_low`` and ``_high`` are the ends of the 95 % interval over stories;
+    ``unmatched`` labels are of items that were not judged.
     """
     seen = judged[~judged["hidden"].astype(bool)] if "hidden" in judged else judged
-    left = seen[["item_id", "story", "judge_correct", "judge_invalid"]].astype({"item_id": str})
-    right = human[["item_id", "label"]].astype({"item_id": str})
-    pairs = left.merge(right, on="item_id", validate="one_to_one")
-    pairs = pairs.sort_values("item_id", ignore_index=True)
+    pairs = seen.astype({"item_id": str}).merge(
+        human.astype({"item_id": str}), on="item_id", validate="one_to_one"
+    )
     if pairs.empty:
         raise HarnessError("none of the items with a person's label was judged: other item_ids?")
-    verdict = (pairs["judge_correct"].astype(bool) & ~pairs["judge_invalid"]).to_numpy(dtype=bool)
-    label = pairs["label"].to_numpy(dtype=bool)
+    verdict = pairs["judge_correct"].astype(bool) & ~pairs["judge_invalid"].astype(bool)
+    same = (verdict == pairs["label"]).to_numpy(float)
     story = pd.factorize(pairs["story"].astype(str), sort=True)[0]
-    # tables [S, 4]: how often a story has both wrong, only people right, only the judge, both.
-    tables = np.zeros((story.max() + 1, 4))
-    np.add.at(tables, (story, 2 * verdict + label), 1)
-    samples = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
-    found = {
-        "agreement": float((verdict == label).mean()),
-        "kappa": float(_kappas(tables.sum(0, keepdims=True))[0]),
+    found = estimate_mean(same, story, draw_groups(story.max() + 1))
+    with warnings.catch_warnings(action="ignore"):
+        kappa = float(cohen_kappa_score(verdict, pairs["label"].astype(bool)))
+    return {
+        **{"agreement": found.value, "agreement_low": found.low, "agreement_high": found.high},
+        **{"kappa": kappa, "n": len(pairs), "stories": int(story.max()) + 1},
+        **{"unmatched": len(human) - len(pairs), "invalid": int(pairs["judge_invalid"].sum())},
     }
-    same = (samples[:, 0] + samples[:, 3]) / samples.sum(1)
-    for name, values in (("agreement", same), ("kappa", _kappas(samples))):
-        found[f"{name}_low"], found[f"{name}_high"] = percentile_interval(values, 0.95)
-    counts = {"n": len(pairs), "stories": len(tables), "unmatched": len(human) - len(pairs)}
-    return found | counts | {"invalid": int(pairs["judge_invalid"].sum())}
-
-
-def _kappas(tables: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of each table ``[B, 4]``; NaN where chance alone agrees on everything."""
-    neither, people, judge, both = (tables / tables.sum(1, keepdims=True)).T
-    chance = (judge + both) * (people + both) + (neither + people) * (neither + judge)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(chance < 1 - 1e-12, (neither + both - chance) / (1 - chance), np.nan)
