@@ -69,6 +69,19 @@ def test_ranks_ties_and_what_is_missing(server: Server, data: Path) -> None:
     assert len(server.seen) == 5 and table["why"].tolist()[4:] == ["no synopsis"] * 2 + ["unread"]
 
 
+def test_a_template_of_the_users_asks_for_a_number(server: Server, data: Path) -> None:
+    (data.parent / "ours.txt").write_text("{title}: {synopsis} [{captions}] 0 to 100?")
+    number = {"Storm: Waves break on an empty coast. [] 0": "7", "Bet": "Say 85.5, of 100."}
+    server.answer = lambda body: (
+        200,
+        completion(next((n for w, n in number.items() if w in words(body)), "Hm.")),
+    )
+    at = {"endpoint": server.url, "endpoint_model": "gpt-x", "out": data.parent / "run"}
+    table, said = ranking(FilmsConfig(data, **at, template=data.parent / "ours.txt"))
+    assert table["score"].tolist()[:2] == [85.5, 7.0] and table["rank"].isna().sum() == 4
+    assert "ours.txt" in said
+
+
 def test_the_mean_of_the_scale_by_hand() -> None:
     assert mean([math.log(p) for p in (0.1, 0.2, 0.3, 0.2, 0.2)]) == pytest.approx(3.2)
     # Of the five labels alone: a model that would rather say something else changes nothing.

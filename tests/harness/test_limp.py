@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Context, Question
 from sally_anne.data.muma_tom import load
 from sally_anne.data.read import read_json
@@ -22,6 +24,7 @@ from sally_anne.harness.limp_prompts import (
     Hypothesis,
     Person,
     judge_steps,
+    prompts_of,
     read_hypotheses,
     read_list,
 )
@@ -50,6 +53,20 @@ def test_actions_are_judged_by_what_was_done_before() -> None:
     order = ["There is a hat.", "Cy: leaves", "Dee: walks in", "Then Dee: takes the hat", "A) "]
     assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
     assert "takes the hat" not in first
+
+
+def test_prompts_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "likely.txt").write_text("{social_goal};{belief};{believed_goal};{said};{step}?")
+    (tmp_path / "film.txt").write_text("{name}, {known}: {account}")
+    prompts = prompts_of(tmp_path)
+    said, walks, _ = judge_steps(HYPOTHESIS, WHO, EPISODE, False, prompts)
+    assert said == 'help Cy;a hat is there;;Where is it?;Dee said: "It lies there."?'
+    assert walks == "help Cy;a hat is there;to find a hat;;Dee: walks in?"
+    writer = ScriptedWriter({"Cy, Cy: Have": '["sits"]', INITIAL: "none"})
+    assert gather(social(), WHO, writer, shown("It."), prompts).people["Cy"].actions == ("sits",)
+    (tmp_path / "film.txt").write_text("{what}")
+    with pytest.raises(HarnessError, match="film.txt: {what}"):
+        prompts_of(tmp_path)
 
 
 INITIAL = "before anybody acted"
@@ -221,6 +238,8 @@ A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat"
         ' "B": {"believed_goal": "the hat"}}',
         'So: {"Option a.": {"Belief": "a hat is there", "Social goal": "help Cy"},'
         ' "b": {"Believed Goal": "the  hat", "belief": null}, "C": 1}',
+        "A: Belief: a hat is there; Social goal: help Cy; Believed Goal: . B: Belief: ; "
+        "Social goal: none; Believed Goal: the hat.",
         "{'A': {'belief': 'a hat is there', 'social_goal': 'help Cy'}, "
         "'B': {'believed_goal': 'the hat'}}",
     ],

@@ -1,11 +1,13 @@
 """Films by how social they are: MoMentS chose its films by synopses that a model had read.
 
-The paper (section 3.2) names neither prompt nor scale; both are our own.
+The paper's prompt (appendix A.3) asks for a percentage; our own, without ``--template``, for one of
+five labels.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,13 +22,14 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import claims
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option
-from sally_anne.data.read import Field, named_lines
+from sally_anne.data.read import Field, named_lines, one_line
 from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.distractors import require_room, write_lines
 from sally_anne.harness.method_config import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import Session
+from sally_anne.harness.protocols import read_template
 from sally_anne.models.loading import LoadedModel
 
 SCORES, TABLE = "scores.jsonl", "films.jsonl"
@@ -38,33 +41,32 @@ SCALE = (
     Option("5", "people who misread, deceive, hide from or try to understand one another"),
 )
 _LABELS = [option.label for option in SCALE]
-_PROMPT = """\
-Synopsis of a film: {synopsis}
-
-What is the film mainly about?
-{scale}
-Reply with {labels} only.
-Answer:"""
+FIELDS = ("synopsis", "captions", "title")
+PROMPT = "\n".join(
+    (
+        "Synopsis of a film: {synopsis}\n\nWhat is the film mainly about?",
+        *(f"{option.label}. {option.text}" for option in SCALE),
+        f"Reply with {', '.join(_LABELS[:-1])} or {_LABELS[-1]} only.\nAnswer:",
+    )
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Of a reply that is a number, perhaps with words.
 _TOKENS = 16
 # Rows that are printed; the file has all.
 _SHOWN = 20
 
 
-def read_films(path: Path) -> pd.DataFrame:
+def read_films(path: Path, template: str = PROMPT) -> pd.DataFrame:
     """``id, title, prompt`` of each line; the prompt is empty where there is no synopsis."""
-    scale = "\n".join(f"{option.label}. {option.text}" for option in SCALE)
-    labels = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
     films = []
-    for record in named_lines(path, "film", "id", "{}", ("id", "title", "synopsis")).values():
-        title = record.get("title").text()
+    for record in named_lines(path, "film", "id", "{}", ("id", *FIELDS)).values():
         # Tables write an absent text as an empty one.
-        blank = record.value.get("synopsis") in (None, "")
-        synopsis = "" if blank else " ".join(record.get("synopsis").text().split())
-        prompt = _PROMPT.format(synopsis=synopsis, scale=scale, labels=labels) if synopsis else ""
-        films.append(
-            {"id": record.opt("id", Field.name) or title, "title": title, "prompt": prompt}
-        )
+        given = [name for name in FIELDS if record.value.get(name) not in (None, "")]
+        texts = dict.fromkeys(FIELDS, "") | {n: one_line(record.get(n).text()) for n in given}
+        prompt = template.format(**texts) if texts["synopsis"] else ""
+        title = record.get("title").text()
+        name = record.opt("id", Field.name) or title
+        films.append({"id": name, "title": title, "prompt": prompt})
     return pd.DataFrame(films)
 
 
@@ -76,27 +78,29 @@ def run(
     """Rank all films, in ``config.folder``; a synopsis that was read there is not read again.
 
     A model here gives the mean of :data:`SCALE` by the probabilities of its five labels; of one at
-    an endpoint the label is read. Returns the table of ``films.jsonl``, best first: ``rank`` (films
-    of one score share the best of their places), ``score``, ``id, title``; films without a
-    synopsis, or with a reply that names no label, come last and have neither rank nor score, and
-    ``why`` gives the reason.
+    an endpoint the label is read, and of replies to a template the first number. Returns the table
+    of ``films.jsonl``, best first: ``rank`` (films of one score share the best of their places),
+    ``score``, ``id, title``; films without a synopsis, or with a reply that names no label, come
+    last and have neither rank nor score, and ``why`` gives the reason.
     """
     with Session(config, console) as session:
-        films = read_films(config.data)
+        file = config.template
+        own = file and read_template(file, "--template", FIELDS, [FIELDS[:1]])
+        films = read_films(config.data, own or PROMPT)
         asked = {_key(film.prompt): film for film in films.itertuples() if film.prompt}
         model = session.open(loaded)
         for film in asked.values():
             what = f"{config.data}, film {film.id}"
             require_room(model, what, film.prompt, _TOKENS, "shorten its synopsis")
-        if isinstance(model, SteeredModel) and asked:
+        if isinstance(model, SteeredModel) and asked and not own:
             _check_labels(model, Prompt(next(iter(asked.values())).prompt))
-        scoring = partial(_scores, model)
+        scoring = partial(_scores, model, bool(own))
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
         scores = [answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
         table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         write_lines(config.folder / TABLE, rows)
-        _report(session.console, table)
+        _report(session.console, table, f"as {file.name} asks" if file else "1 to 5")
         session.end()
         return table
 
@@ -125,13 +129,14 @@ def _check_labels(model: SteeredModel, prompt: Prompt) -> None:
         )
 
 
-def _scores(model: AnyModel, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _scores(model: AnyModel, numbers: bool, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
     prompts = [Prompt(film.prompt) for film in films]
-    if isinstance(model, SteeredModel):
+    if isinstance(model, SteeredModel) and not numbers:
         found = [*map(mean, model.option_log_probs(prompts, [_LABELS] * len(prompts)))]
     else:
-        labels = [parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
-        found = [None if label is None else float(label) for label in labels]
+        replies = model.generate(prompts, _TOKENS)
+        read = [_NUMBER.findall(r)[:1] if numbers else [parse_choice(r, SCALE)] for r in replies]
+        found = [float(label[0]) if label and label[0] else None for label in read]
     return ({"film": f.id, "score": score} for f, score in zip(films, found, strict=True))
 
 
@@ -142,10 +147,11 @@ def mean(log_probs: Sequence[float]) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _report(console: Console, table: pd.DataFrame) -> None:
+def _report(console: Console, table: pd.DataFrame, scale: str) -> None:
     scored = table.dropna(subset="rank")
     rows = [[film.title, film.rank, f"{film.score:.2f}"] for film in scored[:_SHOWN].itertuples()]
-    print_table(console, "Films by how social they are (1 to 5)", ["film", "rank", "score"], rows)
+    title = f"Films by how social they are ({scale})"
+    print_table(console, title, ["film", "rank", "score"], rows)
     lines = [f"{len(scored) - _SHOWN} more are in {TABLE}"] if len(scored) > _SHOWN else []
     if tied := scored["rank"].duplicated(keep=False).sum():
         lines.append(f"{tied} of {len(scored)} films share their rank with another")

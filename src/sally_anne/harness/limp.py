@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,11 @@ def persons(items: Iterable[Question]) -> dict[str, People]:
 
 
 def gather(
-    question: Question, who: People, write: Write, account: Callable[[Question, str], Account]
+    question: Question,
+    who: People,
+    write: Write,
+    account: Callable[[Question, str], Account],
+    prompts: Mapping[str, str] = ask.PROMPTS,
 ) -> Episode:
     """The episode that a question is about; ``account`` says what its film shows of a person.
 
@@ -77,15 +81,16 @@ def gather(
     else:
         actor = actor_of(context.actions, who, question.group)
         (watched,) = {*names} - {actor}
-        done[actor] = ask.read_list(write(ask.list_actions(context.actions, actor)))
+        asked = prompts["text"].format(account=context.actions, name=actor)
+        done[actor] = ask.read_list(write(asked))
     seen = account(question, watched)
     if isinstance(seen, str):
-        # Things that cannot be made out in a film are named by the text.
         known = context.dialogue or context.actions
-        seen = ask.read_list(write(ask.list_actions(seen, watched, known)))
+        seen = ask.read_list(write(prompts["film"].format(account=seen, name=watched, known=known)))
     done[watched] = seen
     parts = {name: Person(done.get(name, ()), said.get(name, ())) for name in names}
-    return Episode(parts, ask.read_list(write(ask.list_initial(parts))))
+    asked = prompts["initial"].format(actions=ask.actions_of(parts))
+    return Episode(parts, ask.read_list(write(asked)))
 
 
 def actor_of(text: str, who: People, episode: str) -> str:
@@ -196,6 +201,7 @@ def answer(
     write: Write,
     latents: str = "rules",
     utterance_goal: bool = True,
+    prompts: Mapping[str, str] = ask.PROMPTS,
 ) -> planning.Answer:
     """How likely is what a person says and does under each option, or why that cannot be judged?
 
@@ -205,11 +211,12 @@ def answer(
         return {"problem": f"nothing is known of what {who.subject} says or does"}
     minds = by_rules(item, who, episode) if latents == "rules" else None
     if minds is None:
-        reply = write(ask.list_hypotheses(item, who, episode))
+        reply = write(ask.hypotheses(item, who, episode, prompts))
         minds = ask.read_hypotheses(reply, [option.label for option in item.options])
     if minds is None:
         return {"problem": "the options' wording was not understood"}
-    requests = {k: ask.judge_steps(mind, who, episode, utterance_goal) for k, mind in minds.items()}
+    how = (who, episode, utterance_goal, prompts)
+    requests = {label: ask.judge_steps(mind, *how) for label, mind in minds.items()}
     return planning.judge(model, requests, minds)
 
 
@@ -229,6 +236,7 @@ def run(
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
         raise HarnessError("--perceiver watches films, --actions says what they show: give one")
+    prompts = ask.prompts_of(config.templates)
     with planning.Planning(config, vector, MUMA_TOM, console) as session:
         items = session.items
         who, first = persons(items), {item.group: item for item in items}
@@ -244,6 +252,7 @@ def run(
             **reading.about,
             **({} if watching is reading else {"perceiver": watching.about}),
             **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
+            **({} if config.templates is None else {"templates": fingerprint(prompts.items())}),
             "max_new_tokens": config.max_new_tokens,
             "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
             "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),
@@ -261,14 +270,14 @@ def run(
                 return accounts[item.group]
             most = config.max_pixels or MOST_PIXELS
             clip = read_clip(item.media[0], "full", MUMA_TOM.sampling, most)
-            return write(ask.watch(name), clip.frames)
+            return write(prompts["watch"].format(name=name), clip.frames)
 
         def gathered(item: Question) -> planning.Answer:
-            return {"episode": asdict(gather(item, who[item.group], write, account))}
+            return {"episode": asdict(gather(item, who[item.group], write, account, prompts))}
 
         def judged(item: Question) -> planning.Answer:
             group = item.group
-            return answer(item, who[group], episodes[group], model, write, **forms)
+            return answer(item, who[group], episodes[group], model, write, **forms, prompts=prompts)
 
         def chosen(item: Question) -> planning.Answer:
             judged = answers[item.item_id].get("judged", {})

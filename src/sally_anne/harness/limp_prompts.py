@@ -1,20 +1,27 @@
-"""What LIMP asks of a model, and how its replies are read. The prompts are our own."""
+"""What LIMP asks of a model, and how its replies are read.
+
+The prompts are our own; files of the user's may stand in their place (docs/protocols.md).
+"""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
 from sally_anne.data.muma_tom import People
 from sally_anne.harness.planning import likely_prompt
+from sally_anne.harness.protocols import read_template
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,47 @@ EPISODE = TypeAdapter(Episode)
 # --- Prompts -------------------------------------------------------------------------------------
 
 _LIST = "Reply with a JSON list of short texts and nothing else."
+_ACTIONS = (
+    "Account:\n{account}\n\nList what {name} does there, in order, without the name and without "
+    "what others do or what is said: walks to a place, opens or closes something, takes something "
+    "from a place, puts something somewhere. Name the room where it is clear, and the things "
+    f'themselves rather than "it" or "something". {_LIST}'
+)
+# What is asked in each step; without a prompt of the user's "likely" is :func:`likely_prompt`.
+PROMPTS = {
+    "watch": (
+        "These are frames of a film from a home, in order. What does {name} do? Tell each action "
+        "in order on one line: where from things are taken, where they are put, what is opened "
+        "and closed. A raised arm often opens something or takes something. If a thing cannot be "
+        'made out, call it "something".'
+    ),
+    "text": _ACTIONS,
+    # Things that cannot be made out in a film are named by what else is known.
+    "film": "What else is known:\n{known}\n\n" + _ACTIONS,
+    "initial": (
+        "{actions}\n\nWhere were the things that are taken here before anybody acted? One "
+        f'statement a thing, like "There is a cup on the table." {_LIST}'
+    ),
+    "hypotheses": (
+        "At the beginning:\n{initial}\n{actions}\n\nQuestion: {question}\n{options}\n\nFor each "
+        "option, tell what it says of {name}: belief (what {name} takes to be where), social_goal "
+        "(help, hinder or neither, towards {other}), believed_goal (what {name} thinks that "
+        "{other} wants). Reply with a JSON object by option label, with these three fields."
+    ),
+}
+# What a step is judged by, each in a line of its own.
+_LINES = {
+    "social_goal": "{name}'s aim towards {other}: {}",
+    "belief": "{name} believes: {}",
+    "believed_goal": "{name} thinks that {other} wants: {}",
+    "said": '{other} said: "{}"',
+    "initial": "At the beginning: {}",
+    "before": "{}",
+}
+FIELDS = {
+    step: [part[1] for part in string.Formatter().parse(text) if part[1]]
+    for step, text in PROMPTS.items()
+} | {"likely": ["step", "name", "other", *_LINES]}
 _SAYING = (
     "Who helps says what they take to be true. Who hinders says something else than what they take "
     "to be true."
@@ -58,50 +106,38 @@ _DOING = (
 )
 
 
-def watch(name: str) -> str:
-    """With frames: what does a person do?"""
-    return (
-        f"These are frames of a film from a home, in order. What does {name} do? Tell each action "
-        "in order on one line: where from things are taken, where they are put, what is opened "
-        "and closed. A raised arm often opens something or takes something. If a thing cannot be "
-        'made out, call it "something".'
-    )
+def prompts_of(folder: Path | None) -> dict[str, str]:
+    """The prompts by step, of which a folder's ``<step>.txt`` replace ours."""
+    files = {step: folder / f"{step}.txt" for step in FIELDS} if folder else {}
+    if folder and not any(file.exists() for file in files.values()):
+        raise HarnessError(f"--templates {folder}: holds none of {', '.join(FIELDS)} (.txt)")
+    return PROMPTS | {
+        step: read_template(file, "--templates", FIELDS[step], [FIELDS[step]])
+        for step, file in files.items()
+        if file.exists()
+    }
 
 
-def list_actions(account: str, name: str, known: str = "") -> str:
-    """One person's actions in an account; ``known`` names what could not be made out in it."""
-    known = f"What else is known:\n{known}\n\n" if known else ""
-    return (
-        f"{known}Account:\n{account}\n\nList what {name} does there, in order, without the name "
-        "and without what others do or what is said: walks to a place, opens or closes something, "
-        "takes something from a place, puts something somewhere. Name the room where it is clear, "
-        f'and the things themselves rather than "it" or "something". {_LIST}'
-    )
-
-
-def list_initial(parts: Mapping[str, Person]) -> str:
-    """What was where before anybody acted."""
-    return (
-        f"{_actions_of(parts)}\n\nWhere were the things that are taken here before anybody "
-        'acted? One statement a thing, like "There is a cup on the table." ' + _LIST
-    )
-
-
-def list_hypotheses(question: Question, who: People, episode: Episode) -> str:
-    """What each option says about a mind, where its wording is unknown."""
-    initial = "\n".join(episode.initial)
-    options = "\n".join(f"{option.label}. {option.text}" for option in question.options)
-    return (
-        f"At the beginning:\n{initial}\n{_actions_of(episode.people)}\n\n"
-        f"Question: {question.question}\n{options}\n\nFor each option, tell what it says of "
-        f"{who.subject}: belief (what {who.subject} takes to be where), social_goal (help, hinder "
-        f"or neither, towards {who.other}), believed_goal (what {who.subject} thinks that "
-        f"{who.other} wants). Reply with a JSON object by option label, with these three fields."
+def hypotheses(
+    question: Question, who: People, episode: Episode, prompts: Mapping[str, str] = PROMPTS
+) -> str:
+    """Asks what each option says about a mind, where its wording is unknown."""
+    return prompts["hypotheses"].format(
+        initial="\n".join(episode.initial),
+        actions=actions_of(episode.people),
+        question=question.question,
+        options="\n".join(f"{option.label}. {option.text}" for option in question.options),
+        name=who.subject,
+        other=who.other,
     )
 
 
 def judge_steps(
-    mind: Hypothesis, who: People, episode: Episode, utterance_goal: bool = True
+    mind: Hypothesis,
+    who: People,
+    episode: Episode,
+    utterance_goal: bool = True,
+    prompts: Mapping[str, str] = PROMPTS,
 ) -> list[str]:
     """Is each utterance of a person, and then each action, likely under a hypothesis?
 
@@ -109,22 +145,26 @@ def judge_steps(
     by what the other seems to want), an action by what both did before, as in the released code.
     """
     subject, other = (episode.people[name] for name in who)
-    aim = [f"{who.subject}'s aim towards {who.other}: {mind.social_goal}"] * bool(mind.social_goal)
-    aim += [f"{who.subject} believes: {mind.belief}"] * bool(mind.belief)
-    wish = f"{who.subject} thinks that {who.other} wants: {mind.believed_goal}"
-    wishes = [wish] * bool(mind.believed_goal)
-    asked = [f'{who.other} said: "{text}"' for text in other.utterances]
-    asked = [*aim, *(wishes if utterance_goal else []), *asked]
-    before = [f"At the beginning: {text}" for text in episode.initial]
-    before = [*aim, *wishes, *before, *(f"{who.other}: {text}" for text in other.actions)]
-    prompts = [
-        likely_prompt([*asked, f'Then {who.subject} said: "{text}"'], _SAYING)
-        for text in subject.utterances
-    ]
+    names = {"name": who.subject, "other": who.other}
+    held: dict[str, Sequence[str]] = {
+        kind: [text] * bool(text) for kind, text in vars(mind).items()
+    }
+
+    def likely(by: Mapping[str, Sequence[str]], step: str, rule: str) -> str:
+        if "likely" in prompts:
+            fields = {kind: "\n".join(by.get(kind, ())) for kind in _LINES}
+            return prompts["likely"].format(**names, **fields, step=step)
+        lines = [form.format(t, **names) for kind, form in _LINES.items() for t in by.get(kind, ())]
+        return likely_prompt([*lines, f"Then {step}"], rule)
+
+    asked = held | {"said": other.utterances} | ({} if utterance_goal else {"believed_goal": ()})
+    steps = [likely(asked, f'{who.subject} said: "{text}"', _SAYING) for text in subject.utterances]
+    before = [f"{who.other}: {text}" for text in other.actions]
     for text in subject.actions:
-        prompts.append(likely_prompt([*before, f"Then {who.subject}: {text}"], _DOING))
-        before.append(f"{who.subject}: {text}")
-    return prompts
+        step = f"{who.subject}: {text}"
+        steps.append(likely(held | {"initial": episode.initial, "before": before}, step, _DOING))
+        before.append(step)
+    return steps
 
 
 def choose(question: Question, beliefs: Mapping[str, float]) -> str:
@@ -139,7 +179,8 @@ def choose(question: Question, beliefs: Mapping[str, float]) -> str:
     )
 
 
-def _actions_of(parts: Mapping[str, Person]) -> str:
+def actions_of(parts: Mapping[str, Person]) -> str:
+    """What each person did, a line an action."""
     return "\n".join(
         "\n- ".join([f"What {name} did:", *part.actions])
         for name, part in parts.items()
@@ -177,8 +218,13 @@ def read_list(reply: str) -> tuple[str, ...]:
 
 
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
-    """Latent variables by label from a JSON or Python object; None if a label is left out."""
-    for value in _values(reply, _NESTED):
+    """Latent variables by label from a JSON or Python object; None if a label is left out.
+
+    Or as the paper asks for them: "A: Belief: ...; Social goal: ...; Believed Goal: ... B: ...".
+    """
+    parts = re.split(r"(?:^|[.\s])([A-Z]):\s*(?=Belief\b)", reply)
+    pairs = [dict(re.findall(r"([A-Za-z ]+):\s*([^;]*)", part)) for part in parts[2::2]]
+    for value in (*_values(reply, _NESTED), dict(zip(parts[1::2], pairs, strict=True))):
         entries = {
             str(name).casefold().removeprefix("option").strip(" .):("): entry
             for name, entry in (value.items() if isinstance(value, dict) else ())
@@ -197,7 +243,7 @@ def _hypothesis_of(entry: Any) -> Hypothesis | None:
     texts = [values.get(variable.name) or "" for variable in fields(Hypothesis)]
     if not all(isinstance(text, str) for text in texts):
         return None
-    plain = [" ".join(text.split()) for text in texts]
+    plain = [" ".join(text.split()).rstrip(".") for text in texts]
     mind = Hypothesis(*("" if text.casefold() in _NOTHING else text for text in plain))
     return mind if mind != Hypothesis() else None
 

@@ -66,6 +66,8 @@ class LimpConfig(PlanningConfig):
             by the model; model has it read every option, as in the paper.
         utterance_goal: whether the prompt of an utterance says what its speaker thinks that the
             other wants, as in the paper; the released code leaves it out.
+        templates: folder of prompts of your own: watch, text, film, initial, hypotheses, likely
+            (.txt), with fields in braces; ours where one is not there.
         choice: who chooses in the end: the posterior, or the model given the posterior, as in the
             released code.
         max_new_tokens: length of a list that the model writes.
@@ -78,11 +80,12 @@ class LimpConfig(PlanningConfig):
     perceiver_prices: tuple[float, float] | None = None
     latents: Literal["rules", "model"] = "rules"
     utterance_goal: bool = True
+    templates: Path | None = None
     choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
     kind, title = "limp", "LIMP"
     named = (
-        *("actions", "perceiver", "perceiver_model", "latents", "utterance_goal"),
+        *("actions", "perceiver", "perceiver_model", "latents", "utterance_goal", "templates"),
         *PlanningConfig.named,
     )
 
@@ -164,12 +167,15 @@ class FilmsConfig(RunOptions, EndpointOptions):
 
     Attributes:
         data: films, one a line of JSON: title, synopsis (films without one are not ranked), and if
-            you like id, which may be left out where titles differ.
+            you like captions, and id, which may be left out where titles differ.
+        template: file with a prompt of your own that asks for a number, its fields in braces:
+            synopsis, captions, title.
     """
 
     data: Path
+    template: Path | None = None
     kind = "films"
-    named = ("data",)
+    named = ("data", "template")
 
 
 @dataclass(frozen=True, kw_only=True)
