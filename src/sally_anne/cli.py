@@ -92,7 +92,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "compare": Command(
         "set finished evaluations side by side",
-        *("harness.compare:run", "harness.config:CompareConfig", QUICK | PAGE),
+        *("harness.compare:compare_runs", "harness.config:CompareConfig", QUICK | PAGE),
     ),
     "side-effects": Command(
         "measure what else a steering vector changes",

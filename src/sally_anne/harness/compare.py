@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from sally_anne.core.console import Console as PlainConsole
 from sally_anne.core.console import print_lines, print_table
-from sally_anne.core.errors import FigureError, HarnessError, RunFolderError
+from sally_anne.core.errors import HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import read_table, saved_results
@@ -26,11 +27,8 @@ from sally_anne.harness.score import Part, over, paired, parsers, parts
 MADE_BY = "sally-anne evaluate"
 ANSWERS, TABLE = "answers.parquet", "comparison.parquet"
 FACTS = ("item_id", "story", "condition", "first", "hidden")
-# The columns of each estimate's value and of the ends of its interval.
-COLUMNS = {
-    name: {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
-    for name in ("first", "second", "difference")
-}
+# The columns of three estimates, and what follows their names.
+ESTIMATES, ENDS = ("first", "second", "difference"), {"value": "", "low": "_low", "high": "_high"}
 # Options by which answers, or what is compared of them, do not differ.
 _SILENT = frozenset(
     ("out", "data", "batch_size", "device", "device_map", "dry_run", "allow_mismatch", "human")
@@ -86,13 +84,6 @@ class Finished:
         own = self.saved["results"].get(parser, {})
         cells = find_task(self.saved["config"]["task"]).cells if "cells" in own else ()
         return parts(table, parser, self.kinds, cells, self.saved["beliefs"])
-
-
-def run(config: CompareConfig) -> None:
-    """Compare, print, save and draw."""
-    if len(config.runs) < 2:
-        raise FigureError("give two run folders or more, as `sally-anne evaluate` leaves them")
-    compare_runs(config)
 
 
 @claims("a comparison of evaluations")
@@ -208,8 +199,8 @@ def compare(
                         continue
                     row = {"kind": part.kind, "value": part.value, "measure": measure}
                     row = about | row | {"n": one["difference"].n}
-                    for name, columns in COLUMNS.items():
-                        row |= {key: getattr(one[name], end) for end, key in columns.items()}
+                    for name, (end, tail) in product(ESTIMATES, ENDS.items()):
+                        row[name + tail] = getattr(one[name], end)
                     row |= {n: one[n] for n in ("only_first", "only_second", "p")}
                     rows.append(row | {"items": part_name(part.name, measure)})
     return pd.DataFrame(rows)
@@ -243,7 +234,7 @@ def _print(console: Console, task: str, table: pd.DataFrame) -> None:
         rows = []
         for row in part.to_dict("records"):
             before, after, gain = (
-                {end: row[key] for end, key in own.items()} for own in COLUMNS.values()
+                {end: row[name + tail] for end, tail in ENDS.items()} for name in ESTIMATES
             )
             alone = f"{row['only_first']}, {row['only_second']}"
             p = f"{row['p']:.3f}" if row["p"] >= 0.001 else "< .001"

@@ -216,6 +216,8 @@ class CompareConfig:
     @property
     def folder(self) -> Path:
         """Where the comparison is written."""
+        if len(self.runs) < 2:
+            raise HarnessError("give two run folders or more, as `sally-anne evaluate` leaves them")
         first, second, *more = (path.resolve().name for path in self.runs)
         others = f"-and-{len(more)}-more" if more else ""
         return self.out or Path("runs/compare") / f"{first}-against-{second}{others}"

@@ -38,7 +38,7 @@ from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import save, steered_by
-from sally_anne.harness.score import outcomes
+from sally_anne.harness.score import estimates
 from sally_anne.harness.tasks import sample_items, subset_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -392,16 +392,14 @@ def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str,
     """Accuracy of each chooser, overall and by type, and how often both forms agree."""
     results: dict[str, Any] = {}
     for chooser in choosers:
-        columns = table[["item_id", "story", "type"]].assign(
-            correct=table[f"{chooser}_correct"], invalid=table[f"{chooser}_invalid"]
-        )
-        found = outcomes(columns, beliefs=False)
-        results[chooser] = {name: asdict(one.estimate()) for name, one in found.items()}
-        right, groups = found["overall"], results[chooser].setdefault("groups", {})
-        for value in sorted(set(table["type"])):
-            there = (table["type"] == value).to_numpy()
-            part = right._replace(values=right.values[there], group=right.group[there])
-            groups[str(value)] = asdict(part.estimate())
+        correct, invalid = table[f"{chooser}_correct"], table[f"{chooser}_invalid"]
+        rows = table.assign(correct=correct, invalid=invalid)
+        found = estimates(rows, beliefs=False)
+        results[chooser] = {name: asdict(one) for name, one in found.items()}
+        results[chooser]["groups"] = {
+            str(value): asdict(estimates(part, beliefs=False)["overall"])
+            for value, part in rows.groupby("type")
+        }
     results["agreement"] = float(table["agree"].mean())
     results["problems"] = table.loc[table["problem"] != "", "problem"].value_counts().to_dict()
     return results
