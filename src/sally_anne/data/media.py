@@ -41,7 +41,12 @@ def read_clip(
     """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
     if media.files:
-        return replace(found, frames=_read_pictures(found, media, most_pixels))
+        paths = [media.files[place] for place in found.places]
+        pictures = [film.read_picture(path, most_pixels) for path in paths]
+        for path, picture in zip(paths, pictures, strict=True):
+            if picture.shape != pictures[0].shape:
+                raise MediaError(f"{path}: differs in size from {paths[0].name}; scale them alike")
+        return replace(found, frames=np.stack(pictures))
     return replace(found, frames=film.read_frames(found.timeline, found.places, most_pixels))
 
 
@@ -156,12 +161,3 @@ def choose(
             # MMToM-QA's own evaluation spreads 8 frames in whole steps (testing_gpt.py): 0, 14, ...
             chosen = np.arange(most) * ((len(places) - 1) // (most - 1))
     return places[chosen].tolist()
-
-
-def _read_pictures(found: Clip, media: Media, most: int | None) -> np.ndarray:
-    paths = [media.files[place] for place in found.places]
-    pictures = [film.read_picture(path, most) for path in paths]
-    for path, picture in zip(paths, pictures, strict=True):
-        if picture.shape != pictures[0].shape:
-            raise MediaError(f"{path}: differs in size from {paths[0].name}; scale them alike")
-    return np.stack(pictures)

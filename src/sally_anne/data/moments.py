@@ -23,7 +23,7 @@ from sally_anne.data.items import (
     tags_of,
 )
 from sally_anne.data.read import Field, read_json, some
-from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
+from sally_anne.data.transcripts import SUFFIXES, read_transcript, within
 
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
 
@@ -121,9 +121,12 @@ def load(folder: Path) -> list[Question]:
         split = path.name.removeprefix("moments_").removesuffix("_questions.json")
         for record in some(read_json(path).items(), path):
             item, urls = read_question(record, split, keys)
-            found = transcript(urls, item.title)
-            speech = None if found is None else read(found)
-            items.append(_with(item, video(urls, item.title), speech))
+            media, context = replace(item.media[0], path=video(urls, item.title)), item.context
+            if (found := transcript(urls, item.title)) is not None:
+                starts = media.start, media.focus or 0.0
+                words = (within(read(found), start, media.end) or SILENCE for start in starts)
+                context = Context("", "", "", *words)
+            items.append(replace(item, media=(media,), context=context))
     if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
         raise RecordError(f"{folder}: question_id {twice[0]!r} is there twice")
     return items
@@ -164,16 +167,6 @@ def read_question(record: Field, split: str, keys: Mapping[str, str]) -> tuple[Q
         ),
     )
     return item, urls
-
-
-def _with(item: Question, video: Path | None, speech: Sequence[Utterance] | None) -> Question:
-    """A question with its film and what is said in its windows, as far as these are here."""
-    media = replace(item.media[0], path=video)
-    if speech is None:
-        return replace(item, media=(media,))
-    starts = media.start, media.focus or 0.0
-    words = (within(speech, start, media.end) or SILENCE for start in starts)
-    return replace(item, media=(media,), context=Context("", "", "", *words))
 
 
 # The paper tells models that the question refers to t_j (section 3.3).

@@ -94,17 +94,14 @@ def read_questions(path: Path) -> list[Draft]:
         if own is not None and (problem := faults(own, answer)):
             record.get("distractors").fail(problem)
         text = record.get("question").text()
-        transcript = _transcript(record, path.parent)
+        if record.has("transcript_file"):
+            speech = read_transcript(record.get("transcript_file").file(path.parent))
+            start = record.opt("start", Field.seconds) or 0.0
+            transcript = within(speech, start, record.opt("end", Field.seconds)) or SILENCE
+        else:
+            transcript = record.get("transcript").text()
         questions.append(Draft(item_id, text, answer, transcript, own or ()))
     return questions
-
-
-def _transcript(record: Field, folder: Path) -> str:
-    if not record.has("transcript_file"):
-        return record.get("transcript").text()
-    start = record.opt("start", Field.seconds) or 0.0
-    speech = read_transcript(record.get("transcript_file").file(folder))
-    return within(speech, start, record.opt("end", Field.seconds)) or SILENCE
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,12 @@ def run(
             what = f"{config.data}, film {film.id}"
             require_room(model, what, film.prompt, _TOKENS, "shorten its synopsis")
         if isinstance(model, SteeredModel) and asked and not own:
-            _check_labels(model, Prompt(next(iter(asked.values())).prompt))
+            # Labels that begin with one token, or an unknown one, would all be as probable.
+            tokens = model.continuations(Prompt(next(iter(asked.values())).prompt), _LABELS)
+            first = {ids[0] for ids in tokens} - {model.loaded.processor.tokenizer.unk_token_id}
+            if len(first) < len(_LABELS):
+                known = f"the tokenizer of {model.loaded.name!r} does not distinguish"
+                raise HarnessError(f"{known} {', '.join(_LABELS)}")
         scoring = partial(_scores, model, bool(own))
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
         scores = [answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
@@ -117,16 +122,6 @@ def ranked(films: pd.DataFrame) -> pd.DataFrame:
     table = films.assign(rank=rank, why=why.where(films["score"].isna(), ""))
     table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
     return table[["rank", "score", "id", "title", "why"]]
-
-
-def _check_labels(model: SteeredModel, prompt: Prompt) -> None:
-    """Labels that begin with one token, or an unknown one, would all be as probable."""
-    first = [ids[0] for ids in model.continuations(prompt, _LABELS)]
-    unknown = model.loaded.processor.tokenizer.unk_token_id
-    if len(set(first)) < len(first) or unknown in first:
-        raise HarnessError(
-            f"the tokenizer of {model.loaded.name!r} does not distinguish {', '.join(_LABELS)}"
-        )
 
 
 def _scores(model: AnyModel, numbers: bool, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
