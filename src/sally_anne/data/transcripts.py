@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -80,51 +80,25 @@ class Utterance:
 
 
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
-    """All speech of a film, in order of time; cues without words are left out.
+    """All speech of a film, as :func:`parse` reads it."""
+    return parse(read_text(path), str(path), path.suffix.lower())
 
-    RecordError names file and line, or the field of a JSON file.
+
+def parse(text: str, where: str, suffix: str) -> tuple[Utterance, ...]:
+    """All speech of a film, in order of time; what has no words is left out.
+
+    Of SubRip and WebVTT markup is removed; ``[NAME]: text`` and in WebVTT ``<v NAME>`` name the
+    speaker. WhisperX's JSON has ``segments`` with start, end, text, and optional speaker and words,
+    of which those that the aligner could not place lack times. RecordError names ``where`` and the
+    line, or the field of JSON.
     """
-    readers = {".srt": parse_srt, ".vtt": parse_vtt, ".json": parse_whisperx}
-    if path.suffix.lower() not in readers:
-        raise RecordError(f"{path}: is no transcript; it must end in {', '.join(SUFFIXES)}")
-    return readers[path.suffix.lower()](read_text(path), str(path))
-
-
-def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
-    """SubRip: blocks of an optional number, times and text, parted by blank lines.
-
-    Markup is removed; ``[NAME]: text`` names the speaker.
-    """
-    return _in_order(
-        _cue(number, lines, where, lambda raw: (_SRT_MARKUP.sub("", raw), ""))
-        for number, lines in _blocks(text)
-    )
-
-
-def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
-    """WebVTT: a header, then blocks of an optional name, times and text.
-
-    Markup is removed; ``<v NAME>`` or ``[NAME]: text`` names the speaker.
-    """
-
-    def words(raw: str) -> tuple[str, str]:
-        voice = _VTT_VOICE.search(raw)
-        return html.unescape(_VTT_MARKUP.sub("", raw)), html.unescape(voice[1]) if voice else ""
-
-    blocks = list(_blocks(text))
-    if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
-        raise RecordError(f"{where}, line 1: must begin with WEBVTT")
-    cues = (block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0]))
-    return _in_order(_cue(number, lines, where, words) for number, lines in cues)
-
-
-def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
-    """WhisperX: ``segments`` with start, end, text, and optional speaker and words.
-
-    Words that the aligner could not place lack times.
-    """
-    segments = Field(parse_json(text, where), where).get("segments").items()
-    return _in_order(map(_segment, segments))
+    if suffix not in SUFFIXES:
+        raise RecordError(f"{where}: is no transcript; it must end in {', '.join(SUFFIXES)}")
+    if suffix == ".json":
+        found = map(_segment, Field(parse_json(text, where), where).get("segments").items())
+    else:
+        found = _cues(text, where, suffix == ".vtt")
+    return tuple(sorted((one for one in found if one.text), key=lambda u: (u.start, u.end)))
 
 
 def within(utterances: Iterable[Utterance], start: float, end: float | None) -> str:
@@ -161,10 +135,6 @@ def _part(one: Utterance, start: float, last: float) -> str:
     return " ".join(word.text for word, keep in zip(one.words, kept, strict=True) if keep)
 
 
-def _in_order(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
-    return tuple(sorted((u for u in utterances if u.text), key=lambda u: (u.start, u.end)))
-
-
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
     """Stretches of lines that are not blank, with the number of their first line, from 1."""
     # Not `splitlines`, which takes many more characters for the end of a line.
@@ -175,22 +145,32 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             yield numbers[0], list(found)
 
 
-def _cue(
-    number: int, lines: list[str], where: str, words: Callable[[str], tuple[str, str]]
-) -> Utterance:
-    """The first line may be a number or a name; ``words`` gives text and speaker."""
-    timed = 1 if len(lines) > 1 and "-->" not in lines[0] else 0
-    times = _TIMES.fullmatch(lines[timed])
-    start, end = (_seconds(times.groups()[i : i + 4]) for i in (0, 4)) if times else (1.0, 0.0)
-    if end < start:
-        raise RecordError(
-            f"{where}, line {number + timed}: must be rising times such as 00:01:02,500 --> "
-            f"00:01:04,000 (a number may come before them), is {lines[timed].strip()[:60]!r}"
-        )
-    text, speaker = map(one_line, words("\n".join(lines[timed + 1 :])))
-    if not speaker and (match := _SPEAKER.match(text)):
-        text, speaker = text[match.end() :], one_line(match[1])
-    return Utterance(start, end, text, speaker)
+def _cues(text: str, where: str, vtt: bool) -> Iterator[Utterance]:
+    """Blocks of an optional number or name, times and text."""
+    blocks = list(_blocks(text))
+    if vtt:
+        if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
+            raise RecordError(f"{where}, line 1: must begin with WEBVTT")
+        blocks = [block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0])]
+    for number, lines in blocks:
+        timed = 1 if len(lines) > 1 and "-->" not in lines[0] else 0
+        times = _TIMES.fullmatch(lines[timed])
+        start, end = (_seconds(times.groups()[i : i + 4]) for i in (0, 4)) if times else (1.0, 0.0)
+        if end < start:
+            raise RecordError(
+                f"{where}, line {number + timed}: must be rising times such as 00:01:02,500 --> "
+                f"00:01:04,000 (a number may come before them), is {lines[timed].strip()[:60]!r}"
+            )
+        raw, speaker = "\n".join(lines[timed + 1 :]), ""
+        if vtt:
+            voice = _VTT_VOICE.search(raw)
+            speaker = one_line(html.unescape(voice[1])) if voice else ""
+            said = one_line(html.unescape(_VTT_MARKUP.sub("", raw)))
+        else:
+            said = one_line(_SRT_MARKUP.sub("", raw))
+        if not speaker and (match := _SPEAKER.match(said)):
+            said, speaker = said[match.end() :], one_line(match[1])
+        yield Utterance(start, end, said, speaker)
 
 
 def _seconds(parts: Sequence[str | None]) -> float:
