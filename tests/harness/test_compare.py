@@ -138,6 +138,29 @@ def test_mcnemar_by_hand(lost: int, won: int, p: float) -> None:
     assert mcnemar(gains) == (lost, won, pytest.approx(p))
 
 
+def test_means_over_models_of_two_ways_to_ask(tmp_path: Path) -> None:
+    """Of twelve items text has 5 and 6 right, with the film 8 and 9: in the mean 5.5 and 8.5."""
+    right = {"text a": BEFORE, "text b": RIGHT, "film a": AFTER, "film b": [1] * 9 + [0] * 3}
+    runs = []
+    for name, values in right.items():
+        view, model = name.split()
+        runs.append(evaluation(tmp_path / name, answers(values), view=view, model=model))
+    how = {"out": tmp_path / "out", "means": True}
+    table, text = printed(compare_runs, CompareConfig(tuple(runs), **how), width=160)
+    whole = row(table, "overall")
+    assert (whole["against"], whole["run"], whole["n"]) == ("text", "film", 12)
+    assert [whole["first"], whole["second"]] == pytest.approx([5.5 / 12, 8.5 / 12])
+    assert whole["difference"] == pytest.approx(3 / 12)
+    assert whole["difference_low"] < whole["difference"] < whole["difference_high"]
+    # The same model twice is that model.
+    twice = [runs[0], runs[0], runs[2], runs[2]]
+    same = compare([Finished.open(run) for run in twice], shared(*twice)[0], means=True)
+    alone = compared(runs[0], runs[2])
+    assert same.drop(columns=["run", "against"]).equals(alone.drop(columns=["run", "against"]))
+    with pytest.raises(HarnessError, match="same models"):
+        compare_runs(CompareConfig(tuple(runs[:3]), **how), Console(quiet=True))
+
+
 def test_the_other_way_round_is_the_same_with_the_other_sign(tmp_path: Path) -> None:
     one, two = (evaluation(tmp_path / n, answers(r)) for n, r in (("a", BEFORE), ("b", AFTER)))
     there, back = compared(one, two), compared(two, one)

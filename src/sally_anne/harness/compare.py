@@ -23,6 +23,7 @@ from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import part_name
 from sally_anne.harness.score import Part, over, paired, parsers, parts
+from sally_anne.models.options import ModelOptions
 
 MADE_BY = "sally-anne evaluate"
 ANSWERS, TABLE = "answers.parquet", "comparison.parquet"
@@ -35,6 +36,10 @@ _SILENT = frozenset(
     + ("limit", "split", "split_seed", "judge_key", "judge_prices", "endpoint")
     + tuple(f"endpoint_{n}" for n in ("key", "rate", "prices", "limit", "timeout", "model"))
 )
+
+
+# Those by which runs of one side differ.
+_OF_MODELS = {*ModelOptions.__dataclass_fields__, "endpoint_fields"}
 
 
 @dataclass(frozen=True)
@@ -92,13 +97,13 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
     console = console or PlainConsole()
     runs = [Finished.open(folder) for folder in config.runs]
     answers, notes = shared_answers(runs)
-    table = compare(runs, answers, config.parser)
+    table = compare(runs, answers, config.parser, config.means)
     save_config(config.folder, asdict(config))
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
     different = differences(runs)
     saved = {
         "config": asdict(config),
-        "labels": labels(runs),
+        "labels": [*sides_of(runs, config.means)],
         "differences": different,
         "left_out": notes,
         "items": len(answers[0]),
@@ -109,9 +114,11 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
     print_lines(console, [*(f"{name}: {values}" for name, values in how.items()), *notes])
     _print(console, runs[0].task, understood(table))
     unit = "groups (films, episodes, stories)" if runs[0].kinds else over(answers[0])
+    alone = "more models have it on the first side, and on the second"
+    alone = alone if config.means else "only the first and only the second run has it"
     console.print(
         f"95 % intervals, paired, by {unit}. alone: in how many items, or pairs of TB and FB, "
-        "only the first and only the second run has it. p: McNemar's exact test of that row",
+        f"{alone}. p: McNemar's exact test of that row",
         soft_wrap=True,
     )
     drawn = draw_comparison(understood(table), [runs[0].task], config.folder)
@@ -169,9 +176,14 @@ def shared_answers(runs: Sequence[Finished]) -> tuple[list[pd.DataFrame], list[s
 
 
 def compare(
-    runs: Sequence[Finished], answers: Sequence[pd.DataFrame], parser: str | None = None
+    runs: Sequence[Finished],
+    answers: Sequence[pd.DataFrame],
+    parser: str | None = None,
+    means: bool = False,
 ) -> pd.DataFrame:
     """The figures of each later run against the first, on the items that all of them asked.
+
+    With ``means`` of each later side of :func:`sides_of`.
 
     One row a run, parser (that all share, or the one named), part (``kind`` and ``value`` as of
     :class:`Part`; ``items`` in words) and measure: value and 95 % interval of the first run, of the
@@ -184,16 +196,21 @@ def compare(
             f"the runs have no {parser or 'parser'} in common ({each}); open replies need --judge"
         )
     rows = []
-    first, *others = labels(runs)
-    for label, other in zip(others, answers[1:], strict=True):
+    (first, own), *others = sides_of(runs, means).items()
+    for label, other in others:
         for parser in common:
             about = {"run": label, "against": first, "parser": parser}
-            # The same items, tags and all, with the other run's outcomes.
+            # The same items, tags and all, with each run's outcomes.
             names = [f"{parser}_{outcome}" for outcome in ("correct", "invalid")]
-            second = answers[0].assign(**{name: other[name].to_numpy() for name in names})
-            both = (runs[0].parts(table, parser) for table in (answers[0], second))
-            for number, (part, against) in enumerate(zip(*both, strict=True)):
-                found = paired(part.rows, against.rows, beliefs=part.beliefs, unit=part.unit)
+            tables = (
+                answers[0].assign(**{name: answers[at][name].to_numpy() for name in names})
+                for at in (*own, *other)
+            )
+            each_run = (runs[0].parts(table, parser) for table in tables)
+            for number, (part, *more) in enumerate(zip(*each_run, strict=True)):
+                scored = [part.rows, *(one.rows for one in more)]
+                both = scored[: len(own)], scored[len(own) :]
+                found = paired(*both, beliefs=part.beliefs, unit=part.unit)
                 for measure, one in found.items():
                     if measure == "invalid" and number:  # counted once, over all items
                         continue
@@ -206,10 +223,24 @@ def compare(
     return pd.DataFrame(rows)
 
 
-def labels(runs: Sequence[Finished]) -> list[str]:
-    """What each run is called: its folder, with a number where two have one name."""
-    names = [run.folder.resolve().name for run in runs]
-    return [n if names.count(n) == 1 else f"{at}: {n}" for at, n in enumerate(names, 1)]
+def sides_of(runs: Sequence[Finished], means: bool) -> dict[str, list[int]]:
+    """Places of the runs of each side, by its name: each run, or all that differ in their model.
+
+    A run is called as its folder, with a number where two have one name. HarnessError unless the
+    sides of ``means`` have the same models.
+    """
+    if not means:
+        names = [run.folder.resolve().name for run in runs]
+        return {n if names.count(n) == 1 else f"{i}: {n}": [i - 1] for i, n in enumerate(names, 1)}
+    asked = [{k: v for k, v in run.options.items() if k not in _OF_MODELS} for run in runs]
+    sides: dict[str, list[int]] = {}
+    for place, one in enumerate(asked):
+        own = (str(v) for name, v in one.items() if any(v != other.get(name) for other in asked))
+        sides.setdefault(", ".join(own), []).append(place)
+    models = [sorted(str(runs[at].options["model"]) for at in side) for side in sides.values()]
+    if len(sides) < 2 or any(found != models[0] for found in models):
+        raise HarnessError(f"--means takes the same models on each of two sides, got {models}")
+    return sides
 
 
 def differences(runs: Sequence[Finished]) -> dict[str, list[Any]]:

@@ -210,6 +210,8 @@ class CompareConfig:
     with."""
     parser: str | None = None
     """Whose parsing of the replies, e.g. robust or judge; by default all that the runs share."""
+    means: bool = False
+    """Compare ways to ask: of runs that differ in their model alone the mean over models."""
     out: Path | None = None
     """Folder to write to; runs/compare/FIRST-against-SECOND if not given."""
 

@@ -284,18 +284,30 @@ def estimates(
     return {name: one.estimate(**resampling) for name, one in found.items()}
 
 
+Scores = pd.DataFrame | Sequence[pd.DataFrame]
+
+
 def paired(
-    a: pd.DataFrame, b: pd.DataFrame, *, beliefs: bool, unit: Unit | None = None, **resampling: Any
+    a: Scores, b: Scores, *, beliefs: bool, unit: Unit | None = None, **resampling: Any
 ) -> dict[str, dict[str, Any]]:
     """Each measure of two score tables of the same items, and the difference, b minus a.
 
     Each resample takes the same groups for both. ``only_first`` and ``only_second`` count the items
-    (for Both pairs) that only one of the two has right; ``p`` is of :func:`mcnemar`.
+    (for Both pairs) that only one of the two has right; ``p`` is of :func:`mcnemar`. Several tables
+    in the place of one stand for their mean, item by item.
     """
-    if set(a["item_id"]) != set(b["item_id"]):
-        raise HarnessError("the two tables are not of the same items")
-    b = b.set_index("item_id", drop=False).loc[a["item_id"]]
-    before, after = outcomes(a, beliefs, unit), outcomes(b, beliefs, unit)
+    sides = [[one] if isinstance(one, pd.DataFrame) else one for one in (a, b)]
+    ids = sides[0][0]["item_id"]
+
+    def mean(tables: Sequence[pd.DataFrame]) -> dict[str, Outcomes]:
+        if any(set(table["item_id"]) != set(ids) for table in tables):
+            raise HarnessError("the two tables are not of the same items")
+        each = [t.set_index("item_id", drop=False).loc[ids] for t in tables]
+        found = [outcomes(table, beliefs, unit) for table in each]
+        values = {name: np.mean([one[name].values for one in found], 0) for name in found[0]}
+        return {name: one._replace(values=values[name]) for name, one in found[0].items()}
+
+    before, after = map(mean, sides)
     found: dict[str, dict[str, Any]] = {}
     for name, first in before.items():
         gain = after[name].values - first.values
