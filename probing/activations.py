@@ -167,8 +167,7 @@ class Reopened:
 
     def model(self) -> LoadedModel:
         """The model that was probed; a ModelError if its name means another one now."""
-        shows = any(sample.shows for sample in self.data.samples)
-        loaded = load_model(**self.probing.opening(), videos=shows)
+        loaded = load_model(**self.probing.opening(), **self.data.senses)
         made_with = ModelIdentity.of_run(self.run.saved["model"])
         remedy = "give the model that was probed"
         require_same(str(self.run.folder), made_with, loaded.identity, remedy)

@@ -339,8 +339,9 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
                 made[key]["another story's film"] = ChangedFilm(other, np.asarray)
     return {
         name: [
-            replace(s, video=made[s.group, s.context or s.item_id][name], images=())
+            replace(s, video=film, images=(), sound=None if name == "text alone" else s.sound)
             for s in samples
+            for film in [made[s.group, s.context or s.item_id][name]]
         ]
         for name in FILMS
         if name == "text alone" or all(films[name] for films in made.values())

@@ -45,7 +45,15 @@ from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import RAW, unknown_words
-from sally_anne.models.prompts import narrowed, open_prompt, process, reply_prompt, to_model
+from sally_anne.models.prompts import (
+    narrowed,
+    open_prompt,
+    pieces_of,
+    process,
+    reply_prompt,
+    sound_tokens,
+    to_model,
+)
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH, Position
@@ -92,8 +100,9 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
     """
     shapes = [() if sample.context else sample.shape() or () for sample in samples]
 
-    def kind(row: int) -> tuple[bool, bool, tuple[int, ...]]:
-        return samples[row].shows, not samples[row].context, shapes[row]
+    def kind(row: int) -> tuple[Any, ...]:
+        sample = samples[row]
+        return sample.shows, sample.sound is not None, not sample.context, shapes[row]
 
     def place(row: int) -> tuple[Any, ...]:
         sample = samples[row]
@@ -123,9 +132,27 @@ def prepare(
 ) -> Prepared:
     """A batch's inputs, drawn and processed; contexts once each if they are ``shared``."""
     parts = cut(loaded, chosen, shared)
-    frames = [sample.frames() for sample in parts.firsts] if parts.firsts[0].shows else None
-    inputs = narrowed(loaded, process(loaded, parts.beginnings, frames))
-    return Prepared(inputs, parts.rows, parts.endings)
+    return Prepared(processed(loaded, parts.beginnings, parts.firsts), parts.rows, parts.endings)
+
+
+def processed(
+    loaded: LoadedModel, prompts: Sequence[str | tuple[int, ...]], samples: Sequence[Sample]
+) -> dict[str, np.ndarray]:
+    """Inputs of prompts with what their samples show and play, where all show films of one shape.
+
+    And where all are heard, or none.
+    """
+    clips = [sample.frames() for sample in samples] if samples[0].shows else None
+    heard = [sound for sample in samples if (sound := sample.heard()) is not None]
+    sounds = [pieces_of(loaded, sound) for sound in heard] or None
+    return narrowed(loaded, process(loaded, prompts, clips, sounds))
+
+
+def laid_out(loaded: LoadedModel, sample: Sample, reply: bool) -> str:
+    """A sample's rendered prompt, up to where an answer begins (``reply``) or its text ends."""
+    sound = sample.heard()
+    pieces = 0 if sound is None else len(pieces_of(loaded, sound))
+    return (reply_prompt if reply else open_prompt)(loaded, sample.turns, sample.shows, pieces)
 
 
 def prompts_at(
@@ -140,8 +167,7 @@ def prompts_at(
             "--position reply is the turn of the model's answer, and raw prompts have no turns: "
             "leave it out, or take --prompt chat and a model with a chat template"
         )
-    layout = reply_prompt if position == "reply" else open_prompt
-    return [layout(loaded, sample.turns, sample.shows) for sample in samples]
+    return [laid_out(loaded, sample, position == "reply") for sample in samples]
 
 
 def check_samples(
@@ -149,12 +175,16 @@ def check_samples(
 ) -> list[tuple[int, int, int] | None]:
     """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
     shapes = [sample.shape() for sample in samples]
-    for shape in dict.fromkeys(shapes):
-        alike = [s for s, other in zip(samples, shapes, strict=True) if other == shape]
+    heard = [sample.heard() for sample in samples]
+    lengths = [0 if sound is None else len(sound) for sound in heard]
+    kinds = list(zip(shapes, lengths, strict=True))
+    for shape, length in dict.fromkeys(kinds):
+        alike = [s for s, kind in zip(samples, kinds, strict=True) if kind == (shape, length)]
         longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
         (prompt,) = prompts_at(loaded, [longest], position)
         remedy = "give it less text" + ", or fewer frames, or --setting text" * longest.shows
-        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
+        sound = sum(n - 1 for n in sound_tokens(loaded, length)) if length else 0
+        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy, sound)
     return shapes
 
 

@@ -40,13 +40,16 @@ from sally_anne.models.decoding import (
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import (
     continuations,
-    narrowed,
-    open_prompt,
-    process,
-    reply_prompt,
     to_model,
 )
-from sally_anne.probing.extraction import Prepared, activations_of, each_piece, prepare
+from sally_anne.probing.extraction import (
+    Prepared,
+    activations_of,
+    each_piece,
+    laid_out,
+    prepare,
+    processed,
+)
 
 # Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
 COLUMNS, COLUMNS_IN_ALL = 256, 4096
@@ -199,8 +202,7 @@ def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1
 
 def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str]:
     """Both prompts of a pair, laid out; ``reply`` is as of `sally_anne.data.pairs.PairSet`."""
-    layout = reply_prompt if reply else open_prompt
-    return [layout(loaded, sample.turns, sample.shows) for sample in pair.samples]
+    return [laid_out(loaded, sample, reply) for sample in pair.samples]
 
 
 def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[list[int]]:
@@ -247,10 +249,9 @@ def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) 
                 asked.append(((*ending, *alike), apart))
             begun.append((pair.samples[members[0]], cut.beginning, asked))
     drawn = []
-    for _, group in groupby(begun, lambda one: one[0].shape()):
+    for _, group in groupby(begun, lambda one: (one[0].shape(), one[0].sound is None)):
         samples, beginnings, every = zip(*group, strict=True)
-        clips = [sample.frames() for sample in samples] if samples[0].shows else None
-        inputs = narrowed(loaded, process(loaded, list(beginnings), clips))
+        inputs = processed(loaded, beginnings, samples)
         rows = [row for row, asked in enumerate(every) for _ in asked]
         drawn.append(Drawn(inputs, rows, *zip(*chain.from_iterable(every), strict=True)))
     return drawn

@@ -33,7 +33,7 @@ from sally_anne.core.console import (
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
-from sally_anne.core.options import check_options
+from sally_anne.core.options import check_options, checked, with_options
 from sally_anne.core.processes import in_batches
 from sally_anne.core.run import (
     AGAINST,
@@ -452,11 +452,15 @@ def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     write_json(saved.folder / CONFIG, {**saved.saved, **facts})
 
 
+@checked
+@with_options(PatchingConfig, "run")
 def patch(folder: Path | str, **options: Any) -> pd.DataFrame:
-    """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command."""
+    """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``."""
     return run(PatchingConfig(run=Path(folder), **options), in_python())
 
 
+@checked
+@with_options(ScanOptions)
 def patching(
     loaded: LoadedModel,
     samples: Sequence[Sample],
@@ -470,7 +474,6 @@ def patching(
         samples: those with a ``pair`` and an ``answer``; where they have no split it is drawn as
             ``sa.extract`` draws it.
         heads: the table of ``HeadProbes.rank``: sets of the best probes' heads are exchanged, too.
-        options: pairs, validation_pairs, sizes, random_sets, exact, floor, seed, as of the command.
 
     Raises:
         RecordError: a pair that is none.

@@ -95,8 +95,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     if why := untrained(data.samples):
         raise ProbingError(why)
     pair_sets = open_pairs(config, data) if config.patching else {}
-    shows = any(sample.shows for sample in data.samples)
-    loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shows)
+    loaded = load_model(**config.opening() | {"device_map": device_map}, **data.senses)
     unknown = _check_inputs(loaded, data, config, console)
     with counting(console, "activations") as show:
         how = config.site, config.batch_size, {**data.facts, "data": data.fingerprint}
@@ -165,8 +164,10 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     require_own(config.folder, "a probing run")
     require_same_probes(config)
     data = open_task(config)
-    samples = data.samples
-    loaded = estimate.open_described(config, videos=any(sample.shows for sample in samples))
+    samples, senses = data.samples, data.senses
+    if senses["sounds"]:
+        raise ProbingError("--dry-run counts no tokens of sounds: leave it out")
+    loaded = estimate.open_described(config, videos=senses["videos"])
     store = config.folder / ACTIVATIONS
     size = config.batch_size
     if size == AUTO:
@@ -255,7 +256,7 @@ def _probe(
         "data": {
             "source": data.source,
             "fingerprint": data.fingerprint,
-            "shows": any(sample.shows for sample in data.samples),
+            "shows": data.senses["videos"],
         },
         "labels": {label: probes[label].classes_.tolist() for label in labels},
         SEEN: data.lineage.facts(),
@@ -367,9 +368,10 @@ def _check_inputs(
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))
     geometry = find_geometry(loaded.skeleton)
+    seen = config.setting if any(shapes) else "sound" if data.senses["sounds"] else "text"
     console.print(
         f"[bold]{escape(loaded.described)}[/bold]: {geometry}; {data.groups} {data.noun}, "
-        f"{len(data.samples)} samples, setting {config.setting if any(shapes) else 'text'}, "
+        f"{len(data.samples)} samples, setting {seen}, "
         f"{loaded.prompt} prompts"
     )
     if geometry.note:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pandas as pd
 
 from sally_anne.core import run as saved_run
@@ -89,6 +90,7 @@ def samples(
     splits: Sequence[Split] | None = None,
     pairs: Sequence[str | None] | None = None,
     answers: Sequence[str | None] | None = None,
+    sounds: Sequence[Path | str | np.ndarray | None] | None = None,
 ) -> Samples:
     """Labelled inputs of your own; files of them are read by ``read_samples``.
 
@@ -105,6 +107,7 @@ def samples(
         pairs: N keys; the two samples of a key differ in one thing, and ``sa.patching`` exchanges
             heads between them.
         answers: N words that the model should say, unlike ones in a pair.
+        sounds: N sounds, as files or ``float [S]`` at 16,000 samples a second.
 
     Raises:
         RecordError: sizes that do not agree, a value of another kind, a group in two splits, or a
@@ -116,7 +119,7 @@ def samples(
         raise RecordError(f"labels are called by texts, not {wrong[0]!r:.60}")
     given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
     others = {"groups": groups, "videos": videos, "splits": splits, "pairs": pairs}
-    others |= {"answers": answers}
+    others |= {"answers": answers, "sounds": sounds}
     columns: dict[str, list[Any]] = {}
     for name, column in (given | {n: own for n, own in others.items() if own is not None}).items():
         # A mapping gives its keys, a set its values in any order.
@@ -132,7 +135,9 @@ def samples(
     for i, values in enumerate(zip(*columns.values(), strict=True)):
         row = dict(zip(columns, values, strict=True))
         known = {name: row[f"labels[{name!r}]"] for name in labels}
-        shown: dict[str, Any] = {name: row.get(f"{name}s") for name in ("video", "split", "group")}
+        shown: dict[str, Any] = {
+            name: row.get(f"{name}s") for name in ("video", "sound", "split", "group")
+        }
         keys = {name: row.get(f"{name}s") for name in ("pair", "answer")}
         shown |= {name: "" if key is None else str(key) for name, key in keys.items()}
         made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))

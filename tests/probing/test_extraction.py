@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from sally_anne.core.errors import ProbingError, StoreError
+import sally_anne as sa
+from sally_anne.core.errors import ModelError, ProbingError, StoreError
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import build
@@ -26,6 +27,8 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 from sally_anne.probing.extraction import extract, fill_store, plan_batches, prefetch
+from tests.data.test_transcribe import write_wav
+from tests.models.checkpoints import HEARS
 
 FILMS = [np.zeros((length, 28, 28, 3), np.uint8) for length in (2, 4, 2, 4)]
 
@@ -49,6 +52,38 @@ def test_films_of_several_lengths_are_read(model: str) -> None:
     loaded = load_model(model, videos=True)
     together, alone = (extract(loaded, SAMPLES, batch_size=size).x for size in (4, 1))
     np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", HEARS)
+def test_sounds_are_heard(
+    name: str, opened: Callable[[str], sa.LoadedModel], tmp_path: Path
+) -> None:
+    """Of 24 samples with the same words a low or a high tone is the label."""
+    draw, high = np.random.default_rng(0), [i % 2 for i in range(24)]
+    moments = np.arange(8000) / 16_000
+    tones = [np.sin(2 * np.pi * (200, 2000)[y] * moments) / 3 for y in high]
+    sounds = [(s + draw.normal(0, 0.01, len(s))).astype(np.float32) for s in tones]
+    pairs, answers = [f"p{i // 2}" for i in range(24)], ["blue", "red"] * 12
+    given = {"pairs": pairs, "answers": answers, "sounds": sounds}
+    loaded, samples = opened(name), sa.samples(["is it high ?"] * 24, {"high": high}, **given)
+    x = extract(loaded, samples, batch_size=8)
+    np.testing.assert_allclose(x.x, extract(loaded, samples, batch_size=1).x, atol=1e-5)
+    prompt = open_prompt(loaded, "is it high ?", False, 1)
+    with Capture(loaded.model, positions="last_prompt") as capture, torch.inference_mode():
+        loaded.model(**encode(loaded, [prompt], None, [[sounds[5]]]))
+        np.testing.assert_allclose(x.x[5], capture.take()[0, 0], atol=1e-5)
+    heads = sa.HeadProbes(c=1.0).fit(x.train, label="high").rank(x)
+    assert heads["high_test_accuracy"].max() == 1
+    assert len(sa.patching(loaded, samples).heads) == x.x[0, ..., 0].size
+
+    lines = '{"text": "is it high ?", "labels": {"high": 0}, "sound": "s.wav"}\n'
+    (tmp_path / "own.jsonl").write_text(lines)
+    write_wav(tmp_path / "s.wav", sounds[0])
+    (sample,) = sa.read_samples(tmp_path / "own.jsonl")
+    np.testing.assert_allclose(sample.heard(), sounds[0], atol=1e-4)
+    with pytest.raises(ModelError):
+        extract(load_model("tiny-qwen2-vl"), samples)
 
 
 @pytest.mark.integration

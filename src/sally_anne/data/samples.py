@@ -25,7 +25,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 FIELDS = (
-    "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
+    "item_id", "text", "messages", "images", "video", "sound", "labels", "group", "split", "tags",
     "pair", "answer",
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
@@ -73,6 +73,8 @@ class Sample:
             patching scan exchanges heads.
         answer: of a pair, the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
+        sound: what is heard before the text: a file, also a film, or ``float [S]``, 16,000 samples
+            a second.
     """
 
     item_id: str
@@ -89,6 +91,7 @@ class Sample:
     pair: str = field(default="", repr=False)
     answer: str = field(default="", repr=False)
     sampling: Sampling = field(default=SAMPLING, repr=False)
+    sound: Path | np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raise RecordError or MediaError, with the sample's name, for what cannot be read."""
@@ -130,6 +133,7 @@ class Sample:
         for name, value in {
             "text": self.text.rstrip(), "messages": messages, "labels": labels, "video": shown,
             "images": images, "group": group or self.pair or self.item_id,
+            "sound": Path(self.sound) if isinstance(self.sound, str) else self.sound,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
         for name in (*self.labels, *self.tags):
@@ -184,12 +188,20 @@ class Sample:
             raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
 
+    def heard(self) -> np.ndarray | None:
+        """What is heard, ``float [S]``; None if nothing is. MediaError if a file cannot be read."""
+        if not isinstance(self.sound, Path):
+            return self.sound
+        from sally_anne.data.speech import read_sound  # heavy
+
+        return read_sound(self.sound)
+
     def shown(self, alike: bool = False) -> str:
-        """Hash of what the model is given: the words, and pictures or films by pixels or names.
+        """Hash of what the model is given: words, and pictures, films, sounds by values or names.
 
         Texts that are ``alike``, but for case, blanks and Unicode's forms, have one hash.
         """
-        media = *self.images, self.video
+        media = *self.images, self.video, self.sound
         pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
         words = [(turn["role"], turn["content"]) for turn in self.turns]
         if alike:
@@ -260,6 +272,14 @@ class SampleSet:
         """Which groups trained and which validated."""
         seen = {(s.split, self.identities[s.group]) for s in self.samples if s.split != "test"}
         return Lineage(*(frozenset(i for own, i in seen if own == split) for split in SPLITS[:2]))
+
+    @property
+    def senses(self) -> dict[str, bool]:
+        """Whether there are ``videos`` (or pictures) and ``sounds``, as a model is opened for."""
+        every = self.samples
+        return {
+            "videos": any(s.shows for s in every), "sounds": any(s.sound is not None for s in every)
+        }  # fmt: skip
 
     @property
     def groups(self) -> int:
@@ -423,12 +443,12 @@ def copies(samples: Sequence[Sample]) -> str:
 
 
 def fingerprint(samples: Sequence[Sample]) -> str:
-    """SHA-256 of samples and of the files of their pictures and films."""
+    """SHA-256 of samples and of the files of their pictures, films and sounds."""
     digest = hashlib.sha256()
     for sample in samples:
-        plain = replace(sample, images=(), video=None)
+        plain = replace(sample, images=(), video=None, sound=None)
         digest.update(repr(plain).encode())
-        for media in (*sample.images, sample.video):
+        for media in (*sample.images, sample.video, sample.sound):
             # Frames of a folder go by the words alone, as in the runs that were made of them.
             if isinstance(media, Media) and media.path and not media.files:
                 digest.update(f"{media.start} {media.end} {media.frames}".encode())
@@ -446,7 +466,7 @@ def _sample(name: str, record: Field, folder: Path) -> Sample:
         "text": "" if only_chat else record.get("text").text(),
         "messages": tuple(turn.value for turn in record.opt("messages", Field.items) or []),
         "images": tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
-        "video": record.opt("video", lambda video: video.file(folder)),
+        **{m: record.opt(m, lambda file: file.file(folder)) for m in ("video", "sound")},
         "labels": {k: label.value for k, label in record.get("labels").entries().items()},
         "split": record.opt("split", lambda split: split.one_of(SPLITS)),
         "tags": {k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},

@@ -42,18 +42,20 @@ def reply_prompt(
     return _render(loaded, _turns(loaded, content), video, reply=True, sounds=sounds)
 
 
-def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
+def open_prompt(
+    loaded: OpenModel, content: str | Sequence[Message], video: bool, sounds: int = 0
+) -> str:
     """The conversation up to the last character of its last message, which is left open.
 
     Its last token is the last token of that message: the place where the paper reads activations
-    (section 4.2). Marks of the model in it are plain text; a film comes with the first user's turn.
+    (section 4.2). Marks of the model in it are plain text; film and sound as of a reply's prompt.
     """
     turns = _turns(loaded, content)
     if loaded.prompt == RAW:
-        return _render(loaded, turns, video, reply=False)
+        return _render(loaded, turns, video, False, sounds)
     text = turns[-1]["content"]
     marked = [*turns[:-1], {**turns[-1], "content": _PLACE}]
-    rendered, around = (_render(loaded, chat, video, reply=False) for chat in (turns, marked))
+    rendered, around = (_render(loaded, chat, video, False, sounds) for chat in (turns, marked))
     # The text itself may occur in the layout, as "end" does in <|im_end|>.
     before, _, after = around.partition(_PLACE)
     read = rendered[len(before) : len(rendered) - len(after)]
