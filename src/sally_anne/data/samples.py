@@ -274,7 +274,7 @@ class SampleSet:
         return Lineage(*(frozenset(i for own, i in seen if own == split) for split in SPLITS[:2]))
 
     @property
-    def senses(self) -> dict[str, bool]:
+    def senses(self) -> dict[str, Any]:
         """Whether there are ``videos`` (or pictures) and ``sounds``, as a model is opened for."""
         every = self.samples
         return {
