@@ -138,20 +138,20 @@ def prepare(
 def processed(
     loaded: LoadedModel, prompts: Sequence[str | tuple[int, ...]], samples: Sequence[Sample]
 ) -> dict[str, np.ndarray]:
-    """Inputs of prompts with what their samples show and play, where all show films of one shape.
+    """Inputs of prompts with what their samples show and play.
 
-    And where all are heard, or none.
+    All show films of one shape, or none does; all have sound, or none has.
     """
     clips = [sample.frames() for sample in samples] if samples[0].shows else None
-    heard = [sound for sample in samples if (sound := sample.heard()) is not None]
-    sounds = [pieces_of(loaded, sound) for sound in heard] or None
+    waves = [wave for sample in samples if (wave := sample.waveform()) is not None]
+    sounds = [pieces_of(loaded, wave) for wave in waves] or None
     return narrowed(loaded, process(loaded, prompts, clips, sounds))
 
 
 def laid_out(loaded: LoadedModel, sample: Sample, reply: bool) -> str:
     """A sample's rendered prompt, up to where an answer begins (``reply``) or its text ends."""
-    sound = sample.heard()
-    pieces = 0 if sound is None else len(pieces_of(loaded, sound))
+    wave = sample.waveform()
+    pieces = 0 if wave is None else len(pieces_of(loaded, wave))
     return (reply_prompt if reply else open_prompt)(loaded, sample.turns, sample.shows, pieces)
 
 
@@ -175,8 +175,8 @@ def check_samples(
 ) -> list[tuple[int, int, int] | None]:
     """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
     shapes = [sample.shape() for sample in samples]
-    heard = [sample.heard() for sample in samples]
-    lengths = [0 if sound is None else len(sound) for sound in heard]
+    waves = [sample.waveform() for sample in samples]
+    lengths = [0 if wave is None else len(wave) for wave in waves]
     kinds = list(zip(shapes, lengths, strict=True))
     for shape, length in dict.fromkeys(kinds):
         alike = [s for s, kind in zip(samples, kinds, strict=True) if kind == (shape, length)]

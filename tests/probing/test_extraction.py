@@ -81,7 +81,7 @@ def test_sounds_are_heard(
     (tmp_path / "own.jsonl").write_text(lines)
     write_wav(tmp_path / "s.wav", sounds[0])
     (sample,) = sa.read_samples(tmp_path / "own.jsonl")
-    np.testing.assert_allclose(sample.heard(), sounds[0], atol=1e-4)
+    np.testing.assert_allclose(sample.waveform(), sounds[0], atol=1e-4)
     with pytest.raises(ModelError):
         extract(load_model("tiny-qwen2-vl"), samples)
 

@@ -73,7 +73,7 @@ class Sample:
             patching scan exchanges heads.
         answer: of a pair, the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
-        sound: what is heard before the text: a file, also a film, or ``float [S]``, 16,000 samples
+        sound: what is played before the text: a file, also a film, or ``float [S]``, 16,000 samples
             a second.
     """
 
@@ -188,8 +188,8 @@ class Sample:
             raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
 
-    def heard(self) -> np.ndarray | None:
-        """What is heard, ``float [S]``; None if nothing is. MediaError if a file cannot be read."""
+    def waveform(self) -> np.ndarray | None:
+        """Its sound, ``float [S]``; None if it has none. MediaError if a file cannot be read."""
         if not isinstance(self.sound, Path):
             return self.sound
         from sally_anne.data.speech import read_sound  # heavy
