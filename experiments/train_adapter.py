@@ -255,12 +255,8 @@ def run(config: AdapterConfig) -> None:
     tokenizer = AutoTokenizer.from_pretrained(config.model)
     how = {"dtype": torch.bfloat16, "attn_implementation": "eager"}
     model = AutoModelForCausalLM.from_pretrained(config.model, **how)
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    low: dict[str, Any] = {
-        "r": config.rank,
-        "lora_alpha": 2 * config.rank,
-        "target_modules": targets,
-    }
+    low: Any = {"r": config.rank, "lora_alpha": 2 * config.rank}
+    low["target_modules"] = ["q_proj", "k_proj", "v_proj", "o_proj"]
     adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **low))
     weights = {n: p for n, p in adapted.named_parameters() if p.requires_grad}
     training = Training(weights, config.out, "plain,gridtom", betas=(0.9, 0.98), weight_decay=0)
@@ -279,10 +275,10 @@ def run(config: AdapterConfig) -> None:
         for name, some in losses.items():
             row |= {name: round(sum(some) / len(some), 4)} if some else {}
             some.clear()
-        row |= found
-        print(json.dumps(row), flush=True)
+        line = json.dumps(row | found)
+        print(line, flush=True)
         with (config.out / "log.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            print(line, file=file)
         return found
 
     if not done:

@@ -24,7 +24,6 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.run import Head, symbol
-from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import TransferConfig
 from sally_anne.figures import style
 from sally_anne.figures.comparison import PANELS, transfer_figure
@@ -81,15 +80,6 @@ class Part:
         return found
 
     @cached_property
-    def unfit(self) -> str:
-        """Why no probe can be fitted, as of one class alone; empty if one can."""
-        try:
-            _ = self.probes
-            return ""
-        except ProbingError as error:
-            return str(error)
-
-    @cached_property
     def top(self) -> list[Head]:
         """Heads with a direction, best on validation samples first."""
         return [at for at in self.probes.ranked_ if self.probes.coef_[at].any()]
@@ -138,10 +128,14 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     if config.label and not any(config.label in one.run.labels for one in opened):
         raise ProbingError(f"--label {config.label}: no run has it")
     parted = [parts_of(*one, config) for one in zip(opened, names_of(opened), strict=True)]
-    unfit = {part: why for part in sum(parted, []) if (why := part.unfit)}
-    lines = [f"left out is {part.name}: {why}" for part, why in unfit.items()]
-    parted = [[part for part in own if part not in unfit] for own in parted]
-    parts = sum(parted, [])
+    parts: list[Part] = []
+    lines: list[str] = []
+    for part in sum(parted, []):
+        try:
+            _ = part.probes
+            parts.append(part)
+        except ProbingError as error:  # one class alone
+            lines.append(f"left out is {part.name}: {error}")
     if len(parts) < 2:
         others = f", and {len(lines) - 1} more" * (len(lines) > 1)
         begin = "too few parts: give two runs, or a tag with two values, --by"
@@ -152,7 +146,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     print_lines(console, lines)
     with stage(console, "comparing heads and directions"):
         found = {(a.name, b.name): compare(a, b, config) for a, b in product(parts, parts)}
-    for one, targets in zip(opened, parted, strict=True):
+    for one, own in zip(opened, parted, strict=True):
+        targets = [part for part in own if part in parts]
         for both, cell in shares(one, targets, parts, config, console).items():
             found[both]["share"] = cell
     names = [part.name for part in parts]
@@ -216,21 +211,14 @@ def used_heads(opened: Reopened) -> list[int] | str:
     return (-heads[column].to_numpy()).argsort(kind="stable").tolist()
 
 
-def stories_of(opened: Reopened, pairs: Sequence[ContrastPair]) -> pd.DataFrame:
-    """Of each pair which story it is, ``content``, and its ``cluster``."""
-    content = [opened.data.identities[pair.samples[0].group] for pair in pairs]
-    return pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
-
-
 def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cell]:
     """Every cell of two parts, by measure, but the share, which takes the model."""
     found: dict[str, Cell] = {}
     for names, measure in ((("accuracy", "centred"), accuracy), (("cosine",), cosine)):
         try:
-            cells: tuple[Cell, ...] = measure(source, target, config)
+            found |= zip(names, measure(source, target, config), strict=True)
         except EmptyError as why:
-            cells = ({"why": str(why)},) * len(names)
-        found |= zip(names, cells, strict=True)
+            found |= dict.fromkeys(names, {"why": str(why)})
     return found
 
 
@@ -255,10 +243,12 @@ def carried(
     """
     require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
     number, count = codes(clusters)
-    shares = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
-    value, *ends = map(float, shares)
+    value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
     control = control_of(random.sum(0) / whole.sum())
-    return cell(value, ends, control, count, n=len(whole), note=note_on(whole))
+    # Of logit differences with both signs the sum is no answer.
+    right = (whole > 0).mean()
+    note = "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
+    return cell(value, ends, control, count, n=len(whole), note=note)
 
 
 def control_of(null: np.ndarray) -> tuple[float, float]:
@@ -270,12 +260,6 @@ def codes(values: Sequence[Any]) -> tuple[np.ndarray, int]:
     """A number for each value ``[N]``, from 0, and how many there are."""
     numbers, names = pd.factorize(np.asarray(values, dtype=object), sort=True)
     return numbers, len(names)
-
-
-def note_on(gap: np.ndarray) -> str:
-    """That logit differences ``[P]`` have both signs, whose sum is no answer."""
-    right = (gap > 0).mean()
-    return "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
 
 
 def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell, Cell]:
@@ -377,7 +361,8 @@ def shares(
     """Shares of the answers to a run's questions that the sources' K heads carry, by its model."""
     pair_set = opened.pair_sets.get("question")
     pairs = pair_set.choose("test", config.pairs) if pair_set else []
-    items = stories_of(opened, pairs)
+    content = [opened.data.identities[pair.samples[0].group] for pair in pairs]
+    items = pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
     cells: dict[tuple[str, str], Cell] = {}
     asked: dict[tuple[str, str], tuple[np.ndarray, list[int]]] = {}
     for source, target in product(sources, targets):
@@ -397,9 +382,8 @@ def shares(
     loaded, shape = opened.model(), targets[0].shape
     count, random = shape[0] * shape[1], np.random.default_rng(config.seed)
     sets = [heads for _, heads in asked.values()]
-    sets += [
-        random.choice(count, config.k, replace=False).tolist() for _ in range(config.random_sets)
-    ]
+    draws = range(config.random_sets)
+    sets += [random.choice(count, config.k, replace=False).tolist() for _ in draws]
     swapped = torch.zeros(len(sets), count, dtype=torch.bool)
     swapped = swapped.scatter(1, torch.tensor(sets), True).unflatten(1, shape)
     gap, along = [], []

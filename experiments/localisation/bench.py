@@ -27,27 +27,8 @@ from sally_anne.core.processes import exit_with_parent
 from sally_anne.core.run import Head
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig
-from sally_anne.experiments.localisation.localisers import (
-    NAMES,
-    PairStats,
-    Scores,
-    collect,
-    localiser_named,
-    random_swaps,
-    recall_at,
-    score,
-    scores_by,
-    scores_of,
-)
-from sally_anne.experiments.localisation.planted import (
-    DIFFERENCE,
-    TRUTH,
-    attenuate,
-    control_questions_of,
-    held_out_pairs,
-    open_planted,
-    read_truth,
-)
+from sally_anne.experiments.localisation import localisers, planted
+from sally_anne.experiments.localisation.localisers import NAMES, PairStats, localiser_named, score
 from sally_anne.experiments.localisation.steering import steering_rows
 from sally_anne.figures import style
 from sally_anne.hooks.identity import file_hash
@@ -76,7 +57,7 @@ KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 
 
 def shipped() -> list[Path]:
     """Folders of the models that come with this package."""
-    return sorted(path.parent for path in SHIPPED.glob(f"*/{TRUTH}"))
+    return sorted(path.parent for path in SHIPPED.glob(f"*/{planted.TRUTH}"))
 
 
 def measure(folder: Path, config: LocalisationConfig) -> Rows:
@@ -88,58 +69,50 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
         ProbingError: a localiser returns something else than a score for every head.
     """
     own = {name: localiser_named(name) for name in config.localiser}
-    every = held_out_pairs("test", config.test_pairs + config.steered)
+    every = planted.held_out_pairs("test", config.test_pairs + config.steered)
     contrast_pairs, further = every[: config.test_pairs], every[config.test_pairs :]
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
+
+    def localise(
+        loaded: LoadedModel, given: Sequence[ContrastPair], pairs: int, draws: int
+    ) -> tuple[PairStats, dict[str, np.ndarray]]:
+        """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
+        turns = localisers.random_swaps(len(given), draws, seed)
+        found = {n: localisers.scores_by(one, n, loaded, given, turns) for n, one in own.items()}
+        seen = localisers.collect(loaded, given, pairs)
+        return seen, {n: localisers.scores_of(n, seen, turns, seed) for n in NAMES} | found
+
     rows: Rows = {name: [] for name in COLUMNS}
-    known = read_truth(folder)
+    known = planted.read_truth(folder)
     kinds = ("causal", "decoy") if known.decoys else ("causal",)
     for kind in ("hidden",) if known.hidden else kinds:
-        loaded, truth = open_planted(folder, decoys=kind == "decoy")
-        seen, found = _localise(loaded, contrast_pairs, config.pairs, config.draws, own, seed)
-        planted = truth.mask(seen.effects.effect.shape[1:])
+        loaded, truth = planted.open_planted(folder, decoys=kind == "decoy")
+        seen, found = localise(loaded, contrast_pairs, config.pairs, config.draws)
+        mask = truth.mask(seen.effects.effect.shape[1:])
         for name, scores in found.items():
-            row = score(scores[0], scores[1:], planted)
+            row = score(scores[0], scores[1:], mask)
             if name == "random":
                 # One draw for a model says little of what drawing gives.
-                each = pd.DataFrame([score(one, scores[1:], planted) for one in scores])
-                row |= {measure: float(each[measure].mean()) for measure in ORDERING}
+                each = pd.DataFrame([score(one, scores[1:], mask) for one in scores])
+                row |= each[[*ORDERING]].mean().to_dict()
             rows[TABLE].append({"kind": kind, "localiser": name, **row})
     if config.steered:
         k = len(truth.heads)
         best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
-        asked = control_questions_of(further)
-        rows[STEERING] = steering_rows(
-            loaded, truth, seen, best, further, asked, config.controls, seed
-        )
+        asked = further, planted.control_questions_of(further), config.controls, seed
+        rows[STEERING] = steering_rows(loaded, truth, seen, best, *asked)
     fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
     for strength in config.strengths:
-        loaded, truth = open_planted(folder, not known.hidden)
-        attenuate(loaded.model, truth.heads, strength)
-        found = _localise(loaded, fewer, pairs, 0, own, seed)[1]
-        del found["random"]
-        rows[RECOVERY] += [
-            {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
-            for name, scores in found.items()
-        ]
+        loaded, truth = planted.open_planted(folder, not known.hidden)
+        planted.attenuate(loaded.model, truth.heads, strength)
+        for name, scores in localise(loaded, fewer, pairs, 0)[1].items():
+            if name != "random":
+                recall = localisers.recall_at(scores[0], mask)
+                row = {"localiser": name, "strength": strength, "recall": recall}
+                rows[RECOVERY].append(row)
     about = {"model": folder.name, "base": truth.base, "k": len(truth.heads)}
     about |= {"failed": truth.failed, "hidden": truth.hidden}
     return {name: [{**about, **row} for row in part] for name, part in rows.items()}
-
-
-def _localise(
-    loaded: LoadedModel,
-    contrast_pairs: Sequence[ContrastPair],
-    pairs: int,
-    draws: int,
-    own: Mapping[str, Scores],
-    seed: int,
-) -> tuple[PairStats, dict[str, np.ndarray]]:
-    """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
-    turns = random_swaps(len(contrast_pairs), draws, seed)
-    given = {name: scores_by(one, name, loaded, contrast_pairs, turns) for name, one in own.items()}
-    seen = collect(loaded, contrast_pairs, pairs)
-    return seen, {name: scores_of(name, seen, turns, seed) for name in NAMES} | given
 
 
 def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
@@ -210,19 +183,20 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     """
     console = console or Console()
     check_options(config)
-    there = len(held_out_pairs("test", config.test_pairs + config.steered))
+    there = len(planted.held_out_pairs("test", config.test_pairs + config.steered))
     if config.pairs > config.test_pairs or there < config.test_pairs + config.steered:
         raise OptionError(
             f"--pairs {config.pairs} must be at most --test-pairs {config.test_pairs}, and these "
             f"and --steered {config.steered} together at most the {there} test pairs that there are"
         )
     folders = [*config.models] or shipped()
-    truths = {folder: read_truth(folder) for folder in folders}
+    truths = {folder: planted.read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))
     modules = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
     files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
     about = asdict(replace(config, models=(), workers=1, out=Path())) | {"files": file_hash(files)}
-    names = {f"{f.name} {file_hash([f / TRUTH, f / DIFFERENCE])}": f for f in folders}
+    kept = planted.TRUTH, planted.DIFFERENCE
+    names = {f"{f.name} {file_hash([f / name for name in kept])}": f for f in folders}
     one, several = partial(measure, config=config), min(config.workers, len(folders)) > 1
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // config.workers)

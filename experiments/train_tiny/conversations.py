@@ -20,13 +20,7 @@ from sally_anne.data.gridtom.plot import Perspective
 from sally_anne.data.gridtom.render import CLIP_SHAPE
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
-from sally_anne.experiments.train_tiny.documents import (
-    LOW_WEIGHT,
-    Document,
-    Piece,
-    Scene,
-    shuffled_rooms,
-)
+from sally_anne.experiments.train_tiny.documents import LOW_WEIGHT, Document, Piece, Scene
 from sally_anne.models.tiny import END_OF_ANSWER, Family
 
 _MARK = "@@"
@@ -88,7 +82,7 @@ class Example(NamedTuple):
 
     def story(self, shares: tuple[float, float, float] = (0.35, 0.45, 0.2)) -> str:
         """The same, after no description of the world, one with its colours, or one without."""
-        worlds = ("", environment(shuffled_rooms(self.rng, self.scene)), environment())
+        worlds = ("", environment(documents.shuffled_rooms(self.rng, self.scene)), environment())
         return f"{self.rng.choices(worlds, shares)[0]} {self.caption()}".strip()
 
     def kinds(self, kinds: str, second: int) -> list[str]:

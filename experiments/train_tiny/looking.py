@@ -19,27 +19,10 @@ from torch import Tensor, nn
 from sally_anne.data.gridtom.narration import Cast, environment
 from sally_anne.data.gridtom.plot import COLOURS
 from sally_anne.data.gridtom.render import CLIP_SHAPE
-from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny import documents, videos
 from sally_anne.experiments.train_tiny.conversations import checked, interview
-from sally_anne.experiments.train_tiny.documents import (
-    LOW_WEIGHT,
-    Batch,
-    Document,
-    Level,
-    Piece,
-    Scene,
-    TextBatch,
-    encode,
-    score_text,
-    shuffled_rooms,
-)
-from sally_anne.experiments.train_tiny.videos import (
-    CLASSES,
-    VideoData,
-    cell_contents,
-    random_trace,
-    token_contents,
-)
+from sally_anne.experiments.train_tiny.documents import Batch, Document, Level, Piece, Scene
+from sally_anne.experiments.train_tiny.videos import CLASSES, VideoData
 from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS
 
 _N = len(COLOURS)
@@ -84,13 +67,12 @@ def blended(covered: Tensor) -> Tensor:
 
 def films(data: VideoData, number: int) -> list[Film]:
     """Stories on training maps, always the same."""
-
     made = []
     for i in range(number):
         rng = random.Random(f"film/{i}")
         scene = data.scene(rng)
-        cells = cell_contents(random_trace(rng, scene), "omniscient")
-        made.append(Film(scene, blended(token_contents(cells, TOKEN_GRIDS[data.family]))))
+        cells = videos.cell_contents(videos.random_trace(rng, scene), "omniscient")
+        made.append(Film(scene, blended(videos.token_contents(cells, TOKEN_GRIDS[data.family]))))
     return made
 
 
@@ -182,7 +164,7 @@ def door(rng: random.Random, scene: Scene) -> Document:
     cast = scene.cast
     room = rng.choice((cast.own_room, cast.own_room, cast.first_room, cast.last_room))
     closed = room == cast.last_room or (room == cast.own_room and scene.first == "FB")
-    head = Piece(f"Really: The {room} door is now", LOW_WEIGHT)
+    head = Piece(f"Really: The {room} door is now", documents.LOW_WEIGHT)
     return [head, Piece("closed" if closed else "open", 1.0)]
 
 
@@ -200,8 +182,9 @@ class Mixture(NamedTuple):
 
     def one(self, rng: random.Random, scene: Scene) -> Document:
         """One thing said. More would be copied from one another."""
-        described = rng.random() < self.world
-        before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)] if described else []
+        before = []
+        if rng.random() < self.world:
+            before = [Piece(environment(documents.shuffled_rooms(rng, scene)), 0.0)]
         kind = rng.choice(self.kinds)
         if kind == "door":
             return before + door(rng, scene)
@@ -226,7 +209,7 @@ class Projector:
     def film(self, said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
         """``size`` films with a document each."""
         drawn = [film.recoloured(rng) for film in rng.choices(self.pool, k=size)]
-        text = encode(self.tokenizer, [said.one(rng, film.scene) for film in drawn])
+        text = documents.encode(self.tokenizer, [said.one(rng, film.scene) for film in drawn])
         chosen = torch.stack([view.chosen(rng, film) for film in drawn])
         covered = torch.stack([film.contents.flatten(0, 1) for film in drawn])
         contents = covered[torch.arange(size)[:, None], chosen].flatten(0, 1)
@@ -237,12 +220,12 @@ class Projector:
         after = after.expand(len(self.positions), size, -1)
         position_ids = torch.cat([self.positions[:, kept], after], -1)
         nothing = torch.zeros(kept.shape)
-        before = TextBatch(self.before[kept], nothing, nothing.long() - 1)
+        before = documents.TextBatch(self.before[kept], nothing, nothing.long() - 1)
         joined = zip(vars(before).values(), vars(text).values(), strict=True)
-        whole = TextBatch(*(torch.cat(both, 1) for both in joined))
+        whole = documents.TextBatch(*(torch.cat(both, 1) for both in joined))
         shown = nn.functional.pad(~self.unseen[kept], (0, text.ids.shape[1]))
         slots = chosen.flatten() // self.pool[0].contents.shape[1]
-        score_whole = score_text(whole)
+        score_whole = documents.score_text(whole)
 
         def score(output: Any) -> tuple[Tensor, float]:
             loss, target = score_whole(output)
@@ -256,11 +239,12 @@ class Projector:
     def text(self, rng: random.Random) -> Batch:
         """Stories in words, half of them in the family's chat layout: its words are new."""
         make = documents.everything if rng.random() < 0.5 else self._conversed
-        text = encode(self.tokenizer, [make(rng) for _ in range(_TEXT_SIZE)], _TEXT_LONGEST)
+        made = [make(rng) for _ in range(_TEXT_SIZE)]
+        text = documents.encode(self.tokenizer, made, _TEXT_LONGEST)
         position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
         shown = torch.zeros(text.ids.shape, dtype=torch.bool)
         inputs = _inputs(text.ids, position_ids, shown, torch.zeros(0, CLASSES))
-        score = score_text(text)
+        score = documents.score_text(text)
         # A level is learned by its films alone.
         return inputs, lambda output: (score(output)[0], nan)
 

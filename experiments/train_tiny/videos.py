@@ -16,20 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sally_anne.data.gridtom.plot import (
-    COLOURS,
-    COLUMNS,
-    ROOM_MARKS,
-    ROWS,
-    WALL,
-    Layout,
-    Perspective,
-    Story,
-    Trace,
-    play,
-    random_layouts,
-    start_pairs,
-)
+from sally_anne.data.gridtom import plot
+from sally_anne.data.gridtom.plot import COLOURS, Perspective
 from sally_anne.data.gridtom.render import key_frames, render
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
@@ -52,18 +40,18 @@ _MASKED = 0.15
 
 
 @cache
-def training_maps() -> list[Layout]:
+def training_maps() -> list[plot.Layout]:
     """Random maps, disjoint from the benchmark's."""
-    return list(itertools.islice(random_layouts(_MAP_SEED), TRAINING_MAPS))
+    return list(itertools.islice(plot.random_layouts(_MAP_SEED), TRAINING_MAPS))
 
 
-def random_trace(rng: random.Random, scene: Scene) -> Trace:
+def random_trace(rng: random.Random, scene: Scene) -> plot.Trace:
     """Play ``scene`` on a random map from random starts."""
     layout = rng.choice(training_maps())
     one, two, three = rng.sample(range(3), 3)
-    starts, facing = rng.choice(start_pairs(layout)), (rng.randrange(4), rng.randrange(4))
-    story = Story(layout, scene.cast, (one, two, three), starts, facing, scene.plot)
-    return play(story, scene.first, scene.second)
+    starts, facing = rng.choice(plot.start_pairs(layout)), (rng.randrange(4), rng.randrange(4))
+    story = plot.Story(layout, scene.cast, (one, two, three), starts, facing, scene.plot)
+    return plot.play(story, scene.first, scene.second)
 
 
 class VideoData:
@@ -77,7 +65,7 @@ class VideoData:
         """Random colours, plots and beliefs, some with second-order captions."""
         return documents.random_scene(rng, 0.4, RETURNING)
 
-    def pixels(self, clips: Sequence[tuple[Trace, Perspective]]) -> dict[str, Tensor]:
+    def pixels(self, clips: Sequence[tuple[plot.Trace, Perspective]]) -> dict[str, Tensor]:
         """The processor's own preprocessing of the seven frames of each clip."""
         videos = [render(trace, seen, key_frames(trace.nodes)) for trace, seen in clips]
         processed = self.processor.video_processor
@@ -154,19 +142,19 @@ _ALIGNMENT = 5.0
 _CLIPS = 8
 
 
-def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
+def cell_contents(trace: plot.Trace, perspective: Perspective) -> Tensor:
     """What each cell of the seven key frames shows: ``[7, 10, 7, CLASSES]`` of 0 and 1."""
     story, ticks = trace.story, key_frames(trace.nodes)
-    out = torch.zeros(len(ticks), ROWS, COLUMNS, CLASSES)
+    out = torch.zeros(len(ticks), plot.ROWS, plot.COLUMNS, CLASSES)
     for f, state in enumerate(trace.states[tick] for tick in ticks):
         seen = None if perspective == "omniscient" else state.seen[perspective]
         for x, y in story.layout.cells():
             mark, room = story.layout.mark((x, y)), story.layout.room_of((x, y))
-            shown = 4 * _N + 1 if mark == WALL else 4 * _N
-            if mark != WALL and seen is not None and (x, y) not in seen:
+            shown = 4 * _N + 1 if mark == plot.WALL else 4 * _N
+            if mark != plot.WALL and seen is not None and (x, y) not in seen:
                 shown = 4 * _N + 2
             elif room is not None:
-                kind = 0 if mark in ROOM_MARKS else 1 if state.open_doors[room] else 2
+                kind = 0 if mark in plot.ROOM_MARKS else 1 if state.open_doors[room] else 2
                 shown = kind * _N + COLOURS.index(story.rooms[room])
             out[f, y, x, shown] = 1
         for ((x, y), _), colour in zip(state.agents.values(), story.cast, strict=False):
@@ -189,7 +177,7 @@ def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
 
     if missing := -len(cells) % grid.frames_per_token:
         cells = torch.cat([cells, cells[-1:].expand(missing, -1, -1, -1)])
-    rows, columns = cover(ROWS, grid.rows), cover(COLUMNS, grid.columns)
+    rows, columns = cover(plot.ROWS, grid.rows), cover(plot.COLUMNS, grid.columns)
     shown = torch.einsum("ry,fyxk,cx->frck", rows, cells, columns).clamp(max=1)
     shown = shown.unflatten(0, (-1, grid.frames_per_token))
     return shown.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)

@@ -91,11 +91,11 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     assert found["accuracy"] == {"why": ALL_SEEN}
 
 
-def test_a_part_without_two_classes_in_training_is_unfit() -> None:
+def test_a_part_without_two_classes_in_training_has_no_probes() -> None:
     whole = part("whole", {0: 1})
-    alike = replace(whole, x=whole.x[whole.x.values("y_p")])
-    none = replace(whole, x=whole.x.test)
-    assert (whole.unfit, bool(alike.unfit), bool(none.unfit)) == ("", True, True)
+    for x in (whole.x[whole.x.values("y_p")], whole.x.test):
+        with pytest.raises(ProbingError):
+            _ = replace(whole, x=x).probes
 
 
 def test_two_models_are_compared_where_that_means_something() -> None:
