@@ -62,6 +62,8 @@ _END = re.compile(r"(?<=[^\W\d][.!?])\s+|\n+")
 _NAMED = re.compile(r"\w+:\s+\S")
 # Heads that the figure shows by themselves; a share below which a part is not shown.
 SINGLY, LEAST = 3, 0.02
+# Of sides, of heads and sets of them, and of parts.
+Names = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
@@ -252,18 +254,20 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
         titles, cluster = [f"{config.k} {by}", *map(str, heads)], np.array(clusters)
         table = summed_up(shares, cluster, (sides, titles, names), config)
         if config.knock_out and pair_set:
-            drawn = np.concatenate([np.arange(config.k)[None], random_sets(config, len(order))])
-            sets = torch.zeros(len(drawn), len(order), dtype=torch.bool)
-            sets.scatter_(1, torch.from_numpy(order[drawn]), True)
+            rows = np.concatenate([np.arange(config.k)[None], random_sets(config, len(order))])
+            sets = torch.zeros(len(rows), len(order), dtype=torch.bool)
+            sets.scatter_(1, torch.from_numpy(order[rows]), True)
             asked = pair_set.reply, config.knock_out, sets.unflatten(1, size)
-            found = read_knocked_out(loaded, pairs, *asked)
-            lost = lost_of(*found, cluster, titles[0], config)
-            own, others = lost[["share", "low", "high"]].to_numpy().reshape(2, -1, 3)
+            whole, lost = read_knocked_out(loaded, pairs, *asked)
+            drawn = (lost[..., 1:].sum(0) / whole.sum()).T[None]
+            named = [LOST], titles[:1], config.knock_out
+            found = table_of(lost[:, None, None, :, 0], whole, drawn, named, cluster, config.seed)
+            own, others = found[["share", "low", "high"]].to_numpy().reshape(2, -1, 3)
             told = verdicts(own[:, 0], own[:, 1:].T, others[:, 1:].T, opened.probing.floor)
             words = zip(config.knock_out, told, strict=True)
             used += [f"attention to {part}: {word}" for part, word in words]
-            used.append(f"{(found[0] > 0).sum()} of {len(pairs)} pairs answered rightly")
-            table = pd.concat([table, lost], ignore_index=True)
+            used.append(f"{(whole > 0).sum()} of {len(pairs)} pairs answered rightly")
+            table = pd.concat([table, found], ignore_index=True)
         films = [sample.frames() for sample in inputs[-1] if sample.shows]
         with style.look():
             about = [p for p in opened.run.title if not p.startswith("position ")]
@@ -313,25 +317,8 @@ def random_sets(config: LooksConfig, heads: int) -> np.ndarray:
     return np.array([draw.choice(heads, config.k, replace=False) for _ in count])
 
 
-def lost_of(
-    whole: np.ndarray, lost: np.ndarray, clusters: np.ndarray, heads: str, config: LooksConfig
-) -> pd.DataFrame:
-    """Rows of the table of `run`: what of ``whole [P]`` is ``lost [P, parts, S]``.
-
-    The first of S sets is that of the best ``heads``, the others are random.
-    """
-    found = _over_clusters(lost[..., 0], whole, clusters, config)
-    drawn = lost[..., 1:].sum(0) / whole.sum()
-    random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)
-    both = np.stack([found, random], axis=1)  # [share and ends, heads, parts]
-    return _rows(both, [LOST], [heads, RANDOM], config.knock_out)
-
-
 def summed_up(
-    shares: np.ndarray,
-    clusters: np.ndarray,
-    names: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    config: LooksConfig,
+    shares: np.ndarray, clusters: np.ndarray, names: Names, config: LooksConfig
 ) -> pd.DataFrame:
     """The table of `run` of shares ``[inputs, sides, heads, parts]``, the best heads first.
 
@@ -341,28 +328,31 @@ def summed_up(
     if len(sides) == 2:
         shares = np.concatenate([shares, shares[:, 1:] - shares[:, :1]], axis=1)
         sides = [*sides, f"{sides[1]} - {sides[0]}"]
-    drawn = shares.mean(0)[:, random_sets(config, shares.shape[2])].mean(2)  # [sides, sets, parts]
-    ends = np.quantile(drawn, [0.025, 0.975], axis=1)
+    drawn = shares.mean(0)[:, random_sets(config, shares.shape[2])].mean(2)
     shown = np.concatenate([shares[:, :, :k].mean(2, keepdims=True), shares], axis=2)
-    found = _over_clusters(shown, np.ones(len(shown)), clusters, config)
-    random = _rows((drawn.mean(1), *ends), sides, [RANDOM], parts)
-    return pd.concat([_rows(found, sides, heads, parts), random], ignore_index=True)
+    whole = np.ones(len(shown))
+    return table_of(shown, whole, drawn, (sides, heads, parts), clusters, config.seed)
 
 
-def _over_clusters(
-    lost: np.ndarray, whole: np.ndarray, clusters: np.ndarray, config: LooksConfig
-) -> Any:
-    """What of ``whole [N]`` is ``lost [N, ...]``, with both ends over clusters drawn again."""
+def table_of(
+    own: np.ndarray, whole: np.ndarray, drawn: np.ndarray, names: Names, clusters: Any, seed: int
+) -> pd.DataFrame:
+    """The table of `run`: what of ``whole [N]`` is ``own [N, sides, heads, parts]``.
+
+    With 95 % intervals over clusters; of random sets, ``drawn [sides, sets, parts]``, the middle.
+    """
     cluster = np.unique(clusters, return_inverse=True)[1]
-    times = draw_groups(int(cluster.max()) + 1, seed=config.seed)
-    return estimate_shares(lost, whole, cluster, times)
-
-
-def _rows(numbers: Any, sides: Any, heads: Any, parts: Any) -> pd.DataFrame:
-    """Rows of the table of `run` of shares and both ends, ``[sides, heads, parts]`` each."""
-    rows = pd.MultiIndex.from_product((sides, heads, parts), names=("side", "heads", "part"))
-    columns = dict(zip(("share", "low", "high"), map(np.ravel, numbers), strict=True))
-    return rows.to_frame(index=False).assign(**columns)
+    times = draw_groups(int(cluster.max()) + 1, seed=seed)
+    random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)
+    (sides, heads, parts), tables = names, []
+    for of, numbers in (
+        (heads, estimate_shares(own, whole, cluster, times)),
+        ([RANDOM], random),
+    ):
+        rows = pd.MultiIndex.from_product((sides, of, parts), names=("side", "heads", "part"))
+        columns = zip(("share", "low", "high"), map(np.ravel, numbers), strict=True)
+        tables.append(rows.to_frame(index=False).assign(**dict(columns)))
+    return pd.concat(tables, ignore_index=True)
 
 
 def looks_figure(table: pd.DataFrame, films: Sequence[Frames], title: Sequence[str]) -> Figure:

@@ -17,18 +17,9 @@ import pandas as pd
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import kind_of
 from sally_anne.core.run import HEADS, Run, labels_of
-from sally_anne.figures import heatmap, page, style, sweep
+from sally_anne.figures import draw, heatmap, page, style, sweep
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import ReportConfig
-from sally_anne.figures.draw import (
-    ANSWERS,
-    SWEEP,
-    measures,
-    part_name,
-    results_in,
-    table_in,
-    title_of,
-)
 from sally_anne.figures.report_probing import probing_page
 
 NAME = "report.html"
@@ -69,8 +60,7 @@ def report(config: ReportConfig, reopen: Reopen | None = None) -> None:
 def write_report(folder: Path | str, out: Path | None = None, reopen: Reopen | None = None) -> Path:
     """Write ``report.html`` of a finished run into its folder, or to ``out``; return its path.
 
-    Raises:
-        RunFolderError: the folder is not that of a finished run, or is damaged; names the file.
+    A RunFolderError if the folder is not that of a finished run, or is damaged, names the file.
     """
     return page_of(Path(folder), reopen).write(out or Path(folder) / NAME)
 
@@ -80,8 +70,7 @@ def write_index(
 ) -> Path:
     """Write the page of each run, and one over all into the folder that they share, or to ``out``.
 
-    Raises:
-        RunFolderError: as :func:`write_report`, before anything is written.
+    Errors as of :func:`write_report`, before anything is written.
     """
     pages = {folder / NAME: page_of(folder, reopen) for folder in dict.fromkeys(folders)}
     path = out or Path(os.path.commonpath([f.resolve().parent for f in folders])) / NAME
@@ -98,7 +87,7 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
         run = Run.open(folder)
         return probing_page(run, reopen(run) if reopen else None)
     kind = COMMANDS.get(kind_of(folder) or "") if folder.is_dir() else None
-    if kind is None or not (results := results_in(folder)):
+    if kind is None or not (results := draw.results_in(folder)):
         raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
     facts = {name: results.get(name) for name in ("config", "about", "counts", "run")}
@@ -108,16 +97,16 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
 
 def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     """An evaluation: TB, FB and Both or accuracy by part, and replies."""
-    answers, config = table_in(folder, ANSWERS), results["config"]
-    title, table = title_of(dict(results)), measures(dict(results))
+    answers, config = draw.table_in(folder, draw.ANSWERS), results["config"]
+    title, table = draw.title_of(dict(results)), draw.measures(dict(results))
     parsed = results["results"]
     # Where no prompt asks for the form that a parser reads, its figures say nothing.
     able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
     parser = first_parser(able or list(parsed))
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
     plain, where = _unsteered(folder, config), shlex.quote(str(folder))
-    sections, numbers, first = {"Replies": _items(folder, answers, parser, plain)}, {}, []
-    commands = {}
+    sections = {"Replies": _items(folder, answers, parser, plain)}
+    numbers, first, commands = {}, [], {}
     if plain is not None:
         commands["what steering changes"] = f"sally-anne compare {shlex.quote(str(plain))} {where}"
     elif config.get("steer"):
@@ -133,9 +122,9 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         what = "pairs of TB and FB" if named[0] == "Both" else "questions"
         count = int(numbers[named[0]]["n"])
         sentence = f"{text}, over {count} {what}, parsed by {parser}.".replace("overall", "Right")
-        shown = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
-        lines = map(part_name, shown["part"], shown["measure"])
-        first = [page.bars(shown.assign(line=list(lines)), "How often it is right")]
+        rows = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
+        lines = map(draw.part_name, rows["part"], rows["measure"])
+        first = [page.bars(rows.assign(line=list(lines)), "How often it is right")]
         numbers_of_all = table[table["parser"].isin(able or list(parsed))]
         sections["All numbers"] = [page.table(numbers_of_all, "Shares with 95 % intervals")]
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
@@ -150,17 +139,11 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     }
     warnings = [text.format(**{**counts, **unknown}) for text, applies in known.items() if applies]
     warnings += filter(None, [results.get("mismatch")])
-    return {
-        "title": f"Answers of {title[0] if title else folder.resolve().name}, {how}",
-        "parts": title[1:],
-        "sentence": sentence,
-        "badges": [(how, "plain"), (f"{len(answers)} answers", "plain")],
-        "warnings": warnings,
-        "first": first,
-        "commands": commands,
-        "sections": sections,
-        "numbers": numbers,
-    }
+    whose = f"Answers of {title[0] if title else folder.resolve().name}, {how}"
+    badges = [(how, "plain"), (f"{len(answers)} answers", "plain")]
+    shown = {"title": whose, "parts": title[1:], "sentence": sentence, "badges": badges}
+    shown |= {"warnings": warnings, "first": first, "commands": commands}
+    return {**shown, "sections": sections, "numbers": numbers}
 
 
 def kinds_of_replies(answers: pd.DataFrame, parser: str) -> pd.Series:
@@ -186,12 +169,13 @@ def evenly(count: int, most: int) -> np.ndarray:
 def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None) -> list[str]:
     """Some items with what was asked and shown, and the replies; ``plain`` is a run unsteered."""
     kinds, ids = kinds_of_replies(answers, parser), answers["item_id"]
-    before = None if plain is None else table_in(plain, ANSWERS).set_index("item_id")["reply"]
-    replies = pd.Series(None, answers.index) if before is None else ids.map(before)
+    replies = pd.Series(None, answers.index)
+    if plain is not None:
+        replies = ids.map(draw.table_in(plain, draw.ANSWERS).set_index("item_id")["reply"])
     changed = replies.notna() & (replies != answers["reply"])
     asked = pd.DataFrame(columns=["question", "options", "text", "frames"])
     if (folder / ITEMS).exists():
-        asked = table_in(folder, ITEMS).set_index("item_id")
+        asked = draw.table_in(folder, ITEMS).set_index("item_id")
     asked = asked.reindex(ids)
     framed = np.flatnonzero(asked["frames"].notna())
     listed = {*some_of_each(kinds, ITEMS_SHOWN), *framed}
@@ -226,16 +210,17 @@ def _unsteered(folder: Path, config: Results) -> Path | None:
 
     for other in sorted(folder.resolve().parent.iterdir()) if config.get("steer") else ():
         with suppress(RunFolderError):
-            there = results_in(other).get("config", {}) if (other / ANSWERS).exists() else {}
-            if there and not there.get("steer") and alike(there) == alike(config):
+            there = draw.results_in(other).get("config", {})
+            answered = (other / draw.ANSWERS).exists() and not there.get("steer")
+            if answered and alike(there) == alike(config):
                 return other
     return None
 
 
 def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
-    points, chosen = table_in(folder, SWEEP), results.get("chosen") or {}
-    title = title_of(dict(results)) or [folder.resolve().name]
+    points, chosen = draw.table_in(folder, draw.SWEEP), results.get("chosen") or {}
+    title = draw.title_of(dict(results)) or [folder.resolve().name]
     noun = "stories" if (main := sweep.main_of(points)) == "Both" else "pairs"
     test, rank = sweep.tested(points, chosen), results.get("control_rank")
     warnings = sweep.cautions(results)
@@ -286,36 +271,25 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
         line = page.after_sweep(results["config"], folder / vector)
         commands[ask if main == "Both" else see] = line
     if test:
-        rows = [
-            {"setting": setting}
-            | {
-                sweep.TEXTS.get(name, name): sweep.amount(one, name).replace("points", "%")
-                for name, one in own.items()
-            }
-            for setting, own in test.items()
-        ]
+        rows = []
+        for setting, own in test.items():
+            texts = {n: sweep.amount(one, n).replace("points", "%") for n, one in own.items()}
+            rows.append({"setting": setting, **texts})
         caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
-        sections[f"Test {noun}"] = [page.table(pd.DataFrame(rows), caption)]
-    if chosen and main == "Both" and (folder / ANSWERS).exists():
+        table = pd.DataFrame(rows).rename(columns=sweep.TEXTS)
+        sections[f"Test {noun}"] = [page.table(table, caption)]
+    if chosen and main == "Both" and (folder / draw.ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
-    return {
-        "title": f"Steering {title[0]}",
-        "parts": [*title[1:], *sweep.aim(results)],
-        "first": first,
-        "sentence": f"{sentence}.",
-        "badges": badges,
-        "conclusions": conclusions,
-        "warnings": warnings,
-        "commands": commands,
-        "sections": sections,
-        "numbers": test.get("chosen", {}),
-    }
+    shown = {"title": f"Steering {title[0]}", "parts": [*title[1:], *sweep.aim(results)]}
+    shown |= {"first": first, "sentence": f"{sentence}.", "badges": badges}
+    shown |= {"conclusions": conclusions, "warnings": warnings, "commands": commands}
+    return {**shown, "sections": sections, "numbers": test.get("chosen", {})}
 
 
 def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     """Replies to some validation stories at every strength of the chosen heads and direction."""
-    answers = table_in(folder, ANSWERS)
+    answers = draw.table_in(folder, draw.ANSWERS)
     names = ["direction", "rank_by", "k"]
     same = (answers[names] == [chosen[name] for name in names]).all(axis=1) | (answers["k"] == 0)
     answers = answers[same & (answers["split"] == sweep.SPLIT)].sort_values("alpha")
@@ -341,13 +315,11 @@ def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
     tables = {name: table for name, table in tables.items() if len(table)}
     sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
     sections["Numbers"] = [page.table(table, name) for name, table in tables.items()]
-    return {
-        "title": f"Results in {folder.resolve().name}",
-        "parts": [str(config[name]) for name in ("model", "task", "data") if config.get(name)],
-        "sentence": f"{sum(map(len, tables.values()))} rows in {len(tables)} tables.",
-        "conclusions": list(map(str, results.get("left_out") or [])),
-        "sections": sections,
-    }
+    parts = [str(config[name]) for name in ("model", "task", "data") if config.get(name)]
+    sentence = f"{sum(map(len, tables.values()))} rows in {len(tables)} tables."
+    shown = {"title": f"Results in {folder.resolve().name}", "parts": parts, "sentence": sentence}
+    left_out = list(map(str, results.get("left_out") or []))
+    return {**shown, "conclusions": left_out, "sections": sections}
 
 
 def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,6 @@ from sally_anne.core.run import (
     confounded,
     heads_of,
     in_words,
-    row_of,
     select,
     symbol,
 )
@@ -71,16 +70,13 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         facts={name: run.saved.get(name) for name in FACTS},
         repeat=f"sally-anne probe --config {folder}",
         numbers={
-            f"best head of {symbol(label)}, test": {"value": row[f"{label}_test_accuracy"]}
-            for label, row in _best_rows(run).items()
+            f"best head of {symbol(n)}, test": {
+                "value": run.ranked(n)[f"{n}_test_accuracy"].iloc[0]
+            }
+            for n in run.labels
         },
         heads=run.heads,
     )
-
-
-def _best_rows(run: Run) -> dict[str, pd.Series]:
-    """The row of each label's best head."""
-    return {label: row_of(run.heads, best(run.heads, label)) for label in run.labels}
 
 
 def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
@@ -191,9 +187,8 @@ def _bars(shares: pd.DataFrame) -> str:
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
     names = {n: symbol(n) for n in run.labels} | {kind: run.asks(kind) for kind in KINDS}
-    columns = {
-        f"{n}{end}": f"{w}:{end.replace('_', ' ')}" for n, w in names.items() for end in ENDINGS
-    }
+    parts = itertools.product(names.items(), ENDINGS)
+    columns = {f"{n}{end}": f"{text}:{end.replace('_', ' ')}" for (n, text), end in parts}
     shown = table[[c for c in table if c in columns]].rename(columns=columns)
     shown.insert(0, "head", [str(head) for head in heads_of(table)])
     return page.details("The heads as a table", page.table(shown, "Best first", most=30))
@@ -223,8 +218,8 @@ def _head(run: Run, label: str, head: Head, samples: Sequence[Sample] | None) ->
     names = np.array([kde.class_name(value) for value in classes])
     logits = kde.logits_of(run, label, head, run.head_activations(*head))
     truth, guess = np.array(list(map(classes.index, values))), logits.argmax(axis=1)
-    table = pd.DataFrame({"label": names[truth[rows]], "probe": names[guess[rows]]})
-    counts = pd.crosstab(table["label"], table["probe"]).rename_axis(columns=None).reset_index()
+    counts = pd.crosstab(names[truth[rows]], names[guess[rows]], rownames=["label"])
+    counts = counts.rename_axis(columns=None).reset_index()
     parts.append(page.table(counts, "Rows: label, columns: what the probe says"))
     ordered = np.sort(logits, axis=1)
     margin, right = ordered[:, -1] - ordered[:, -2], guess == truth
@@ -271,7 +266,7 @@ def _used(run: Run) -> str:
 
 def _sentence(run: Run, label: str) -> str:
     """The best head of a label, by validation, and how many heads stand above the null."""
-    row, results = _best_rows(run)[label], run.results.get("results", {}).get(label, {})
+    row, results = run.ranked(label).iloc[0], run.results.get("results", {}).get(label, {})
     counts = run.samples["split"].value_counts()
     split = "test" if counts.get("test", 0) else "validation"
     ends = {end: results.get(f"best_{split}_{end}") for end in ("low", "high")}
@@ -287,7 +282,7 @@ def _sentence(run: Run, label: str) -> str:
 
 def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
-    row = _best_rows(run)[run.labels[0]]
+    row = run.ranked(run.labels[0]).iloc[0]
     if kinds:
         tones = {in_words(True, USED): "good"}
         found = {kind: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds}
@@ -337,22 +332,21 @@ def _controls(run: Run) -> list[str]:
         rows = []
         for one in facts["sets"]:
             by = {"patching": "used most on validation", "random": "random sets"}.get(one["by"])
-            rows.append({"heads": by or f"best {symbol(one['by'])} probes", "K": one["k"]})
-            rows[-1]["effect [95 %]"] = page.percent(one | {"value": one.get("effect")}, " ", 1, 2)
-            above = one.get("above", np.nan)
-            rows[-1]["random sets above, %"] = number(100 * above, 0)
-            rows[-1]["as a set"] = one.get("used", "–")
+            row = {"heads": by or f"best {symbol(one['by'])} probes", "K": one["k"]}
+            row["effect [95 %]"] = page.percent(one | {"value": one.get("effect")}, " ", 1, 2)
+            row["random sets above, %"] = number(100 * one.get("above", np.nan), 0)
+            rows.append(row | {"as a set": one.get("used", "–")})
         caption = f"Normalised effect of sets of heads: {run.asks(kind)}"
         size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
         size += f", {facts['pair_accuracy']:.2f} of them right"
         tables.append(page.table(pd.DataFrame(rows), f"{caption} ({size})"))
-    path, confounds = run.folder / "audit.parquet", run.results.get("confounds")
+    path = run.folder / "audit.parquet"
     audit = pd.read_parquet(path) if path.exists() else pd.DataFrame()
-    others = {"Audit: what else gives the labels, with the best head": audit}
-    caption = "Control: accuracy on held-out samples of surface features alone"
-    others[caption] = pd.DataFrame(confounds)
-    return tables + [
-        page.table(rows.assign(label=rows["label"].map(symbol)), caption)
-        for caption, rows in others.items()
-        if len(rows)
-    ]
+    confounds = pd.DataFrame(run.results.get("confounds"))
+    for caption, rows in (
+        ("Audit: what else gives the labels, with the best head", audit),
+        ("Control: accuracy on held-out samples of surface features alone", confounds),
+    ):
+        if len(rows):
+            tables.append(page.table(rows.assign(label=rows["label"].map(symbol)), caption))
+    return tables

@@ -117,16 +117,6 @@ def split_of(results: Mapping[str, Any]) -> str:
     return str(results.get("config", {}).get("curves", SPLIT))
 
 
-def chosen_point(table: pd.DataFrame, results: Mapping[str, Any]) -> pd.DataFrame:
-    """The row of :func:`curves` that is the setting chosen; none if nothing was."""
-    if not (chosen := results.get("chosen")):
-        return table.iloc[:0]
-    names = [*KEYS, "direction", "measure", "alpha"]
-    direction = chosen["direction"]
-    key = [direction, chosen["rank_by"], chosen["k"], direction, main_of(table), chosen["alpha"]]
-    return table[(table[names] == key).all(axis=1)]
-
-
 def tested(table: pd.DataFrame, chosen: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     """Of ``sweep.parquet`` what was found on test items, by measure: baseline, chosen, controls.
 
@@ -203,17 +193,20 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
     alphas = sorted(map(float, table["alpha"].unique()))
     figure = style.new_figure(max(2.4 * columns + 0.6, 5.2), 2.4 * rows + 1.2)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    star = chosen_point(table, results)
+    main, chosen = main_of(table), results.get("chosen") or {}
+    best = [main, *(chosen.get(name) for name in ("direction", "alpha"))]
     handles: dict[str, Any] = {}
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     for axis, panel in zip(axes, panels, strict=False):
-        _draw_panel(axis, table[(table[KEYS] == list(panel)).all(axis=1)], alphas)
-        if len(star) and (star[KEYS] == list(panel)).all(axis=None):
-            axis.plot([alphas.index(star["alpha"].item())], star["value"], **STAR)
+        own = table[(table[KEYS] == list(panel)).all(axis=1)]
+        _draw_panel(axis, own, alphas)
+        if chosen and list(panel) == [chosen[name] for name in ("direction", "rank_by", "k")]:
+            star = own[(own[["measure", "direction", "alpha"]] == best).all(axis=1)]
+            axis.plot(star["alpha"].map(alphas.index), star["value"], **STAR)
         axis.set_title(", ".join([f"K = {panel.k}", *(getattr(panel, key) for key in several)]))
         handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-    main, noun, words = main_of(table), "pairs", "logit difference"
+    noun, words = "pairs", "logit difference"
     if main == "Both":
         noun, words = "stories", "accuracy (%)"
         axes[0].set_ylim(-0.03, 1.03)

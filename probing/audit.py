@@ -26,16 +26,9 @@ from sally_anne.core.run import Head, symbol
 from sally_anne.data.pairs import PairSet, in_turn
 from sally_anne.data.samples import SPLITS
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing import baselines
 from sally_anne.probing.activations import reopen
-from sally_anne.probing.baselines import (
-    LEFT_OUT,
-    NO_MEMORY,
-    OWN,
-    Control,
-    ProbeRun,
-    by_heads,
-    controls_of,
-)
+from sally_anne.probing.baselines import OWN, Control, ProbeRun
 from sally_anne.probing.config import AuditConfig
 from sally_anne.probing.interchange import outputs_of
 from sally_anne.probing.probes import HeadProbes, chance
@@ -76,7 +69,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         probed = ProbeRun(data, opened.x, probes, probing.batch_size, probing.position)
         chosen, counts = choose_groups(probed.x.items, clusters, config.stories)
         loaded = opened.model()
-        controls = list(controls_of(loaded, probed, chosen, config.seed, console))
+        controls = list(baselines.controls_of(loaded, probed, chosen, config.seed, console))
         with stage(console, "next to the best head"):
             table, facts = measure(probed, controls, clusters)
         if questions := opened.pair_sets.get("question"):
@@ -144,7 +137,7 @@ def measure(
     for label in run.x.labels:
         y = run.x.values(label)
         trained = y[split == "train"]
-        whole, head = score(Control("", "", run.x.x, partial(by_heads, run.probes)), y)
+        whole, head = score(Control("", "", run.x.x, partial(baselines.by_heads, run.probes)), y)
         best, test = whole, split == "test"
         facts[label] = {"head": head, **_interval(whole[test], member[test])}
         facts[label]["chance"] = chance(trained, y[test])
@@ -223,10 +216,10 @@ def content(
     try:
         if not (train.any() and validation.any() and test.any()):
             raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
-        with within_memory(*NO_MEMORY):
+        with within_memory(*baselines.NO_MEMORY):
             x = np.stack(list(outputs_of(loaded, every, pair_set.reply, run.x.site)))
         probes = clone(run.probes).fit(x[train].reshape(-1, *x.shape[2:]), answers[train].ravel())
-    except LEFT_OUT as error:
+    except baselines.LEFT_OUT as error:
         return _table([about | {"row": f"{symbol(label)}'s head", "why": str(error)}])
     odds = probes.predict_proba(x.reshape(-1, *x.shape[2:])).reshape(*x.shape[:4], -1)
     # A word that no training pair has is given no odds.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -35,16 +36,10 @@ from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, to_model
+from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH, Position
-from sally_anne.probing.extraction import (
-    Prepared,
-    each_piece,
-    extract,
-    plan_batches,
-    prepare,
-    prompts_at,
-)
+from sally_anne.probing.extraction import plan_batches, prompts_at
 from sally_anne.probing.interchange import logit_directions
 from sally_anne.probing.probes import HeadProbes
 
@@ -174,11 +169,10 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
     def counted(pattern: str, most: int | None = None) -> np.ndarray:
         """Counts of what the training texts have."""
         counts = CountVectorizer(token_pattern=pattern, max_features=most)
-        try:
+        with suppress(ValueError):  # they have nothing of the kind
             counts.fit(np.array(texts, dtype=object)[train])
-        except ValueError:  # they have nothing of the kind
-            return np.empty((len(texts), 0))
-        return counts.transform(texts).toarray().astype(float)
+            return counts.transform(texts).toarray().astype(float)
+        return np.empty((len(texts), 0))
 
     numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
     frequent = np.hstack([counted(r"\w+", WORDS), numbers])
@@ -191,21 +185,18 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
         Control("format", "length in words", numbers[:, :1], tree),
         Control("format", "marks and line breaks", counted(MARKS), tree),
     ]
-    names = list(dict.fromkeys(tag for sample in samples for tag in sample.tags))
-    tags = pd.DataFrame([[str(s.tags.get(tag)) for tag in names] for s in samples], columns=names)
-    for tag in names:
-        if tag != "condition":
-            kind = "design" if tag in run.data.content else "format"
-            values = pd.get_dummies(tags[tag]).to_numpy(float)
-            controls.append(Control(kind, run.data.features.get(tag, tag), values, tree))
+    tags = pd.DataFrame([sample.tags for sample in samples], dtype=object)
+    tags = tags.where(tags.notna(), None).astype(str)
+    for tag in tags.columns.drop("condition", errors="ignore"):
+        kind = "design" if tag in run.data.content else "format"
+        values = pd.get_dummies(tags[tag]).to_numpy(float)
+        controls.append(Control(kind, run.data.features.get(tag, tag), values, tree))
     controls = [
         replace(c, why=ALIKE) if (c.values[train] == c.values[train][:1]).all() else c
         for c in controls
-        if c.values is not None
     ]
-    if len(names) > 1:
-        pairs = partial(by_pair, leaves)
-        controls.append(Control("design", "tags in pairs: {}", tags, pairs))
+    if tags.shape[1] > 1:
+        controls.append(Control("design", "tags in pairs: {}", tags, partial(by_pair, leaves)))
     return controls
 
 
@@ -227,10 +218,11 @@ def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
         with torch.inference_mode():  # as the model does it, wherever its weights are kept
             own = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
         vectors.append((own[-1], own.mean(0)))
-    names, linear = ("last token", "mean of the words"), partial(by_model, run.linear)
+    last, mean = np.array(vectors).swapaxes(0, 1)
+    linear = partial(by_model, run.linear)
     return [
-        Control("input", f"embeddings, {name}", values, linear)
-        for name, values in zip(names, np.array(vectors).swapaxes(0, 1), strict=True)
+        Control("input", "embeddings, last token", last, linear),
+        Control("input", "embeddings, mean of the words", mean, linear),
     ]
 
 
@@ -250,10 +242,10 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
     words = verdict_words(loaded, prompts[0])
     batches = plan_batches(samples, DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size)
 
-    def prepared(batch: Sequence[int]) -> Prepared:
-        return prepare(loaded, [(samples[i], prompts[i]) for i in batch])
+    def prepared(batch: Sequence[int]) -> extraction.Prepared:
+        return extraction.prepare(loaded, [(samples[i], prompts[i]) for i in batch])
 
-    def logit_diffs(batch: Sequence[int], ready: Prepared) -> np.ndarray:
+    def logit_diffs(batch: Sequence[int], ready: extraction.Prepared) -> np.ndarray:
         with torch.inference_mode():
             state = prefill(loaded, to_model(loaded, ready.inputs))
             if ready.rows:
@@ -261,7 +253,7 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
 
     diff = np.empty(len(rows))
-    found = each_piece(loaded, prepared, logit_diffs, batches)
+    found = extraction.each_piece(loaded, prepared, logit_diffs, batches)
     for batch, own in zip(batches, found, strict=True):
         diff[list(batch)] = own
     return Control("answer", "verdict token", diff, by_side, rows)
@@ -323,8 +315,8 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
     for sample in samples:
         alike.setdefault((sample.split, sample.shape()), []).append(sample)
     made: dict[tuple[str, str], dict[str, ChangedFilm | None]] = {}
-    for sample in samples:
-        key = sample.group, sample.context or sample.item_id
+    keys = [(sample.group, sample.context or sample.item_id) for sample in samples]
+    for key, sample in zip(keys, samples, strict=True):
         if key not in made:
             blank = ChangedFilm(sample, np.zeros_like)
             others = [s for s in alike[sample.split, blank.shape] if s.group != sample.group]
@@ -332,16 +324,15 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
             order = np.arange(count := blank.shape[0])
             while count > 1 and (np.diff(order) == 1).all():
                 order = draw.permutation(count)
-            made[key] = dict.fromkeys(FILMS) | {"blank film": blank}
-            if count > 1:
-                made[key]["shuffled film"] = ChangedFilm(sample, itemgetter(order))
-            if other is not None:
-                made[key]["another story's film"] = ChangedFilm(other, np.asarray)
+            shuffled = ChangedFilm(sample, itemgetter(order)) if count > 1 else None
+            foreign = ChangedFilm(other, np.asarray) if other else None
+            made[key] = dict(zip(FILMS, (None, blank, shuffled, foreign), strict=True))
     return {
         name: [
-            replace(s, video=film, images=(), sound=None if name == "text alone" else s.sound)
-            for s in samples
-            for film in [made[s.group, s.context or s.item_id][name]]
+            replace(
+                s, video=made[key][name], images=(), sound=None if name == "text alone" else s.sound
+            )
+            for key, s in zip(keys, samples, strict=True)
         ]
         for name in FILMS
         if name == "text alone" or all(films[name] for films in made.values())
@@ -358,7 +349,7 @@ def controls_of(
 
     def read(model: LoadedModel, inputs: Sequence[Sample]) -> np.ndarray:
         how: Any = {"site": run.x.site, "batch_size": run.batch_size, "position": run.position}
-        return extract(model, inputs, on_progress=lambda done, total: None, **how).x
+        return extraction.extract(model, inputs, on_progress=lambda done, total: None, **how).x
 
     def seen(name: str) -> np.ndarray:
         if name not in films:

@@ -29,32 +29,22 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs, w_o
 from sally_anne.hooks.positions import ALL
-from sally_anne.models.decoding import (
-    State,
-    extend,
-    log_probs_of,
-    prefill,
-    read_side_by_side,
-    split_common_prefix,
-)
+from sally_anne.models import decoding
+from sally_anne.models.decoding import State
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import (
-    continuations,
-    to_model,
-)
-from sally_anne.probing.extraction import (
-    Prepared,
-    activations_of,
-    each_piece,
-    laid_out,
-    prepare,
-    processed,
-)
+from sally_anne.models.prompts import continuations, to_model
+from sally_anne.probing import extraction
+from sally_anne.probing.extraction import Prepared, activations_of, each_piece, prepare
 
 # Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
 COLUMNS, COLUMNS_IN_ALL = 256, 4096
 # Pairs that go through an accelerator together.
 PAIRS = 8
+# Of each prompt the token ids of both answers, from the first that tells them apart on.
+Answers = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+# Films of one shape: inputs of what prompts begin with, with which each of these does, the token
+# ids that follow, and their answers.
+Drawn = tuple[dict[str, np.ndarray], list[int], tuple[tuple[int, ...], ...], Answers]
 
 
 @dataclass(frozen=True)
@@ -69,14 +59,8 @@ class Prompts:
     state: State
     rows: tuple[int, ...]
     tokens: tuple[int, ...]
-    answers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    answers: Answers
     site: str = HEAD_OUT
-
-    def only(self, number: int) -> Self:
-        """One of the prompts by itself, R = 1."""
-        at = slice(number, number + 1)
-        rows, tokens, answers = self.rows[at], self.tokens[at], self.answers[at]
-        return replace(self, rows=rows, tokens=tokens, answers=answers)
 
     @property
     def words(self) -> tuple[list[int], list[int]]:
@@ -86,7 +70,7 @@ class Prompts:
     def logit_diffs(self, count: int = 1) -> Tensor:
         """Logit of each first answer less the second's, ``[R, count]``, of equal readings."""
         at = self.loaded, self.state, self.rows, self.tokens
-        logits = read_side_by_side(*at, count)
+        logits = decoding.read_side_by_side(*at, count)
         words = torch.tensor(self.words, device=logits.device).T[:, None].expand(-1, count, -1)
         # Apple's GPUs have no float64.
         first, second = logits.gather(2, words).cpu().double().unbind(2)
@@ -118,31 +102,26 @@ class Prompts:
         rows = [row for row in self.rows for _ in range(2)]
         with torch.no_grad():
             ends = [[token] for token in self.tokens for _ in range(2)]
-            state = extend(self.loaded, self.state, rows, ends)
-            said = log_probs_of(self.loaded, state, [a for both in self.answers for a in both])
+            state = decoding.extend(self.loaded, self.state, rows, ends)
+            said = decoding.log_probs_of(self.loaded, state, [*chain(*self.answers)])
         return (said[::2] - said[1::2]).numpy()
 
-    def edited(
-        self, edit: Callable[..., Edit], chosen: Tensor, columns: int | None = None
-    ) -> np.ndarray:
+    def edited(self, edit: Callable[..., Edit], chosen: Tensor) -> np.ndarray:
         """Logit differences ``[R, C]`` where ``edit(heads=...)``, at positions ``all``, is open.
 
-        Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own; so many ``columns`` at once.
+        Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own.
         """
-        if columns is None:
-            most = COLUMNS_IN_ALL // len(self.rows)
-            columns = most if self.loaded.accelerated else COLUMNS
+        columns = COLUMNS_IN_ALL // len(self.rows) if self.loaded.accelerated else COLUMNS
         diffs = [torch.zeros(len(self.rows), 0, dtype=torch.float64)]
         for part in chosen.split(columns) if len(chosen) else ():
             with torch.no_grad(), edit(heads=part[None]):
                 diffs.append(self.logit_diffs(len(part)))
         return torch.cat(diffs, 1).numpy()
 
-    def replaced(self, values: Tensor, chosen: Tensor, columns: int | None = None) -> np.ndarray:
+    def replaced(self, values: Tensor, chosen: Tensor) -> np.ndarray:
         """:meth:`edited` with heads replaced by ``values [(R,) L, H, D]``."""
         how: dict[str, Any] = {"positions": ALL, "how": "replace"}
-        edit = partial(Edit, self.loaded.model, values, self.site, **how)
-        return self.edited(edit, chosen, columns)
+        return self.edited(partial(Edit, self.loaded.model, values, self.site, **how), chosen)
 
     def gradient(self) -> Tensor:
         """Of the logit differences by the head outputs, ``[R, L, H, D]``, in float32."""
@@ -202,7 +181,7 @@ def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1
 
 def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str]:
     """Both prompts of a pair, laid out; ``reply`` is as of `sally_anne.data.pairs.PairSet`."""
-    return [laid_out(loaded, sample, reply) for sample in pair.samples]
+    return [extraction.laid_out(loaded, sample, reply) for sample in pair.samples]
 
 
 def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[list[int]]:
@@ -221,18 +200,6 @@ def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[lis
     return [first, second]
 
 
-class Drawn(NamedTuple):
-    """Films of one shape with what is said after each: the inputs of what prompts begin with.
-
-    ``rows`` says with which each of the prompts begins, and ``ends`` the token ids that follow.
-    """
-
-    inputs: dict[str, np.ndarray]
-    rows: list[int]
-    ends: tuple[tuple[int, ...], ...]
-    answers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-
-
 def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) -> list[Drawn]:
     """What :func:`read_pairs` reads; needs no weights. Arguments and errors as there."""
     begun: list[tuple[Sample, Any, list[Any]]] = []
@@ -240,7 +207,7 @@ def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) 
         (first, second), texts = pair.samples, prompts_of(loaded, pair, reply)
         shared = first.context and first.context == second.context
         for members in [(0, 1)] if shared else [(0,), (1,)]:
-            cut = split_common_prefix(loaded, [texts[i] for i in members])
+            cut = decoding.split_common_prefix(loaded, [texts[i] for i in members])
             asked = []
             for i, ending in zip(members, cut.endings, strict=True):
                 ids = answer_ids(loaded, pair, texts[i])
@@ -251,9 +218,10 @@ def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) 
     drawn = []
     for _, group in groupby(begun, lambda one: (one[0].shape(), one[0].sound is None)):
         samples, beginnings, every = zip(*group, strict=True)
-        inputs = processed(loaded, beginnings, samples)
+        inputs = extraction.processed(loaded, beginnings, samples)
         rows = [row for row, asked in enumerate(every) for _ in asked]
-        drawn.append(Drawn(inputs, rows, *zip(*chain.from_iterable(every), strict=True)))
+        ends, answers = zip(*chain.from_iterable(every), strict=True)
+        drawn.append((inputs, rows, ends, answers))
     return drawn
 
 
@@ -277,8 +245,8 @@ def read_pairs(
     read = []
     for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
         with torch.no_grad():
-            begun = prefill(loaded, to_model(loaded, inputs))
-            state = extend(loaded, begun, rows, [ending[:-1] for ending in ends])
+            begun = decoding.prefill(loaded, to_model(loaded, inputs))
+            state = decoding.extend(loaded, begun, rows, [ending[:-1] for ending in ends])
         tokens = tuple(ending[-1] for ending in ends)
         read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, answers, site))
     return read
@@ -288,8 +256,11 @@ def read_pair(
     loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT
 ) -> list[Prompts]:
     """Both prompts of one pair, one by one; arguments and errors as of :func:`read_pairs`."""
-    read = read_pairs(loaded, [pair], reply, site)
-    return [part.only(number) for part in read for number in range(len(part.rows))]
+    return [
+        replace(part, rows=(row,), tokens=(token,), answers=(both,))
+        for part in read_pairs(loaded, [pair], reply, site)
+        for row, token, both in zip(part.rows, part.tokens, part.answers, strict=True)
+    ]
 
 
 def outputs_of(

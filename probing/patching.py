@@ -55,17 +55,11 @@ from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
 from sally_anne.data.samples import Sample, SampleSet, with_splits
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing import interchange
 from sally_anne.probing.activations import Activations, reopen
 from sally_anne.probing.config import PatchingConfig, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import each_piece
-from sally_anne.probing.interchange import (
-    PAIRS,
-    Effects,
-    answer_ids,
-    draw_pairs,
-    effects_of,
-    prompts_of,
-)
+from sally_anne.probing.interchange import Effects
 from sally_anne.probing.reporting import null_columns
 
 FOLDER = "patching"
@@ -148,19 +142,20 @@ def scan(
         raise ProbingError(f"--sizes {sizes}: {loaded.name} has {np.prod(shape)} heads")
     validation = pair_set.choose("validation", how.validation_pairs)
     test = pair_set.choose("test", how.pairs)
-    for split, pairs in (("validation", validation), ("test", test)):
-        if not pairs:
-            raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
+    if not (validation and test):
+        split = "test" if validation else "validation"
+        raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
     ids: dict[str, list[int]] = {}
     alike = 0
     for pair in (*validation, *test):
-        for prompt in prompts_of(loaded, pair, pair_set.reply):
-            said = answer_ids(loaded, pair, prompt)
+        for prompt in interchange.prompts_of(loaded, pair, pair_set.reply):
+            said = interchange.answer_ids(loaded, pair, prompt)
         alike += said[0][0] == said[1][0]
         ids |= dict(zip(pair.answers, said, strict=True))
     total = len(validation) + len(test)
     key = "whole", loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
     about = [repr(key), *(pair.fingerprint for pair in validation)]
+    at_once = interchange.PAIRS if loaded.accelerated else 1
 
     def effects(
         pairs: Sequence[ContrastPair], sets: Tensor, mean: Tensor | None, before: int
@@ -175,9 +170,9 @@ def scan(
         asked = pair_set.reply, sets, mean, how.exact, site
         made = each_piece(
             loaded,
-            lambda some: draw_pairs(loaded, some, pair_set.reply),
-            lambda some, drawn: effects_of(loaded, some, *asked, drawn),
-            in_batches([*pending.values()], PAIRS if loaded.accelerated else 1),
+            lambda some: interchange.draw_pairs(loaded, some, pair_set.reply),
+            lambda some, drawn: interchange.effects_of(loaded, some, *asked, drawn),
+            in_batches([*pending.values()], at_once),
         )
         single = (one for some in made for one in some.apart())
         for done, (file, one) in enumerate(zip(pending, single, strict=True), 1):
@@ -192,9 +187,8 @@ def scan(
     # Where the model has them the wrong way round, the order is still by effect.
     causal = ranking / abs(on_validation.logit_diff.sum())
     chosen = _choose_sets(causal, ranked, how)
-    sets = torch.zeros(len(chosen), causal.size, dtype=torch.bool)
-    for row, members in zip(sets, chosen.values(), strict=True):
-        row[torch.from_numpy(members.copy())] = True
+    each = np.eye(causal.size, dtype=bool)
+    sets = torch.from_numpy(np.array([each[members].any(0) for members in chosen.values()]))
     mean = torch.from_numpy(on_validation.mean.mean(0))
     on_test, files = effects(test, sets.unflatten(1, shape), mean, len(validation))
 
@@ -207,26 +201,19 @@ def scan(
         value, low, high = estimate_shares(effect, on_test.logit_diff, cluster, times)
         return [value, low, high] if clusters > 1 else [value, low * np.nan, high * np.nan]
 
-    facts: dict[str, Any] = {
-        "asks": pair_set.asks,
-        "place": pair_set.place,
-        "clusters": pair_set.clusters,
-        "pairs": len(test),
-        "clusters_drawn": clusters,
-        "floor": how.floor,
+    facts: dict[str, Any] = {n: getattr(pair_set, n) for n in ("asks", "place", "clusters")}
+    facts |= {"pairs": len(test), "clusters_drawn": clusters, "floor": how.floor}
+    facts |= {
         "mean_logit_diff": float(on_test.logit_diff.mean()),
         "pair_accuracy": float((on_test.logit_diff > 0).mean()),
         "whole_accuracy": float((on_test.whole > 0).mean()),
-        "answers": ids,
-        "begin_alike": alike,
-        "kept": files if folder else [],
     }
+    facts |= {"answers": ids, "begin_alike": alike, "kept": files if folder else []}
 
     def judged(effect: Any, ends: Any, random: Any) -> np.ndarray:
         """Empty where the model does not answer the pairs, so that there is no effect to judge."""
         return np.where(_answered(facts), verdicts(effect, ends, random, how.floor), "")
 
-    layer, head = np.indices(shape)
     value, *ends = share(on_test.effect)
     # What a random head reaches, by the spread about the middle: a few that carry much, which are
     # what is looked for, do not widen it.
@@ -234,7 +221,7 @@ def scan(
     middle = np.median(value) - spread, np.median(value) + spread
     single = [getattr(on_test, n).sum(0) / on_test.logit_diff.sum() for n in SINGLE]
     passed = min(-how.floor, middle[0]), max(how.floor, middle[1])
-    columns = [layer, head, causal, value, *ends, *single, judged(value, ends, middle)]
+    columns = [*np.indices(shape), causal, value, *ends, *single, judged(value, ends, middle)]
     columns += [np.full(shape, end) for end in passed]
     names = ("layer", "head", *MEASURES)
     heads = pd.DataFrame({n: v.ravel() for n, v in zip(names, columns, strict=True)})
@@ -247,19 +234,16 @@ def scan(
         for by in ("patching", *ranked):
             moved, low, high = map(float, share(effect[f"{by} {k}"]))
             row = {"by": by, "k": k, "effect": moved, "low": low, "high": high}
-            row |= {"random_low": least, "random_high": most}
-            row |= {"above": float((draws >= moved).mean())}
+            row |= {"random_low": least, "random_high": most, "above": (draws >= moved).mean()}
             rows.append(row | {"used": str(judged(moved, (low, high), (least, most)))})
-        mean_share = float(draws.mean())
-        rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
+        row = {"by": "random", "k": k, "effect": draws.mean(), "low": least, "high": most}
+        rows.append(row)
     others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
     for label, table in ranked.items():
         if (column := f"{label}_validation_accuracy") in table:
             others[label] = table.sort_values(["layer", "head"])[column].to_numpy()
-    beside = pd.DataFrame(
-        {"": causal.ravel()} | {n: values.ravel() for n, values in others.items()}
-    )
-    for name, rho in beside.corr(method="spearman")[""].drop("").items():
+    for name, values in others.items():
+        rho = pd.Series(causal.ravel()).corr(pd.Series(values.ravel()), "spearman")
         facts[f"{name}_spearman"] = None if np.isnan(rho) else float(rho)
     return PatchingResult(heads, pd.DataFrame(rows), facts)
 

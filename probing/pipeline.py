@@ -16,7 +16,7 @@ from rich.markup import escape
 from safetensors.numpy import save
 from sklearn.base import clone
 
-from sally_anne.core.console import Console, counting, stage
+from sally_anne.core.console import Console, counting, print_lines, stage
 from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError, StoreError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, save_config
@@ -34,16 +34,10 @@ from sally_anne.models import estimate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.videos import crop_notes
+from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
-from sally_anne.probing.extraction import (
-    check_samples,
-    cut,
-    fill_store,
-    plan_batches,
-    prompts_at,
-    stored_size,
-)
+from sally_anne.probing.extraction import fill_store
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import confound_report, print_heads, print_summary, summarise
@@ -129,21 +123,22 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
     figures = saved.get("figures", [])
-    if config.figures and not _drawn(folder, figures):
+    paths = [folder / name for name in figures]
+    age = (folder / HEADS).stat().st_mtime_ns
+    drawn = bool(paths) and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
+    if config.figures and not drawn:
         from sally_anne.figures.draw import draw_all
         from sally_anne.figures.report import write_report
 
         with stage(console, "drawing figures"):
-            paths = [*draw_all(folder), write_report(folder, reopen=samples_of)]
-            figures = [path.relative_to(folder).as_posix() for path in paths]
+            made = [*draw_all(folder), write_report(folder, reopen=samples_of)]
+            figures = [path.relative_to(folder).as_posix() for path in made]
     if saved.get("figures") != figures:  # also of none: it says that the run is at its end
         write_json(folder / RESULTS, saved | {"figures": figures})
     print_summary(console, heads, saved, data.meaning)
     print_patching(console, patching, heads)
-    if why:
-        console.print(escape(f"Which heads are used was not tested: {why}"), soft_wrap=True)
-    if not config.figures:
-        console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+    print_lines(console, [f"Which heads are used was not tested: {why}"] if why else [])
+    print_lines(console, [] if config.figures else [f"run folder: {folder}"])
     processes.wait()
     return heads
 
@@ -171,13 +166,14 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     store = config.folder / ACTIVATIONS
     size = config.batch_size
     if size == AUTO:
-        size = stored_size(store) or (MOST if first_gpu() else DEFAULT_BATCH)
-    batches = plan_batches(samples, size)
+        size = extraction.stored_size(store) or (MOST if first_gpu() else DEFAULT_BATCH)
+    batches = extraction.plan_batches(samples, size)
     counter = estimate.Counter(loaded)
-    prompts = prompts_at(loaded, samples, config.position)
+    prompts = extraction.prompts_at(loaded, samples, config.position)
     loads, tokens = [], []
     for batch in batches:
-        parts = cut(loaded, [(samples[i], prompts[i]) for i in batch], config.backend == NATIVE)
+        chosen = [(samples[i], prompts[i]) for i in batch]
+        parts = extraction.cut(loaded, chosen, config.backend == NATIVE)
         rows = parts.rows or list(range(len(batch)))
         ends = [counter.ending(ending) for ending in parts.endings] or [0] * len(batch)
         shapes = [(*frames, 3) if (frames := s.shape()) else None for s in parts.firsts]
@@ -242,26 +238,13 @@ def _probe(
     summary = summarise(heads, x, probes, data)
     results = {"results": summary, "confounds": confound_report(x.items, data)}
     write_json(folder / RESULTS, results)
-    model = {
-        **loaded.identity.facts(),
-        "class": loaded.family.class_name,
-        "attention": loaded.attention,
-        **loaded.changes,
-        "layers": geometry.n_layers,
-        "heads": geometry.n_heads,
-        "head_dim": geometry.head_dim,
-    }
-    saved = {
-        "model": model,
-        "data": {
-            "source": data.source,
-            "fingerprint": data.fingerprint,
-            "shows": data.senses["videos"],
-        },
-        "labels": {label: probes[label].classes_.tolist() for label in labels},
-        SEEN: data.lineage.facts(),
-        **about,
-    }
+    model: dict[str, Any] = {**loaded.identity.facts(), "class": loaded.family.class_name}
+    model |= {"attention": loaded.attention, **loaded.changes}
+    model |= {"layers": geometry.n_layers, "heads": geometry.n_heads, "head_dim": geometry.head_dim}
+    read = {name: getattr(data, name) for name in ("source", "fingerprint")}
+    read["shows"] = data.senses["videos"]
+    classes = {label: probes[label].classes_.tolist() for label in labels}
+    saved = {"model": model, "data": read, "labels": classes, SEEN: data.lineage.facts(), **about}
     save_config(folder, asdict(config), loaded, **saved)
     return results
 
@@ -274,13 +257,6 @@ def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
         text = "\n\n".join(turns) if len(turns) > 1 else sample.turns[0]["content"]
         rows.append({"item_id": sample.item_id, "text": text})
     write_atomic(path, pd.DataFrame(rows).to_parquet(None, index=False, compression="zstd"))
-
-
-def _drawn(folder: Path, figures: Sequence[str]) -> bool:
-    """Whether these figures are there, and not older than the table of heads."""
-    paths = [folder / name for name in figures]
-    age = (folder / HEADS).stat().st_mtime_ns
-    return bool(paths) and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
 
 
 def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
@@ -363,7 +339,7 @@ def _check_inputs(
     loaded: LoadedModel, data: SampleSet, config: ProbeConfig, console: Console
 ) -> Unknown:
     """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
-    shapes = check_samples(loaded, data.samples, config.position)
+    shapes = extraction.check_samples(loaded, data.samples, config.position)
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))
@@ -374,14 +350,10 @@ def _check_inputs(
         f"{len(data.samples)} samples, setting {seen}, "
         f"{loaded.prompt} prompts"
     )
-    if geometry.note:
-        console.print(escape(geometry.note), soft_wrap=True)
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
-    unknown = unknown_words(loaded, texts)
-    if warning := unknown.warning(loaded.name):
-        console.print(escape(warning), soft_wrap=True)
-    if note := copies(data.samples):
-        console.print(f"warning: {escape(note)}", soft_wrap=True)
+    unknown, note = unknown_words(loaded, texts), copies(data.samples)
+    notes = geometry.note, unknown.warning(loaded.name), note and f"warning: {note}"
+    print_lines(console, filter(None, notes))
     return unknown
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -40,7 +40,7 @@ _WEIGHTS = ("coef_", "intercept_", "sigma_")
 _FACTS = ("classes_", "unconverged_", "label_", "site_", "model_", "ranked_")
 _CARD = """# Probes of {label} for {model}
 
-A logistic probe on the `{site}` of each attention head: classes {classes}; best heads {best}.
+A logistic probe on the `{site}` of each attention head: classes {classes}; best heads {best heads}.
 
 ```python
 import sally_anne as sa
@@ -113,10 +113,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         facts: dict[str, object] = dict(self.get_params())
         if hasattr(self, "coef_"):
             layers, heads, *_, width = self.coef_.shape
+            ranked = ", ".join(map(str, getattr(self, "ranked_", ())[:BEST]))
             facts = {"label": getattr(self, "label_", "unknown"), **facts}
             facts["classes"] = ", ".join(map(str, self.classes_[:6]))
             facts["heads"] = f"{layers} layers x {heads} heads x {width}"
-            ranked = ", ".join(map(str, getattr(self, "ranked_", ())[:BEST]))
             facts["best heads"] = ranked or "not ranked"
         return facts
 
@@ -183,9 +183,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             yield model.coef_ / scale, model.intercept_, not stopped
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
-        placed_x, classes = placed(x), len(self.classes_)
-        own = placed_x, torch.from_numpy(codes[None]).to(placed_x.device), classes, self.c
-        for fit in fit_heads(*own, max_iter=self.max_iter, normalise=self.normalise):
+        z, labels, how = placed(x), torch.from_numpy(codes[None]), self.get_params()
+        how.pop("solver")
+        for fit in fit_heads(z, labels.to(z.device), len(self.classes_), **how):
             yield fit.coef.cpu().numpy(), fit.intercept.cpu().numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:
@@ -226,10 +226,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         own["sigma"] = self.sigma_ if self.binary else np.nan
         for split, part in {"train": train, **parts}.items():
             own[f"{split}_chance"] = chance(train.values(label), part.values(label))
-        layer, head = np.indices(self.intercept_.shape[:2]).reshape(2, -1)
-        table = pd.DataFrame({"layer": layer, "head": head})
-        for name, value in own.items():
-            table[f"{label}_{name}"] = np.ravel(value) if np.ndim(value) else value
+        layer, head = np.indices(shape := self.intercept_.shape[:2]).reshape(2, -1)
+        columns = {f"{label}_{n}": np.broadcast_to(v, shape).ravel() for n, v in own.items()}
+        table = pd.DataFrame({"layer": layer, "head": head, **columns})
         by = [f"{label}_validation_accuracy", f"{label}_validation_log_loss"]
         best = table.sort_values(by, ascending=[False, True], kind="stable").index
         table[f"{label}_rank"] = np.argsort(best) + 1
@@ -261,6 +260,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         chosen = best_heads(self.ranked_, towards_class(self.coef_, place), k)
         at = tuple(np.transpose(chosen))
         sigma = self.sigma_ if self.binary else self.sigma_[:, :, place]
+        fitted = {**self.model_, "label": self.label_}
+        fitted["split"] = "heads by validation samples, directions and sigma from training samples"
+        fitted |= {name: getattr(self, name) for name in ("c", "max_iter", "normalise")}
+        fitted |= {} if towards is None else {"towards": classes[place]}
         return SteeringVector(
             heads=tuple(chosen),
             theta=torch.from_numpy(towards_class(self.theta_, place)[at]),
@@ -270,15 +273,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             alpha=alpha,
             site=self.site_,
             positions=positions,
-            fitted={
-                **self.model_,
-                "label": self.label_,
-                "split": "heads by validation samples, directions and sigma from training samples",
-                "c": self.c,
-                "max_iter": self.max_iter,
-                "normalise": self.normalise,
-                **({} if towards is None else {"towards": classes[place]}),
-            },
+            fitted=fitted,
         )
 
     def save(self, folder: Path | str) -> Path:
@@ -290,13 +285,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
         facts["classes_"] = self.classes_.tolist()
         tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
-        body = _CARD.format(
-            label=self.label_,
-            model=self.model_.get("model", "unknown"),
-            site=self.site_,
-            classes=", ".join(map(str, facts["classes_"])),
-            best=self._shown()["best heads"],
-        )
+        told = self._shown() | {"model": self.model_.get("model", "unknown"), "site": self.site_}
+        body = _CARD.format_map(told | {"classes": ", ".join(map(str, facts["classes_"]))})
         return _FILE.write(folder, facts, tensors, card(body, self.model_, "probes"))
 
     @classmethod
@@ -312,7 +302,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             state["classes_"] = np.array(state["classes_"])
             if "ranked_" in facts:
                 state["ranked_"] = [Head(int(layer), int(h)) for layer, h in facts["ranked_"]]
-        probes.__dict__.update(state)
+        vars(probes).update(state)
         return probes
 
     def to_give(self) -> Self:
@@ -349,8 +339,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         logits = self.decision_function(x)
         if self.binary:
             logits = np.stack([np.zeros_like(logits), logits], axis=-1)
-        odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return odds / odds.sum(axis=-1, keepdims=True)
+        return softmax(logits, axis=-1)
 
     def predict(self, x: Activations | np.ndarray) -> np.ndarray:
         """Predicted labels ``[N, L, H]``."""
@@ -429,11 +418,8 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
     if x.ndim != 4 or x.shape[1:] != shape:
         raise ProbingError(f"need activations [N, *{list(shape)}], got {list(x.shape)}")
     spec = "nhd,hd->nh" if directions.ndim == 3 else "nhd,hkd->nhk"
-    layers = [
-        np.einsum(spec, x[:, layer].astype(np.float64), direction)
-        for layer, direction in enumerate(directions)
-    ]
-    return np.stack(layers, axis=1)
+    layers = zip(np.moveaxis(x, 1, 0), directions, strict=True)
+    return np.stack([np.einsum(spec, z.astype(np.float64), own) for z, own in layers], axis=1)
 
 
 def best_heads(ranked: Sequence[Head], coef: np.ndarray, k: int) -> list[Head]:

@@ -40,7 +40,7 @@ LENGTH = "length of the text in words"
 def summarise(
     heads: pd.DataFrame, x: Activations, probes: Mapping[str, HeadProbes], data: SampleSet
 ) -> dict[str, Any]:
-    """The figures of a run that are quoted: best head, first layer and chance, for each label.
+    """The figures of a run that are quoted: best head and chance, for each label.
 
     Of the best head's test accuracy also the 95 % interval over clusters.
     """
@@ -56,13 +56,11 @@ def summarise(
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
         head = Head(int(best["layer"]), int(best["head"]))
-        first = heads[heads["layer"] == 0][f"{label}_test_accuracy"]
         summary[label] = {
             "best_layer": head.layer,
             "best_head": head.head,
             "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
             "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
-            "layer_0_median_test_accuracy": float(first.median()),
             "chance_test_accuracy": chance(x.train.values(label), test.values(label)),
         }
         if len(test):
@@ -137,7 +135,7 @@ def null_columns(
             found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
             found["p_fwer"] = at_heads(test.p_fwer, heads)
         heads = heads.assign(**{f"{label}_{name}": value for name, value in found.items()})
-    return selectivity_columns(x, heads, types or {}, how.c, how.seed, how.normalise)
+    return selectivity_columns(x, heads, types or {}, how)
 
 
 def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:
@@ -146,24 +144,15 @@ def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:
 
 
 def selectivity_columns(
-    x: Activations,
-    heads: pd.DataFrame,
-    types: Mapping[str, str],
-    c: float,
-    seed: int = 0,
-    normalise: bool = True,
+    x: Activations, heads: pd.DataFrame, types: Mapping[str, str], how: ProbeConfig
 ) -> pd.DataFrame:
     """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
 
     In a control task (Hewitt and Liang 2019, section 2) each type of input, as a statement's words,
     is given a class at random, and keeps it in all samples: such labels say nothing, but can be
     learned by heart. They are scored on samples whose type trains. NaN where there are fewer types
-    than classes, or none of them is held out.
-
-    Args:
-        types: the type of each sample, by its name; without them the table stays as it is.
-        c, normalise: those of the probes.
-        seed: of control tasks.
+    than classes, or none of them is held out. ``types`` are those of the samples by their names;
+    without them the table stays as it is.
     """
     if not types:
         return heads
@@ -176,12 +165,13 @@ def selectivity_columns(
     for label in x.labels:
         classes = len(np.unique(train.values(label)))
         if classes not in controls and known.any() and len(names) >= classes:
-            draw, each = np.random.default_rng(seed), np.arange(len(names)) % classes
+            draw, each = np.random.default_rng(how.seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            accuracy = refit(train, held[known], labels[:, code], c=c, normalise=normalise)
+            own = {"c": how.c, "normalise": how.normalise}
+            accuracy = refit(train, held[known], labels[:, code], **own)
             controls[classes] = at_heads(accuracy.mean(axis=0), heads)
-        own = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
-        heads = heads.assign(**{f"{label}_selectivity": own})
+        more = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
+        heads = heads.assign(**{f"{label}_selectivity": more})
     return heads
 
 

@@ -237,12 +237,9 @@ def verified(folder: Path, most: int) -> dict[str, Any]:
         answered += [("TB", first.logit_diff[0] > 0), ("FB", second.logit_diff[0] < 0)]
     for pair in control_questions_of(contrast_pairs):
         answered += [(pair.cluster, p.logit_diff[0] > 0) for p in read_pair(loaded, pair, True)]
-    return {
-        "carried": tuple(float(share[head]) for head in truth.heads),
-        "other": float(np.abs(share[~planted]).max()),
-        "rest": sum(float(one.sets[0, 1]) for one in found) / gap,
-        "together": sum(float(one.sets[0, 0]) for one in found) / gap,
-        "right": pd.DataFrame(answered).groupby(0, sort=False)[1].mean().to_dict(),
-        "readable": float(probe_accuracy(outputs)[planted].max()),
-        "pairs": len(contrast_pairs),
-    }
+    carried = tuple(float(share[head]) for head in truth.heads)
+    together, rest = (sum(float(one.sets[0, i]) for one in found) / gap for i in (0, 1))
+    known = {"carried": carried, "other": float(np.abs(share[~planted]).max())}
+    known |= {"rest": rest, "together": together, "pairs": len(contrast_pairs)}
+    known["right"] = pd.DataFrame(answered).groupby(0, sort=False)[1].mean().to_dict()
+    return known | {"readable": float(probe_accuracy(outputs)[planted].max())}

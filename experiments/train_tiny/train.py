@@ -41,15 +41,8 @@ from sally_anne.experiments.train_tiny import documents, looking, videos
 from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
 from sally_anne.experiments.train_tiny.documents import Batch, Level, encode, score_text
 from sally_anne.experiments.train_tiny.videos import FILMED, VideoData
+from sally_anne.models import tiny
 from sally_anne.models.loading import load_model
-from sally_anne.models.tiny import (
-    build_model,
-    build_processor,
-    build_tokenizer,
-    decoder_config,
-    decoder_of,
-    deepen,
-)
 
 CHECKPOINT, CURVE = "checkpoint.safetensors", "loss.csv"
 EVERY, WARM_UP = 100, 50
@@ -72,10 +65,7 @@ _PRECISE = "sdpa_float32"
 def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
     """Short facts of six levels, then stories: looking up, judging, all together."""
     # Batch, goal and most steps of each level; the caps keep the whole within two hours.
-    numbers = (
-        *((256, 0.2, 2500), (256, 0.2, 2500), (256, 0.2, 2500)),
-        *((96, 0.2, 780), (96, 0.25, 150), (48, 0.25, 200)),
-    )
+    numbers = 3 * [(256, 0.2, 2500)] + [(96, 0.2, 780), (96, 0.25, 150), (48, 0.25, 200)]
     plan: list[tuple[str, documents.Maker, int, float, int]] = [
         *((f"facts-{i}", partial(documents.facts, level=i), *n) for i, n in enumerate(numbers)),
         ("looking-up", documents.looking_up, STORIES, 0.12, 110),
@@ -102,24 +92,24 @@ def run(config: TrainConfig) -> Path:
     root, folder = config.out, config.out / config.family
     folder.mkdir(exist_ok=True)
     save_config(folder, asdict(config))
-    tokenizer = build_tokenizer()
-    processor = build_processor(config.family, tokenizer)
+    tokenizer = tiny.build_tokenizer()
+    processor = tiny.build_processor(config.family, tokenizer)
     if config.start:
         loaded = load_model(config.start, device_map="cpu")
         if loaded.processor.tokenizer.get_vocab() != tokenizer.get_vocab():
             raise OptionError(f"--start {config.start} has other words than the stories here")
         model = loaded.model
         if loaded.family.name != config.family:
-            model = build_model(config.family, tokenizer, decoder_of(model), config.seed)
+            model = tiny.build_model(config.family, tokenizer, tiny.decoder_of(model), config.seed)
     else:
         torch.manual_seed(config.seed)
-        decoder = LlamaForCausalLM(decoder_config())
+        decoder = LlamaForCausalLM(tiny.decoder_config())
         attend_in_float32(decoder)
         levels = decoder_levels(tokenizer)
         train(decoder, levels, root / "decoder", "decoder", config.seed, RATE)
-        model = build_model(config.family, tokenizer, decoder, config.seed)
+        model = tiny.build_model(config.family, tokenizer, decoder, config.seed)
         torch.manual_seed(config.seed)
-        model = deepen(model, DEPTH)
+        model = tiny.deepen(model, DEPTH)
     attend_in_float32(model)
     data = VideoData(config.family, processor, model)
 
@@ -141,18 +131,13 @@ def run(config: TrainConfig) -> Path:
     mixing = [
         data.level("single", single, config.reading_steps, 2 * FILMED),
         data.level("checked", checked, config.checking_steps),
-        # Who is reliable is learned from words, first with the verdicts said, then without.
-        *(
-            Level(
-                f"narrated ({percent} % marked)",
-                partial(data.batch, partial(narrated, marked=percent / 100), "text"),
-                goal,
-                steps,
-            )
-            for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most))
-        ),
-        data.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps),
     ]
+    # Who is reliable is learned from words, first with the verdicts said, then without.
+    for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most)):
+        batch = partial(data.batch, partial(narrated, marked=percent / 100), "text")
+        mixing.append(Level(f"narrated ({percent} % marked)", batch, goal, steps))
+    brief = mixed(0.4, _BRIEF, marked=0.1, scenic=3)
+    mixing.append(data.level("mixed", brief, config.mixing_steps))
     train(model, mixing, folder / "mixing", "mixing", config.seed, LATE_RATE)
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)

@@ -74,13 +74,14 @@ def no_sets(loaded: LoadedModel) -> Tensor:
     return torch.zeros(0, found.n_layers, found.n_heads, dtype=torch.bool)
 
 
-def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
+def test_side_by_side_is_one_by_one(lively: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of one pass are runs of their own."""
     both_inputs = pair()
     a, b = read_pair(lively, both_inputs, True)
     shape, (first,), (second,) = a.heads.shape[1:3], *a.words
     chosen = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    (found,) = a.replaced(b.heads, chosen, columns=3)
+    monkeypatch.setattr(interchange, "COLUMNS", 3)
+    (found,) = a.replaced(b.heads, chosen)
     prompt = reply_prompt(lively, both_inputs.samples[0].text, False)
     cut = split_common_prefix(lively, [prompt])
     expected = []
@@ -244,13 +245,13 @@ def test_statements_on_one_context_are_read_once(
     a, b = pair().samples
     shared = ContrastPair((replace(a, context="c"), replace(b, context="c")), ("red", "blue"), "g")
     rows: list[int] = []
-    begin = interchange.prefill
+    begin = interchange.decoding.prefill
 
     def counted(loaded: LoadedModel, inputs: dict[str, Tensor]) -> State:
         rows.append(len(inputs["input_ids"]))
         return begin(loaded, inputs)
 
-    monkeypatch.setattr(interchange, "prefill", counted)
+    monkeypatch.setattr(interchange.decoding, "prefill", counted)
     once = read_pair(lively, shared, False)
     both = read_pair(lively, replace(shared, samples=(a, b)), False)
     assert rows == [1, 2]

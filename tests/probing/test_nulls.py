@@ -189,14 +189,14 @@ def test_a_probe_of_the_words_alone_is_not_selective(made) -> None:
     x = np.zeros_like(made.x)
     x[:, 0, 0, :4] = 20 * (types[:, None] == np.unique(types))
     words = Activations(x, made.items, ("y_p", "y_o"))
-    heads = rank_heads(words, fit_probes(words, ProbeConfig(c=1.0)))
+    heads = rank_heads(words, fit_probes(words, how := ProbeConfig(c=1.0)))
     names = dict(zip(made.items["item_id"], types, strict=True))
-    found = selectivity_columns(words, heads, names, 1.0)
+    found = selectivity_columns(words, heads, names, how)
     own = heads["y_p_validation_accuracy"]
     # Of control tasks head 0 has all, the others are at chance.
     assert found["y_p_selectivity"].iloc[0] == own.iloc[0] - 1.0
     np.testing.assert_array_equal(found["y_p_selectivity"].iloc[1:], own.iloc[1:] - 0.5)
-    pd.testing.assert_frame_equal(selectivity_columns(words, heads, {}, 1.0), heads)
+    pd.testing.assert_frame_equal(selectivity_columns(words, heads, {}, how), heads)
 
 
 @pytest.fixture
