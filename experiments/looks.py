@@ -345,10 +345,7 @@ def table_of(
     times = draw_groups(int(cluster.max()) + 1, seed=seed)
     random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)
     (sides, heads, parts), tables = names, []
-    for of, numbers in (
-        (heads, estimate_shares(own, whole, cluster, times)),
-        ([RANDOM], random),
-    ):
+    for of, numbers in ((heads, estimate_shares(own, whole, cluster, times)), ([RANDOM], random)):
         rows = pd.MultiIndex.from_product((sides, of, parts), names=("side", "heads", "part"))
         columns = zip(("share", "low", "high"), map(np.ravel, numbers), strict=True)
         tables.append(rows.to_frame(index=False).assign(**dict(columns)))

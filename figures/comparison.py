@@ -44,12 +44,9 @@ def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> 
 def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """Whose parsing is shown, and the numbers shown, a row a category and run, the first run first.
 
-    Args:
-        table: of a comparison, without parsers that could read nothing.
-
-    Returns:
-        Columns ``items, run, n, value, low, high`` and ``difference, difference_low,
-        difference_high``, which the first run has not.
+    ``table`` is of a comparison, without parsers that could read nothing. Columns are ``items, run,
+    n, value, low, high`` and ``difference, difference_low, difference_high``, which the first run
+    has not.
     """
     parser = first_parser(table["parser"].unique())
     kept = table[(table["parser"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
@@ -124,12 +121,9 @@ def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
     """What was fitted on the rows, tested on the columns: a panel for each measure with values.
 
     Of each cell the value (with a star above its control), its interval over clusters, and the
-    97.5 % quantile of its control. Cells that cannot be compared are grey.
-
-    Args:
-        table: a row a cell: ``measure, fitted_on, tested_on, value, low, high, control_high,
-            above``; parts in the order in which they are to stand.
-        title: written over the figure.
+    97.5 % quantile of its control. Cells that cannot be compared are grey. ``table`` has a row a
+    cell: ``measure, fitted_on, tested_on, value, low, high, control_high, above``; parts are in the
+    order in which they are to stand.
     """
     names = list(dict.fromkeys(table["fitted_on"]))
     there = set(table.loc[table["value"].notna(), "measure"])
@@ -194,13 +188,11 @@ def _flags(table: pd.DataFrame, name: str) -> pd.Series:
 def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the groups that have both.
 
-    Takes what :func:`group_accuracy` does; of the intervals, 95 %, groups are resampled.
-
-    Returns:
-        One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
-        ``low``, ``high`` (percentile interval) and ``n``, the number of groups with both. The
-        correlation is NaN where there are fewer than three groups or one of the two accuracies is
-        the same in all of them; resamples of that kind are left out of the interval.
+    Takes what :func:`group_accuracy` does; of the intervals, 95 %, groups are resampled. One row a
+    pair: ``first``, ``second`` (in the order of the categories), ``correlation``, ``low``, ``high``
+    (percentile interval) and ``n``, the number of groups with both. The correlation is NaN where
+    there are fewer than three groups or one of the two accuracies is the same in all of them;
+    resamples of that kind are left out of the interval.
     """
     wide = group_accuracy(table, parser, tag)
     names = [str(name) for name in wide.columns]
@@ -233,13 +225,11 @@ def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "c
     side = max(2.4, cell * (len(names) - 1))
     figure = style.new_figure(side + longest + 1.8, side + 0.72 * longest + 1.1)
     axis = figure.subplots()
-    clear = (table["low"] > 0) | (table["high"] < 0)
-    table = table.assign(
-        text=[
-            f"{value:.2f}{'*' if star else ''}\nn = {n:.0f}"
-            for value, star, n in zip(table["correlation"], clear, table["n"], strict=True)
-        ]
-    )
+    texts = []
+    for row in table.itertuples():
+        star = "*" if row.low > 0 or row.high < 0 else ""
+        texts.append(f"{row.correlation:.2f}{star}\nn = {row.n:.0f}")
+    table = table.assign(text=texts)
     cells, texts = (
         table.pivot(index="second", columns="first", values=name).loc[names[1:], names[:-1]]
         for name in ("correlation", "text")

@@ -71,11 +71,6 @@ def title_of(results: dict[str, Any]) -> list[str]:
     return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
 
 
-def draw_all(run: Path | str, out: Path | None = None) -> list[Path]:
-    """All figures of a finished run, as `sally-anne probe` draws them at its end."""
-    return draw(FiguresConfig(Path(run), out=out))
-
-
 def run(config: FiguresConfig) -> None:
     """Draw, and print the paths."""
     print(*draw(config), sep="\n")
@@ -238,8 +233,7 @@ def part_name(part: str, measure: str) -> str:
 def table_of(folder: Path) -> pd.DataFrame:
     """The table of a run folder, a row a head (best first), measure, setting or cell.
 
-    Raises:
-        RunFolderError: it holds no finished run, or is damaged.
+    A RunFolderError says that it holds no finished run, or is damaged.
     """
     if (folder / HEADS).exists():
         run = Run.open(folder)

@@ -62,10 +62,8 @@ def accuracy_table(
 
     Columns ``label, layer, head, accuracy`` (in one ``condition`` if it is given), ``best,
     threshold`` (the null's, of all validation samples), ``above`` (whether the head's accuracy on
-    these is above it) and ``chance``: the one given, else the table's, else a half.
-
-    Raises:
-        RunFolderError: the table has no accuracy of this kind; names those there are.
+    these is above it) and ``chance``: the one given, else the table's, else a half. A
+    RunFolderError says that the table has no accuracy of this kind, and names those there are.
     """
     parts = []
     kind = condition or "accuracy"

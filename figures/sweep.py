@@ -77,10 +77,8 @@ def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
     """The numbers shown, a row a point, alpha rising along each curve.
 
     ``table`` is ``sweep.parquet``. The point without steering is in every curve, at alpha 0.
-
-    Returns:
-        Columns ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
-        a control), ``measure, alpha, value, low, high, n, split``; shares, not percent, or logits.
+    Columns are ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
+    a control), ``measure, alpha, value, low, high, n, split``; shares, not percent, or logits.
     """
     best = main_of(table)
     shares = (*MEASURES, "initial", "reality") if best == "Both" else LOGITS

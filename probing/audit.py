@@ -73,8 +73,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         with stage(console, "next to the best head"):
             table, facts = measure(probed, controls, clusters)
         if questions := opened.pair_sets.get("question"):
-            first = probed.x.labels[0]
-            rows = content(loaded, probed, questions, counts, first, facts[first]["head"])
+            rows = content(loaded, probed, questions, counts, facts[probed.x.labels[0]]["head"])
             table = pd.concat([table, rows], ignore_index=True)
         said = {label: conclusion(table, label, of) for label, of in facts.items()}
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
@@ -97,10 +96,9 @@ def audit(folder: Path | str, **options: Any) -> pd.DataFrame:
 def choose_groups(
     items: pd.DataFrame, clusters: Mapping[str, str], most: int
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Places of the samples of at most so many groups, from all clusters in turn; always the same.
+    """Places ``[n]`` of the samples of at most so many groups, in order, from all clusters in turn.
 
-    Returns:
-        Places ``[n]`` in order, and how many groups of each split.
+    They are always the same. Also how many groups of each split there are.
     """
     chosen: dict[str, list[str]] = {}
     for split, part in PARTS.items():
@@ -116,9 +114,8 @@ def measure(
 ) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
     """Predict every label by every control, and by the heads, and compare them on test samples.
 
-    Returns:
-        The table as of :func:`run`, and of each label the best ``head``, its ``accuracy, low,
-        high`` and ``chance`` on all test samples.
+    Gives the table as of :func:`run`, and of each label the best ``head``, its ``accuracy, low,
+    high`` and ``chance`` on all test samples.
     """
     items, split, every = run.x.items, run.split, np.arange(len(run.x))
     member = np.array([clusters[group] for group in items["group"]])
@@ -195,20 +192,16 @@ def _end(measured: Mapping[str, Any], which: str) -> float:
 
 
 def content(
-    loaded: LoadedModel,
-    run: ProbeRun,
-    pair_set: PairSet,
-    counts: Mapping[str, int],
-    label: str,
-    head: str,
+    loaded: LoadedModel, run: ProbeRun, pair_set: PairSet, counts: Mapping[str, int], head: str
 ) -> pd.DataFrame:
     """Whether heads tell a prompt's own answer from the other one, at the question's last token.
 
     Multinomial probes of the answer are fitted on all prompts and scored on both of a pair: of a
     true and a false belief, the colour of the believed room against that of the room that is
     believed in by its counterpart. What always names the same of the two is right of half of them.
-    A row is of the label's best ``head``, one of the best for this by validation.
+    A row is of the first label's best ``head``, one of the best for this by validation.
     """
+    label = run.x.labels[0]
     about = {"label": label, "condition": ALL, "kind": "content", "chance": 0.5}
     every = [pair for split in SPLITS for pair in pair_set.choose(split, counts[split])]
     answers = np.array([pair.answers for pair in every])

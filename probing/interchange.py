@@ -187,8 +187,7 @@ def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str
 def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[list[int]]:
     """Token ids of both answers as they follow one of the prompts.
 
-    Raises:
-        ProbingError: one is how the other begins, so that no token tells them apart.
+    A ProbingError says that one is how the other begins, so that no token tells them apart.
     """
     first, second = continuations(loaded, prompt, pair.answers)
     if first[: len(second)] == second[: len(first)]:

@@ -26,7 +26,7 @@ from sally_anne.core.run import ACTIVATIONS, CONFIG, HEADS, MADE_BY, MANIFEST, P
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.data.samples import Sample, SampleSet, copies, untrained
 from sally_anne.data.tasks import open_pairs, open_task
-from sally_anne.figures.config import ReportConfig
+from sally_anne.figures.config import FiguresConfig, ReportConfig
 from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.geometry import find_geometry, slice_width
 from sally_anne.hooks.identity import SEEN
@@ -127,11 +127,11 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     age = (folder / HEADS).stat().st_mtime_ns
     drawn = bool(paths) and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
     if config.figures and not drawn:
-        from sally_anne.figures.draw import draw_all
+        from sally_anne.figures.draw import draw
         from sally_anne.figures.report import write_report
 
         with stage(console, "drawing figures"):
-            made = [*draw_all(folder), write_report(folder, reopen=samples_of)]
+            made = [*draw(FiguresConfig(folder)), write_report(folder, reopen=samples_of)]
             figures = [path.relative_to(folder).as_posix() for path in made]
     if saved.get("figures") != figures:  # also of none: it says that the run is at its end
         write_json(folder / RESULTS, saved | {"figures": figures})

@@ -77,10 +77,8 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
 
     Of each tag, and of the length of the text: for each of its values the label that is most
     frequent among the training samples is guessed, and held-out samples (validation and test) are
-    scored. ``items`` is the store's table of the same samples.
-
-    Returns:
-        One row for each condition, feature and label: condition, feature, label, accuracy.
+    scored. ``items`` is the store's table of the same samples. Gives one row for each condition,
+    feature and label: condition, feature, label, accuracy.
     """
     labels = list(data.samples[0].labels)
     length = [str(sum(len(turn["content"].split()) for turn in s.turns)) for s in data.samples]
@@ -176,12 +174,7 @@ def selectivity_columns(
 
 
 def bootstrap(
-    train: Activations,
-    held: Activations,
-    label: str,
-    count: int = 1000,
-    seed: int = 0,
-    **how: Any,
+    train: Activations, held: Activations, label: str, count: int = 1000, seed: int = 0, **how: Any
 ) -> np.ndarray:
     """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
 
@@ -209,12 +202,9 @@ def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> 
 def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     """Write and print ``nulls-SPLIT.parquet``.
 
-    Returns:
-        One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p``,
-        ``_p_fwer`` and ``_threshold`` as of :func:`null_columns`, with bootstraps ``_low, _high``.
-
-    Raises:
-        ProbingError: no such samples, or all have one label.
+    It has one row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p``,
+    ``_p_fwer`` and ``_threshold`` as of :func:`null_columns`, with bootstraps ``_low, _high``. A
+    ProbingError says that there are no such samples, or all have one label.
     """
     console = console or Console()
     saved = Run.open(config.run)

@@ -135,12 +135,7 @@ def placed(array: np.ndarray) -> Tensor:
 
 
 def _fit(
-    z: Tensor,
-    targets: Tensor,
-    mass: Tensor,
-    start: Tensor,
-    tolerance: float,
-    max_iter: int,
+    z: Tensor, targets: Tensor, mass: Tensor, start: Tensor, tolerance: float, max_iter: int
 ) -> tuple[Tensor, Tensor]:
     """Of G heads rows ``[G, K, P, E]`` and which converged, ``[G, P]``.
 
@@ -295,21 +290,14 @@ class PermutationTest:
 
 
 def permutation_test(
-    train: Activations,
-    held: Activations,
-    label: str,
-    count: int = 1000,
-    seed: int = 0,
-    **how: Any,
+    train: Activations, held: Activations, label: str, count: int = 1000, seed: int = 0, **how: Any
 ) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
     Labels are permuted ``count`` times within groups, or among the groups of each part where every
     group has one label; in the same way for all heads, so that the largest accuracy over heads has
-    its null distribution, too. ``how`` as of :func:`refit`.
-
-    Raises:
-        ProbingError: a group is in both parts, or nothing to permute; or as :func:`fit_heads`.
+    its null distribution, too. ``how`` as of :func:`refit`. A ProbingError says that a group is in
+    both parts, or that there is nothing to permute; or as :func:`fit_heads`.
     """
     groups, codes = groups_and_codes(train, held, label)
     held_out = np.arange(len(codes)) >= len(train)
@@ -332,26 +320,22 @@ def groups_and_codes(
 
 
 def shuffled(
-    labels: np.ndarray,
-    groups: np.ndarray,
-    count: int,
-    seed: int = 0,
-    part: np.ndarray | None = None,
+    y: np.ndarray, groups: np.ndarray, count: int, seed: int = 0, part: np.ndarray | None = None
 ) -> np.ndarray:
-    """Labels permuted within each group: ``[count, N]``.
+    """Labels ``y [N]`` permuted within each group: ``[count, N]``.
 
     Where each group has one label, these are permuted among the groups of a ``part [N]``. A
     ProbingError if all labels are the same.
     """
     names, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    if pd.Series(labels).groupby(group).nunique().max() == 1:
-        if len(names) < 2 or part is None and len(np.unique(labels)) < 2:
+    if pd.Series(y).groupby(group).nunique().max() == 1:
+        if len(names) < 2 or part is None and len(np.unique(y)) < 2:
             raise ProbingError("permuting changes nothing: all labels are the same")
-        within = np.zeros(len(labels)) if part is None else part
-        return shuffled(labels[first], within[first], count, seed)[:, group]
+        within = np.zeros(len(y)) if part is None else part
+        return shuffled(y[first], within[first], count, seed)[:, group]
     # Samples sorted by group; random keys sort them anew within it.
     places = np.argsort(group, kind="stable")
     keys = group + np.random.default_rng(seed).random((count, len(group)))
-    out = np.empty((count, len(labels)), dtype=labels.dtype)
-    out[:, places] = labels[np.argsort(keys, axis=1, kind="stable")]
+    out = np.empty((count, len(y)), dtype=y.dtype)
+    out[:, places] = y[np.argsort(keys, axis=1, kind="stable")]
     return out

@@ -19,7 +19,8 @@ from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import here
 from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.samples import SEEN
-from sally_anne.figures.draw import draw_all
+from sally_anne.figures.config import FiguresConfig
+from sally_anne.figures.draw import draw
 from sally_anne.figures.report import write_report
 from sally_anne.figures.sweep import SIDES
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
@@ -258,7 +259,7 @@ def run(
         facts = {name: saved[name] for name in (SEEN, FOUND) if saved.get(name)}
         replace(best, fitted={**best.fitted, **facts}).save(folder)
         with stage(console, "drawing the sweep"):
-            draw_all(config.folder)
+            draw(FiguresConfig(config.folder))
             write_report(config.folder)
         print_sweep(console, config, ranked, sweep, metrics, saved)
     processes.wait()

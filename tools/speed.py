@@ -120,9 +120,7 @@ def random_model(name: str) -> str:
     with torch.device(device):
         model = kind._from_config(config, dtype=getattr(torch, described.dtype))
     model.generation_config = transformers.GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        do_sample=False,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=False
     )
     model.save_pretrained(folder)
     described.processor.save_pretrained(folder)

@@ -119,20 +119,15 @@ def probe_accuracy(
 
 
 def scores_by(
-    given: Scores,
-    name: str,
-    loaded: LoadedModel,
-    contrast_pairs: Sequence[ContrastPair],
-    turns: np.ndarray,
+    given: Scores, name: str, loaded: LoadedModel, pairs: Sequence[ContrastPair], turns: np.ndarray
 ) -> np.ndarray:
     """What a localiser of somebody's own gives for each row of ``turns``, ``[1 + R, L, H]``.
 
-    Raises:
-        ProbingError: it returns something else than a finite number for every head.
+    A ProbingError says that it returns something else than a finite number for every head.
     """
     geometry = find_geometry(loaded.model)
     shape = geometry.n_layers, geometry.n_heads
-    found = [np.array(given(loaded, swap_pairs(contrast_pairs, t)), dtype=float) for t in turns]
+    found = [np.array(given(loaded, swap_pairs(pairs, t)), dtype=float) for t in turns]
     for scores in found:
         if scores.shape != shape or not np.isfinite(scores).all():
             raise ProbingError(

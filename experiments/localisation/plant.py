@@ -354,9 +354,8 @@ class UpperLayers:
 def run(config: PlantConfig) -> Path:
     """Train, measure what is true of the model, and write both; returns the folder.
 
-    Raises:
-        OptionError: more heads than have keys and values of their own, no such layer, or a folder
-            in which a training with other options was begun.
+    An OptionError says that there are fewer heads with keys and values of their own, or no such
+    layer, or that a training with other options was begun in the folder.
     """
     torch.set_num_threads(config.threads)
     base, options = f"tiny-{config.family}-text", asdict(config)

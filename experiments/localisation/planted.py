@@ -170,8 +170,7 @@ def save_difference(folder: Path, base: LoadedModel, changed: Mapping[str, Tenso
 def open_planted(folder: Path, decoys: bool = True) -> tuple[LoadedModel, GroundTruth]:
     """A model and what is true of it; its decoys repeat what planted heads say, or are silent.
 
-    Raises:
-        ModelError: a file is missing or is not what the recipe writes.
+    A ModelError says that a file is missing or is not what the recipe writes.
     """
     truth = read_truth(folder)
     base = load_model(truth.base)

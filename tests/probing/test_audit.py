@@ -260,7 +260,7 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
     )
     own = probed(samples({True: (1,), False: (1,)}))
     every = PairSet("question", pairs, True, "answer", clusters="maps", conditions=("TB", "FB"))
-    told = audit.content(None, own, every, GROUPS, "y", "L0H1")  # type: ignore[arg-type]
+    told = audit.content(None, own, every, GROUPS, "L0H1")  # type: ignore[arg-type]
     assert told["row"].tolist() == ["y's head (L0H1)", "best head for it (L0H0)"]
     assert told["accuracy"].tolist() == [0.5, 1.0] and told["samples"].tolist() == [10, 10]
 

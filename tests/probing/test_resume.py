@@ -13,6 +13,7 @@ import torch
 
 from sally_anne.core.errors import OutOfMemoryError, ProbingError, StoreError
 from sally_anne.core.store import ActivationStore, Index
+from sally_anne.figures.config import FiguresConfig
 from sally_anne.probing import extraction, pipeline
 from tests.core.conftest import contents
 
@@ -148,11 +149,11 @@ def test_missing_figures_are_drawn_without_fitting(
     monkeypatch.setattr(pipeline, "fit_probes", lambda *_: pytest.fail("probes were fitted"))
     drawn: list[Path] = []
 
-    def draw_all(run: Path) -> list[Path]:
-        drawn.append(run)
-        return [run / "figures" / "new.png"]
+    def draw(config: FiguresConfig) -> list[Path]:
+        drawn.append(config.run)
+        return [config.run / "figures" / "new.png"]
 
-    monkeypatch.setattr("sally_anne.figures.draw.draw_all", draw_all)
+    monkeypatch.setattr("sally_anne.figures.draw.draw", draw)
     carry(folder, figures=True)
     assert drawn == []
     next((folder / "figures").glob("*.pdf")).unlink()
