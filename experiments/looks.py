@@ -254,9 +254,9 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
         titles, cluster = [f"{config.k} {by}", *map(str, heads)], np.array(clusters)
         table = summed_up(shares, cluster, (sides, titles, names), config)
         if config.knock_out and pair_set:
-            rows = np.concatenate([np.arange(config.k)[None], random_sets(config, len(order))])
-            sets = torch.zeros(len(rows), len(order), dtype=torch.bool)
-            sets.scatter_(1, torch.from_numpy(order[rows]), True)
+            members = np.concatenate([np.arange(config.k)[None], random_sets(config, len(order))])
+            sets = torch.zeros(len(members), len(order), dtype=torch.bool)
+            sets.scatter_(1, torch.from_numpy(order[members]), True)
             asked = pair_set.reply, config.knock_out, sets.unflatten(1, size)
             whole, lost = read_knocked_out(loaded, pairs, *asked)
             drawn = (lost[..., 1:].sum(0) / whole.sum()).T[None]

@@ -223,7 +223,7 @@ def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cel
 
 
 def cell(
-    value: float, ends: Sequence[float], control: Sequence[float], clusters: int, **more: Any
+    value: Any, ends: Sequence[Any], control: Sequence[float], clusters: int, **more: Any
 ) -> Cell:
     """One cell: with its 95 % interval, and mean and 97.5 % quantile of its control.
 

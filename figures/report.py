@@ -141,8 +141,8 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     warnings += filter(None, [results.get("mismatch")])
     whose = f"Answers of {title[0] if title else folder.resolve().name}, {how}"
     badges = [(how, "plain"), (f"{len(answers)} answers", "plain")]
-    shown = {"title": whose, "parts": title[1:], "sentence": sentence, "badges": badges}
-    shown |= {"warnings": warnings, "first": first, "commands": commands}
+    shown: dict[str, Any] = {"title": whose, "parts": title[1:], "badges": badges}
+    shown |= {"warnings": warnings, "first": first, "commands": commands, "sentence": sentence}
     return {**shown, "sections": sections, "numbers": numbers}
 
 
@@ -281,8 +281,9 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     if chosen and main == "Both" and (folder / draw.ANSWERS).exists():
         sections["Replies"] = [_replies_by_alpha(folder, chosen)]
     sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
-    shown = {"title": f"Steering {title[0]}", "parts": [*title[1:], *sweep.aim(results)]}
-    shown |= {"first": first, "sentence": f"{sentence}.", "badges": badges}
+    shown: dict[str, Any] = {"title": f"Steering {title[0]}", "first": first}
+    shown["parts"] = [*title[1:], *sweep.aim(results)]
+    shown |= {"sentence": f"{sentence}.", "badges": badges}
     shown |= {"conclusions": conclusions, "warnings": warnings, "commands": commands}
     return {**shown, "sections": sections, "numbers": test.get("chosen", {})}
 

@@ -302,7 +302,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             state["classes_"] = np.array(state["classes_"])
             if "ranked_" in facts:
                 state["ranked_"] = [Head(int(layer), int(h)) for layer, h in facts["ranked_"]]
-        vars(probes).update(state)
+        probes.__dict__.update(state)
         return probes
 
     def to_give(self) -> Self:

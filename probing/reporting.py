@@ -165,8 +165,8 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(how.seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            own = {"c": how.c, "normalise": how.normalise}
-            accuracy = refit(train, held[known], labels[:, code], **own)
+            kept: Any = {"c": how.c, "normalise": how.normalise}
+            accuracy = refit(train, held[known], labels[:, code], **kept)
             controls[classes] = at_heads(accuracy.mean(axis=0), heads)
         more = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
         heads = heads.assign(**{f"{label}_selectivity": more})

@@ -108,8 +108,8 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
         for name, scores in localise(loaded, fewer, pairs, 0)[1].items():
             if name != "random":
                 recall = localisers.recall_at(scores[0], mask)
-                row = {"localiser": name, "strength": strength, "recall": recall}
-                rows[RECOVERY].append(row)
+                cells = {"localiser": name, "strength": strength, "recall": recall}
+                rows[RECOVERY].append(cells)
     about = {"model": folder.name, "base": truth.base, "k": len(truth.heads)}
     about |= {"failed": truth.failed, "hidden": truth.hidden}
     return {name: [{**about, **row} for row in part] for name, part in rows.items()}
