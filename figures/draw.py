@@ -9,22 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sally_anne.core import run as saved_run
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.hub import short_name
-from sally_anne.core.run import (
-    FIRST_TASK,
-    HEADS,
-    SPLITS,
-    Head,
-    Run,
-    heads_of,
-    read_table,
-    row_of,
-    saved_results,
-    select,
-    symbol,
-)
-from sally_anne.core.run import best as best_head
+from sally_anne.core.run import HEADS, Head, Run, heads_of, select
 from sally_anne.figures import comparison, heatmap, kde, style, sweep
 from sally_anne.figures.config import FiguresConfig, TableConfig
 
@@ -50,12 +38,12 @@ def table_name(folder: Path) -> str:
 
 def table_in(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder; raises RunFolderError if it is damaged."""
-    return read_table(folder / name, TABLES.get(name, "sally-anne evaluate"))
+    return saved_run.read_table(folder / name, TABLES.get(name, "sally-anne evaluate"))
 
 
 def results_in(folder: Path) -> dict[str, Any]:
     """What ``results.json`` of a sweep, an evaluation or the like holds; empty without it."""
-    return saved_results(folder / RESULTS, "sally-anne", {"config": ()})
+    return saved_run.saved_results(folder / RESULTS, "sally-anne", {"config": ()})
 
 
 def title_of(results: dict[str, Any]) -> list[str]:
@@ -65,7 +53,7 @@ def title_of(results: dict[str, Any]) -> list[str]:
     known = config | {word: about[word] for word in ("view", "window") if word in about}
     if "task" in known:
         known["task"] = Path(known.get("samples") or known["task"]).name
-    if known.get("task", FIRST_TASK) != FIRST_TASK:
+    if known.get("task", saved_run.FIRST_TASK) != saved_run.FIRST_TASK:
         known |= dict.fromkeys(ITS_WORDS)
     parts = [short_name(known["model"])] if known.get("model") else []
     return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
@@ -112,7 +100,7 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
         )
     # The worst condition is another one for each head.
     chosen = every if of in (None, "worst") else every[every["condition"] == of]
-    for split in SPLITS[config.split]:
+    for split in saved_run.SPLITS[config.split]:
         if count := int((chosen["split"] == split).sum()):
             table = heatmap.accuracy_table(run.heads, labels, split, condition=of)
             shown = f"{split} {of}" if of else split
@@ -123,7 +111,7 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 def _densities(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     train, shown = select(run.samples, "train"), select(run.samples, config.split)
     for label in run.labels if config.label is None else (config.label,):
-        head = _chosen(run, config) or best_head(run.heads, label)
+        head = _chosen(run, config) or saved_run.best(run.heads, label)
         where = str(head) if config.layer is not None else None
         subject = f"{'chosen' if where else 'best on validation'}, {config.split} samples"
         along = config.directions == "probe"
@@ -137,7 +125,7 @@ def _chosen(run: Run, config: FiguresConfig) -> Head | None:
     """The head that the options name."""
     if config.layer is None or config.head is None:
         return None
-    row_of(run.heads, head := Head(config.layer, config.head))
+    saved_run.row_of(run.heads, head := Head(config.layer, config.head))
     return head
 
 
@@ -160,8 +148,8 @@ def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     train, shown = select(run.samples, "train"), select(run.samples, config.split)
     panels = {}
     for why, one in chosen.items():
-        row, z = row_of(run.heads, one), run.head_activations(*one)
-        scores = [f"{symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
+        row, z = saved_run.row_of(run.heads, one), run.head_activations(*one)
+        scores = [f"{saved_run.symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
         title = f"{one}: {why}\nvalidation accuracy: {', '.join(scores)}"
         panels[title] = kde.cluster_table(one, probes(one), z[train], z[shown], run.samples[shown])
     figure = kde.clusters_figure(panels, labels, config.split, run.title)
@@ -173,7 +161,7 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     label = config.label or run.labels[0]
     if heatmap.kinds_of(run.heads):
         table = heatmap.patching_table(run.heads, label)
-        best = best_head(run.heads, label)
+        best = saved_run.best(run.heads, label)
         figure = heatmap.patching_figure(table, label, best, run.title, run.asks)
         yield figure, (config.label,), table
 

@@ -18,18 +18,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sally_anne.core import run as saved_run
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.run import (
-    AGAINST,
-    NOT_USED,
-    USED,
-    Head,
-    best,
-    conclusions,
-    heads_of,
-    in_words,
-    symbol,
-)
+from sally_anne.core.run import AGAINST, NOT_USED, USED, Head, conclusions, heads_of, in_words
 from sally_anne.data.items import KINDS
 from sally_anne.figures import style
 
@@ -77,7 +68,7 @@ def accuracy_table(
         part = heads[["layer", "head"]].astype("int64")
         part.insert(0, "label", label)
         part["accuracy"] = heads[column].astype("float64")
-        part["best"] = (part[["layer", "head"]] == list(best(heads, label))).all(axis=1)
+        part["best"] = (part[["layer", "head"]] == list(saved_run.best(heads, label))).all(axis=1)
         part["threshold"] = heads.get(f"{label}_threshold", np.nan)
         validation = heads.get(f"{label}_validation_accuracy", heads[column])
         part["above"] = validation.astype("float64") > part["threshold"]
@@ -190,7 +181,7 @@ def patching_figure(
         right.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
         for end in rows[["used_above", "against_below"]].iloc[0]:
             right.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
-        right.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
+        right.set_xlabel(f"validation accuracy of {saved_run.symbol(label)}: readable")
         right.set_ylabel("normalised effect: used")
         right.set_title("effect and accuracy of each head\n(bars: 95 % over maps or groups)")
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]

@@ -14,22 +14,10 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import Normalize, to_hex
 
+from sally_anne.core import run as saved_run
 from sally_anne.core.console import number
 from sally_anne.core.errors import SallyAnneError
-from sally_anne.core.run import (
-    AGAINST,
-    FIRST_TASK,
-    LEVEL,
-    USED,
-    Head,
-    Run,
-    best,
-    confounded,
-    heads_of,
-    in_words,
-    select,
-    symbol,
-)
+from sally_anne.core.run import LEVEL, USED, Head, Run, best, heads_of, select, symbol
 from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.items import KINDS
 from sally_anne.data.samples import Sample
@@ -100,7 +88,7 @@ def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
             views[f"{split} accuracy"] = views.get(f"{split} accuracy", "") + shown
     for kind in kinds:
         cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], says=says, best=0)
-        cells["mark"] = heads[f"{kind}_used"].map({USED: "●", AGAINST: "○"}).fillna("")
+        cells["mark"] = heads[f"{kind}_used"].map({USED: "●", saved_run.AGAINST: "○"}).fillna("")
         reach = max(0.1, float(cells["value"].abs().max()))
         title = f"on the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
         shown = _map(title, (-reach, reach), cells, linked)
@@ -284,7 +272,7 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
     row = run.ranked(run.labels[0]).iloc[0]
     if kinds:
-        tones = {in_words(True, USED): "good"}
+        tones = {saved_run.in_words(True, USED): "good"}
         found = {kind: row[f"{kind}_conclusion"] or heatmap.UNTESTED for kind in kinds}
         head = f"best {symbol(run.labels[0])} head {best(run.heads, run.labels[0])}"
         return [(f"{head}, {run.asks(k)}: {w}", tones.get(w, "bad")) for k, w in found.items()]
@@ -299,7 +287,7 @@ def _warnings(run: Run) -> list[str]:
     warnings = [
         f"Confound ({row['condition']}): the {row['feature']} alone gives "
         f"{symbol(row['label'])} with accuracy {row['accuracy']:.2f}."
-        for row in confounded(run.results)
+        for row in saved_run.confounded(run.results)
     ]
     for label in run.labels:
         if run.heads.get(f"{label}_p_fwer", NONE).isna().all():
@@ -316,7 +304,8 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
     commands, config = {}, run.config
     if not kinds and not config.get("patching"):  # what was tried in vain is not offered again
         commands["test which heads are used"] = f"sally-anne patch {folder}"
-    if config.get("samples") is None and config.get("task", FIRST_TASK) == FIRST_TASK:
+    task = config.get("task", saved_run.FIRST_TASK)
+    if config.get("samples") is None and task == saved_run.FIRST_TASK:
         names = ("order", "setting", "data", "split_seed", "data_seed")
         line = page.again("sally-anne sweep", config, names, run=run.folder)
         commands["choose how many heads to steer, and how strongly"] = line

@@ -19,6 +19,7 @@ import torch
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 
+from sally_anne.core import run as saved_run
 from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.console import (
     Console,
@@ -35,21 +36,7 @@ from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import check_options, checked, with_options
 from sally_anne.core.processes import in_batches
-from sally_anne.core.run import (
-    AGAINST,
-    CONFIG,
-    HEADS,
-    LEVEL,
-    PATCHING,
-    USED,
-    Run,
-    conclusions,
-    heads_of,
-    in_words,
-    labels_of,
-    symbol,
-    verdicts,
-)
+from sally_anne.core.run import AGAINST, USED, Run, labels_of, symbol, verdicts
 from sally_anne.data.items import KINDS
 from sally_anne.data.pairs import ContrastPair, PairSet, own_pairs
 from sally_anne.data.samples import Sample, SampleSet, with_splits
@@ -290,7 +277,7 @@ def conclusion(
     if readable is not None:
         order = heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
         among = sum(bool(readable[i]) for i in order)
-        said = [*map(in_words, (sum(readable) >= k, 2 * among >= k), said)]
+        said = [*map(saved_run.in_words, (sum(readable) >= k, 2 * among >= k), said)]
         counted = f" ({among} of {k} are readable)"
     words = (
         f"For {which}, the {k} heads from which {symbol(label)} is read best carry {carried[0]} of "
@@ -327,7 +314,7 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         used = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
         most = used.sort_values(f"{kind}_effect", key=np.abs, ascending=False)
         most = most.head(SINGLY // len(found))
-        shown = zip(heads_of(most), most[f"{kind}_effect"], strict=True)
+        shown = zip(saved_run.heads_of(most), most[f"{kind}_effect"], strict=True)
         listed = "".join(f", {head} {value:.2f}" for head, value in shown)
         right = round(facts["pair_accuracy"] * facts["pairs"])
         told = "" if right == facts["pairs"] else f", {right} told apart"
@@ -390,7 +377,7 @@ def add_patching(
     The table of heads gets ``{kind}_effect`` and the other :data:`COLUMNS` of each kind of pairs.
     Gives what ``patching.json`` holds of each kind.
     """
-    saved, path = Run.open(config.folder), config.folder / PATCHING
+    saved, path = Run.open(config.folder), config.folder / saved_run.PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
     kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
     done = {k: kept[k] for k in KINDS if f"{k}_used" in saved.heads and "kept" in kept.get(k, ())}
@@ -405,7 +392,7 @@ def add_patching(
     ranked = {label: saved.ranked(label) for label in saved.labels}
     first = saved.labels[0]
     p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
-    readable = None if p.isna().any() else (p <= LEVEL).tolist()
+    readable = None if p.isna().any() else (p <= saved_run.LEVEL).tolist()
     for kind, pairs in left.items():
         with counting(console, f"exchanging heads ({kind})") as show:
             folder = config.folder / FOLDER
@@ -413,7 +400,7 @@ def add_patching(
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
         heads = heads.drop(columns=own.columns[2:], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
-        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first)
+        heads[f"{kind}_conclusion"] = saved_run.conclusions(heads, kind, first)
         which = f"the {pairs.asks} at {pairs.place}"
         words = conclusion(result, first, max(config.sizes), readable, which)
         done[kind] = {
@@ -432,8 +419,8 @@ def add_patching(
 
 def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     """Write a run's table of heads anew, and how it was made."""
-    write_atomic(saved.folder / HEADS, heads.to_parquet(None, index=False))
-    write_json(saved.folder / CONFIG, {**saved.saved, **facts})
+    write_atomic(saved.folder / saved_run.HEADS, heads.to_parquet(None, index=False))
+    write_json(saved.folder / saved_run.CONFIG, {**saved.saved, **facts})
 
 
 @checked
