@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from sally_anne.core import run as saved_run
 from sally_anne.core.errors import RunFolderError
-from sally_anne.core.run import AGAINST, NOT_USED, USED, Head, conclusions, heads_of, in_words
+from sally_anne.core.run import AGAINST, NOT_USED, USED, Head, heads_of, in_words, symbol
 from sally_anne.data.items import KINDS
 from sally_anne.figures import style
 
@@ -39,6 +39,8 @@ COLOURS = {
     NOT_USED: style.MISSING,
     UNTESTED: style.MISSING,
 }
+# The perspective that a label is taken from.
+OF = {"y_p": " (protagonist)", "y_o": " (omniscient)"}
 NAMED = 5  # heads that are named at their points, of each kind
 
 
@@ -114,7 +116,7 @@ def heatmap_figure(
         style.ring(panel, Head(top.layer, top.head), min(max(size, 11), 26))
         words = f"best{place}: {Head(top.layer, top.head)} ({top.accuracy:.2f})"
         words += f", null{place}: {top.threshold:.2f}" if np.isfinite(top.threshold) else ""
-        panel.set(title=f"{style.named(label)}\n{words}", xlabel="head")
+        panel.set(title=f"{symbol(label)}{OF.get(label, '')}\n{words}", xlabel="head")
         panel.set_ylabel("layer (0 at the top)")
         count = f" (N = {samples} samples)" if samples else ""
         bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{shown} accuracy{count}")
@@ -151,7 +153,8 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
         part = part.astype({"layer": "int64", "head": "int64"})
         part.insert(0, "kind", kind)
         # The scan leaves it empty where it cannot say what is used.
-        part["conclusion"] = [words or UNTESTED for words in conclusions(heads, kind, label)]
+        told = saved_run.conclusions(heads, kind, label)
+        part["conclusion"] = [words or UNTESTED for words in told]
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 
@@ -181,7 +184,7 @@ def patching_figure(
         right.axvline(rows["threshold"].iloc[0], color="0.3", linestyle="--", linewidth=0.9)
         for end in rows[["used_above", "against_below"]].iloc[0]:
             right.axhline(end, color="0.3", linestyle=":", linewidth=0.9)
-        right.set_xlabel(f"validation accuracy of {saved_run.symbol(label)}: readable")
+        right.set_xlabel(f"validation accuracy of {symbol(label)}: readable")
         right.set_ylabel("normalised effect: used")
         right.set_title("effect and accuracy of each head\n(bars: 95 % over maps or groups)")
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]

@@ -34,7 +34,7 @@ from matplotlib.transforms import Bbox
 from sally_anne.core.console import visible
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.run import Head, symbol
+from sally_anne.core.run import Head
 
 DPI = 200
 FONT = "DejaVu Sans"
@@ -45,8 +45,6 @@ RING = "#D55E00"
 MISSING = "#BDBDBD"
 SEQUENTIAL = "Greens"
 DIVERGING = "PuOr"  # orange below the middle, purple above
-# The perspective that a label is taken from.
-PERSPECTIVES = {"y_p": "protagonist", "y_o": "omniscient"}
 NUMBERS_UP_TO = 12  # values are written in the cells up to this many rows and columns
 # Of each kind of file what matplotlib would write into it of its own.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -69,11 +67,6 @@ SETTINGS = {
     "pdf.fonttype": 42,
     "savefig.facecolor": "white",
 }
-
-
-def named(label: str) -> str:
-    """A label with the perspective that it is taken from, where it has one."""
-    return symbol(label) + (f" ({PERSPECTIVES[label]})" if label in PERSPECTIVES else "")
 
 
 _place: ContextVar[Axes | None] = ContextVar("place", default=None)

@@ -18,14 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast
 
-from sally_anne.data.gridtom.narration import (
-    Cast,
-    belief_statement,
-    caption,
-    environment,
-    initial_questions,
-    question_of,
-)
+from sally_anne.data.gridtom import narration
+from sally_anne.data.gridtom.narration import Cast, belief_statement
 from sally_anne.data.gridtom.plot import COLOURS, Condition, Plot
 
 
@@ -189,11 +183,12 @@ def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str
     orders: dict[str, Literal[0, 1, 2]] = {"now": 0, "belief": 1, "second": 2}
     if kind in orders:
         order = orders[kind]
-        text = question_of(cast, scene.rooms[order], order).question
+        text = narration.question_of(cast, scene.rooms[order], order).question
         a, b = rng.sample((cast.first_room, cast.last_room), 2)
         return f"{text} Choose one: {a} or {b}.", scene.rooms[order]
     number = {"agents": 0, "first": 1, "own": 2}[kind]
-    asked = initial_questions(cast, shuffled_rooms(rng, scene), (0, 1, 2, 3), scene.plot)[number]
+    rooms, every = shuffled_rooms(rng, scene), (0, 1, 2, 3)
+    asked = narration.initial_questions(cast, rooms, every, scene.plot)[number]
     return asked.question, ", ".join(asked.answer)
 
 
@@ -247,9 +242,9 @@ def _story(
 
     def make(rng: random.Random) -> Document:
         scene = random_scene(rng, second_order)
-        text = caption(*scene[:3], plot=scene.plot)
+        text = narration.caption(*scene[:3], plot=scene.plot)
         if rng.random() < described:
-            text = f"{environment(shuffled_rooms(rng, scene))} {text}"
+            text = f"{narration.environment(shuffled_rooms(rng, scene))} {text}"
         pieces = [Piece(text, weight)]
         for _ in range(parts):
             drawn = rng.random() if len(mixture) > 1 else 0.0

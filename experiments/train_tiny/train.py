@@ -21,15 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -62,7 +57,7 @@ _BRIEF = (0, 0, 0, 1, 2)
 _PRECISE = "sdpa_float32"
 
 
-def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
+def decoder_levels(tokenizer: transformers.PreTrainedTokenizerFast) -> list[Level]:
     """Short facts of six levels, then stories: looking up, judging, all together."""
     # Batch, goal and most steps of each level; the caps keep the whole within two hours.
     numbers = 3 * [(256, 0.2, 2500)] + [(96, 0.2, 780), (96, 0.25, 150), (48, 0.25, 200)]
@@ -103,7 +98,7 @@ def run(config: TrainConfig) -> Path:
             model = tiny.build_model(config.family, tokenizer, tiny.decoder_of(model), config.seed)
     else:
         torch.manual_seed(config.seed)
-        decoder = LlamaForCausalLM(tiny.decoder_config())
+        decoder = transformers.LlamaForCausalLM(tiny.decoder_config())
         attend_in_float32(decoder)
         levels = decoder_levels(tokenizer)
         train(decoder, levels, root / "decoder", "decoder", config.seed, RATE)
@@ -161,8 +156,8 @@ def attend_in_float32(model: Any) -> None:
             whole = query.float(), key.float(), value.float()
             return sdpa_attention_forward(module, *whole, *mask, **options)
 
-    AttentionInterface.register(_PRECISE, attention)
-    AttentionMaskInterface.register(_PRECISE, sdpa_mask)
+    transformers.AttentionInterface.register(_PRECISE, attention)
+    transformers.AttentionMaskInterface.register(_PRECISE, sdpa_mask)
     model.set_attn_implementation(_PRECISE)
 
 
