@@ -139,13 +139,14 @@ def narrated(example: Example, marked: float, scenic: int = 1) -> Document:
     return pieces
 
 
-def conversation(
-    example: Example, asides: tuple[int, ...] = (0, 1, 2, 3, 5), lists: float = 0.0
+def interview(
+    example: Example, asides: tuple[int, ...] = (0, 0, 0, 2), lists: float = 0.0
 ) -> Document:
-    """One user's turn with statements in it and a question at its end, and the answer.
+    """A user's turn with statements and a question at its end, and the answer; then four more.
 
-    ``asides`` are the numbers of statements and other questions before the last one, drawn from;
-    ``lists`` is the share of statements that are lists of rooms with verdicts.
+    ``asides`` are the numbers of statements and other questions before the first one, drawn from;
+    ``lists`` is the share of statements that are lists of rooms with verdicts. Later turns have a
+    question each.
     """
     rng, scene = example.rng, example.scene
     undescribed = 0.0 if example.setting == "video" else 0.4
@@ -162,14 +163,7 @@ def conversation(
             pieces += documents.completion(rng, scene, rng.choice(stated))
         else:
             pieces += documents.question(rng, scene, rng.choice(asked), habit=True)
-    return pieces + example.answered()
-
-
-def interview(
-    example: Example, asides: tuple[int, ...] = (0, 0, 0, 2), lists: float = 0.0
-) -> Document:
-    """Several turns: each question in a turn of the user's, each answer in the assistant's."""
-    pieces = conversation(example, asides, lists)
+    pieces += example.answered()
     for _ in range(4):
         pieces += example.answered(f" {example.words.before_text}")
     return pieces
@@ -206,15 +200,9 @@ def checked(example: Example) -> Document:
     return pieces
 
 
-def mixed(interviews: float, asides: tuple[int, ...], marked: float, scenic: int = 1) -> Maker:
-    """Interviews (a share), checked statements (a fifth), and narrators."""
-
-    def make(example: Example) -> Document:
-        drawn = example.rng.random()
-        if drawn < interviews:
-            return interview(example, asides, lists=0.2)
-        if drawn < interviews + 0.2:
-            return checked(example)
-        return narrated(example, marked, scenic)
-
-    return make
+def mixed(example: Example) -> Document:
+    """Interviews (two fifths), checked statements (a fifth), and narrators."""
+    drawn = example.rng.random()
+    if drawn < 0.4:
+        return interview(example, (0, 0, 0, 1, 2), lists=0.2)
+    return checked(example) if drawn < 0.6 else narrated(example, 0.1, scenic=3)

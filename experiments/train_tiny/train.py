@@ -52,8 +52,6 @@ STORIES, LONGEST = 20, 300
 DEPTH, RATE, LATE_RATE, SEEING_RATE = 8, 1.5e-3, 1e-3, 5e-3
 # A step of LLaVA's small tower takes a tenth of the time.
 SEEING_STEPS = {"qwen2-vl": 800, "llava-next-video": 1200}
-# Numbers of statements and questions before the last one of an interview.
-_BRIEF = (0, 0, 0, 1, 2)
 _PRECISE = "sdpa_float32"
 
 
@@ -131,8 +129,7 @@ def run(config: TrainConfig) -> Path:
     for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most)):
         batch = partial(data.batch, partial(narrated, marked=percent / 100), "text")
         mixing.append(Level(f"narrated ({percent} % marked)", batch, goal, steps))
-    brief = mixed(0.4, _BRIEF, marked=0.1, scenic=3)
-    mixing.append(data.level("mixed", brief, config.mixing_steps))
+    mixing.append(data.level("mixed", mixed, config.mixing_steps))
     train(model, mixing, folder / "mixing", "mixing", config.seed, LATE_RATE)
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
