@@ -158,9 +158,9 @@ def test_a_step_of_every_level_ends_in_a_model(tmp_path: Path, monkeypatch: Any)
 
 @pytest.mark.integration
 def test_a_start_of_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = recipe.build_tokenizer()
+    tokenizer = recipe.tiny.build_tokenizer()
     tokenizer.add_tokens(["quite", "others"])
-    monkeypatch.setattr(recipe, "build_tokenizer", lambda: tokenizer)
+    monkeypatch.setattr(recipe.tiny, "build_tokenizer", lambda: tokenizer)
     wrong = TrainConfig("qwen2-vl", out=tmp_path, start="tiny-qwen2-vl", threads=1)
     with pytest.raises(OptionError, match="tiny-qwen2-vl"):
         recipe.run(wrong)
