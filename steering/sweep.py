@@ -44,13 +44,7 @@ from sally_anne.steering.points import (
     without_a_head,
 )
 from sally_anne.steering.questions import Questions
-from sally_anne.steering.reporting import (
-    Sweep,
-    print_sweep,
-    save,
-    save_tables,
-    vector_name,
-)
+from sally_anne.steering.reporting import Sweep, print_sweep, save, save_tables, vector_name
 
 # Options that mean nothing where pairs are read, and where stories are asked about.
 OF_STORIES = (

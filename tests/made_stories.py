@@ -19,12 +19,7 @@ NODES = (0, 4, 10, 18)
 KEY_FRAMES = (0, 2, 4, 7, 10, 14, 18)
 # Where the one is believed to be, by the version: the room it walked to last, or first.
 BELIEVED = {"TB": "last", "FB": "first"}
-THOUGHT = {
-    ("TB", "TB"): "last",
-    ("FB", "TB"): "first",
-    ("TB", "FB"): "first",
-    ("FB", "FB"): "last",
-}
+THOUGHT = {("TB", "TB"): "last", ("FB", "TB"): "first", ("TB", "FB"): "first", ("FB", "FB"): "last"}
 CASTS = [
     Cast(*colours)
     for colours in itertools.permutations(

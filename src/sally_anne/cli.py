@@ -188,12 +188,10 @@ COMMANDS: dict[str, Command] = {
         "harness.method_config:ExportConfig",
     ),
     "lm-eval": Command(
-        "run lm-eval with steered models and our tasks",
-        *("harness.adapters.lm_eval:main",),
+        "run lm-eval with steered models and our tasks", *("harness.adapters.lm_eval:main",)
     ),
     "lmms-eval": Command(
-        "run lmms-eval with steered models and our tasks",
-        *("harness.adapters.lmms_eval:main",),
+        "run lmms-eval with steered models and our tasks", *("harness.adapters.lmms_eval:main",)
     ),
 }
 

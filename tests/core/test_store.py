@@ -302,11 +302,7 @@ def test_writes_and_reads_that_do_not_fit(tmp_path, full):
         join(tmp_path / "s")
     with begin(tmp_path / "s") as store, join(tmp_path / "s") as other:
         store.write_batch(2, VALUES[BATCHES[2]])
-        for b, values in (
-            (4, VALUES[:2]),
-            (0, VALUES[:1]),
-            (0, VALUES[:2].double()),
-        ):
+        for b, values in ((4, VALUES[:2]), (0, VALUES[:1]), (0, VALUES[:2].double())):
             with pytest.raises(StoreError, match=f"batch {b}"):
                 other.write_batch(b, values)
         with pytest.raises(StoreError, match="batch 2 is not pending"):

@@ -12,13 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.transcripts import (
-    Utterance,
-    Word,
-    parse,
-    read_transcript,
-    within,
-)
+from sally_anne.data.transcripts import Utterance, Word, parse, read_transcript, within
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500

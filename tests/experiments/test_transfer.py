@@ -15,14 +15,7 @@ import pytest
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
 from sally_anne.experiments.config import TransferConfig
-from sally_anne.experiments.transfer import (
-    ALL_SEEN,
-    EmptyError,
-    Part,
-    carried,
-    compare,
-    run,
-)
+from sally_anne.experiments.transfer import ALL_SEEN, EmptyError, Part, carried, compare, run
 from sally_anne.figures.comparison import PANELS
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.config import PatchingConfig, ProbeConfig

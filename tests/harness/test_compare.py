@@ -127,11 +127,7 @@ def test_cells_are_compared_as_they_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lost", "won", "p"),
-    [
-        (0, 0, 1.0),
-        (1, 9, 2 * 11 / 1024),
-        (12, 5, 2 * sum(comb(17, k) for k in range(6)) / 2**17),
-    ],
+    [(0, 0, 1.0), (1, 9, 2 * 11 / 1024), (12, 5, 2 * sum(comb(17, k) for k in range(6)) / 2**17)],
 )
 def test_mcnemar_by_hand(lost: int, won: int, p: float) -> None:
     gains = np.array([-1.0] * lost + [1.0] * won + [0.0] * 7)

@@ -28,14 +28,7 @@ from sally_anne.models.tiny import Family
 from sally_anne.probing import extraction, pipeline
 from sally_anne.probing.config import ProbeConfig
 from tests.harness.made_benchmarks import film
-from tests.made_replies import (
-    Scribe,
-    evaluated,
-    printed,
-    replied,
-    scripted_replies,
-    stopped_after,
-)
+from tests.made_replies import Scribe, evaluated, printed, replied, scripted_replies, stopped_after
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 

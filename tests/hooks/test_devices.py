@@ -46,9 +46,7 @@ pytestmark = pytest.mark.integration
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.fixture(
-    params=["cpu", pytest.param("cuda:0", marks=[pytest.mark.gpu, NO_GPU])],
-)
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=[pytest.mark.gpu, NO_GPU])])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """A device, with the arithmetic of float32 as it is on the CPU."""
     fast = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32

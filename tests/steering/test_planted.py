@@ -232,8 +232,7 @@ def test_statements_on_beliefs_are_swept_by_either_label(tmp_path: Path) -> None
     (tmp_path / "questions.json").write_text("\n".join(map(json.dumps, records)))
     told: dict[str, Any] = {"data": tmp_path, "setting": "text"}
     for label, (task, more, (yes, no)) in product(
-        ("y_p", "y_o"),
-        (("beliefs", {"limit": 8}, ("true", "false")), ("mmtom_qa", told, VERDICT)),
+        ("y_p", "y_o"), (("beliefs", {"limit": 8}, ("true", "false")), ("mmtom_qa", told, VERDICT))
     ):
         config = SweepConfig(task=task, label=label, out=tmp_path / task / label, **more)
         for side in Pairs(config).items("test"):

@@ -104,10 +104,7 @@ def answered(model: SteeredModel, items: Sequence[Question]) -> list[dict[str, s
 
 
 def test_every_number_is_where_it_belongs(
-    model_folder: Path,
-    steering_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model_folder: Path, steering_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replies and divergences are made up, so that each saved number is known."""
 

@@ -127,8 +127,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     with (
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
         pytest.raises(
-            OutOfMemoryError,
-            match="smaller --decode-batch-size, then .* --batch-size, .*; what",
+            OutOfMemoryError, match="smaller --decode-batch-size, then .* --batch-size, .*; what"
         ),
     ):
         answer_points(lively, asked, vectors, journal, 3, "auto", 4)

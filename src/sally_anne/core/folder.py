@@ -271,10 +271,7 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 @contextmanager
 def _writing(
-    what: Path | str,
-    advice: str,
-    done: str = "written",
-    kind: type[SallyAnneError] = HarnessError,
+    what: Path | str, advice: str, done: str = "written", kind: type[SallyAnneError] = HarnessError
 ) -> Iterator[None]:
     """What the disk or the system refuses in the block, as an error that says what to do."""
     try:

@@ -254,10 +254,7 @@ def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict
 
 
 def complete(
-    model: SteeredModel,
-    inputs: dict[str, Any],
-    max_new_tokens: int,
-    stops: Sequence[str] = (),
+    model: SteeredModel, inputs: dict[str, Any], max_new_tokens: int, stops: Sequence[str] = ()
 ) -> list[str]:
     """What the model writes after contexts, as ``model.generate(**inputs)`` under the vector.
 

@@ -81,10 +81,7 @@ def _internvl_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
 
 
 # The first two limit the pixels of a frame, the third those of all frames together.
-_QWEN: dict[str, Any] = {
-    "frames_seen": _qwen_seen,
-    "frame_limit": lambda frames, pixels: pixels,
-}
+_QWEN: dict[str, Any] = {"frames_seen": _qwen_seen, "frame_limit": lambda frames, pixels: pixels}
 _QWEN3 = _QWEN | {
     "video_mark": "<|vision_start|><|video_pad|><|vision_end|>",
     "frame_limit": lambda frames, pixels: frames * pixels,

@@ -56,9 +56,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(export: Path, tmp_path: Path) 
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "sally_anne", "build", "--out", str(out)]
     process = subprocess.Popen(
-        [*command, "--stories", "4"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [*command, "--stories", "4"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 300
     while not finished(out) and process.poll() is None and time.monotonic() < deadline:

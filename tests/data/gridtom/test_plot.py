@@ -253,9 +253,7 @@ def distances(start: Cell, free: set[Cell]) -> dict[Cell, int]:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    free=st.sets(st.sampled_from(CELLS)),
-    start=st.sampled_from(CELLS),
-    goal=st.sampled_from(CELLS),
+    free=st.sets(st.sampled_from(CELLS)), start=st.sampled_from(CELLS), goal=st.sampled_from(CELLS)
 )
 def test_a_walk_is_shortest_and_connected(free: set[Cell], start: Cell, goal: Cell) -> None:
     known = distances(start, free)

@@ -175,11 +175,7 @@ def assert_same(
         name, files, options = own_task(folder, CLASS, own), folder, {}
     manager = TaskManager(include_path=str(files), include_defaults=False, metadata=options)
     found = simple_evaluate(
-        model=model,
-        tasks=[name],
-        task_manager=manager,
-        apply_chat_template=True,
-        bootstrap_iters=0,
+        model=model, tasks=[name], task_manager=manager, apply_chat_template=True, bootstrap_iters=0
     )
     assert_results(own, found, name)
     for sample in found["samples"][name]:

@@ -26,10 +26,7 @@ _ADDED = {"steering_coefficient": 1.0, "action": "add", "bias": None, "head_inde
 
 
 def steer_config(
-    vector: SteeringVector,
-    model: Any,
-    alpha: float | None = None,
-    all_positions: bool = False,
+    vector: SteeringVector, model: Any, alpha: float | None = None, all_positions: bool = False
 ) -> dict[str, dict[str, Any]]:
     """What the file holds, of a vector and the Hugging Face model it is for, with its weights.
 
