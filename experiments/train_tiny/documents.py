@@ -316,17 +316,11 @@ def encode(
     right, wrong = tokenizer(f"{RIGHT} {WRONG}", add_special_tokens=False)["input_ids"]
     rows = []
     for document in documents:
-        ids: list[int] = []
-        weights: list[float] = []
-        truths: list[int] = []
+        row: list[tuple[int, float, int]] = []
         for piece in document:
-            tokens = next(cut)
-            ids += tokens
-            weights += [piece.weight] * len(tokens)
-            truths += [-1] * len(tokens)
-            if piece.truth is not None:
-                truths[-len(tokens)] = right if piece.truth else wrong
-        rows.append([torch.tensor(row[:longest]) for row in (ids, weights, truths)])
+            truth = {None: -1, True: right, False: wrong}[piece.truth]
+            row += [(one, piece.weight, -1 if n else truth) for n, one in enumerate(next(cut))]
+        rows.append(list(map(torch.tensor, zip(*row[:longest], strict=True))))
     empty = (tokenizer.pad_token_id, 0.0, -1)
     columns = zip(zip(*rows, strict=True), empty, strict=True)
     return TextBatch(*(pad_sequence([*column], True, pad) for column, pad in columns))
