@@ -1,4 +1,4 @@
-"""Time extraction, probes, permutations, patching and a sweep against simpler ways.
+"""Time extraction, probes, permutations and patching against simpler ways.
 
     python tools/speed.py --model tiny-qwen2-vl --stories 24 --out runs/speed.json
     python tools/speed.py --model qwen2-vl --random --only trace default_run
@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,24 +37,19 @@ from threadpoolctl import threadpool_limits
 from torch.profiler import profile
 
 import sally_anne as sa
-from sally_anne.core.console import Console
 from sally_anne.core.processes import first_gpu, in_batches
 from sally_anne.data.tasks import open_pairs, open_task
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import evaluate
 from sally_anne.hooks.backends import backend
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.estimate import open_described
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import open_prompt, process, to_model
-from sally_anne.probing.config import DEFAULT_C, ProbeConfig
+from sally_anne.probing.config import DEFAULT_C, ProbeConfig, ScanOptions
 from sally_anne.probing.extraction import activations_of, plan_batches, prepare
 from sally_anne.probing.interchange import PAIRS, effects_of
-from sally_anne.probing.pipeline import run as probe
+from sally_anne.probing.patching import scan
 from sally_anne.probing.solver import permutation_test, shuffled
-from sally_anne.steering.config import SweepConfig
-from sally_anne.steering.sweep import run as run_sweep
 
 BATCH = 8
 # One position's logits and no cache: what a forward costs at least.
@@ -253,54 +247,17 @@ def permutations(args: argparse.Namespace) -> pd.DataFrame:
     return rows("permutations", in_turns(ways, args.repeats), {SKLEARN: scale})
 
 
-def probed(args: argparse.Namespace, folder: str, stories: int | None = None) -> ProbeConfig:
-    """A finished probing run in a folder."""
-    options = {"model": args.model, "stories": stories, "out": Path(folder) / "run"}
-    config = ProbeConfig(**options, permutations=0, patching=False, figures=False)
-    probe(config, Console(quiet=True))
-    return config
-
-
 def patching(args: argparse.Namespace) -> pd.DataFrame:
     """Every head patched between pairs, against one bare forward a patched head and prompt."""
     own = loaded, samples = sa.load_model(args.model), sa.gridtom()[:16]
     geometry, pairs = find_geometry(loaded.model), 8
-    heads = geometry.n_layers * geometry.n_heads
-    with tempfile.TemporaryDirectory() as folder:
-        config = probed(args, folder, args.stories)
-
-        def ours() -> None:
-            with tempfile.TemporaryDirectory() as out:
-                copied = shutil.copytree(config.folder, Path(out) / "run")
-                options = {"pairs": pairs, "validation_pairs": pairs, "random_sets": 1}
-                sa.patch(copied, kinds=("question",), **options)
-
-        ways = {"patch": ours, "bare forwards": lambda: bare(*own)}
-        seconds = in_turns(ways, args.repeats)
-    forwards = 2 * 2 * pairs * heads / len(samples)
+    config = ProbeConfig(model=args.model, stories=args.stories)
+    questions = open_pairs(config, open_task(config))["question"]
+    how = ScanOptions(pairs=pairs, validation_pairs=pairs, random_sets=1)
+    ways = {"scan": lambda: scan(loaded, questions, {}, how), "bare forwards": lambda: bare(*own)}
+    seconds = in_turns(ways, args.repeats)
+    forwards = 2 * 2 * pairs * geometry.n_layers * geometry.n_heads / len(samples)
     return rows("patching", seconds, {"bare forwards": forwards})
-
-
-def sweep(args: argparse.Namespace) -> pd.DataFrame:
-    """A sweep of fifteen points and its baseline against evaluation passes."""
-    console, asked = Console(quiet=True), {"model": args.model, "limit": args.stories}
-    grid = {"k": (2, 4, 8), "alpha": (-10, -5, 1, 5, 10), "controls": False, "test": False}
-    grid |= {"max_initial_drop": None, "max_reality_drop": None}
-    with tempfile.TemporaryDirectory() as folder:
-        config = probed(args, folder)
-
-        def ours() -> None:
-            with tempfile.TemporaryDirectory() as out:
-                run_sweep(
-                    SweepConfig(**asked, **grid, run=config.out, out=Path(out) / "it"), console
-                )
-
-        def one_pass() -> None:
-            with tempfile.TemporaryDirectory() as out:
-                evaluate(EvalConfig(**asked, out=Path(out) / "it"), console=console)
-
-        seconds = in_turns({"sweep": ours, "16 evaluations": one_pass}, args.repeats)
-    return rows("sweep", seconds, {"16 evaluations": 16})
 
 
 def trace(args: argparse.Namespace) -> pd.DataFrame:
@@ -334,15 +291,14 @@ def default_run(args: argparse.Namespace) -> pd.DataFrame:
 
 
 PARTS = {
-    part.__name__: part
-    for part in (extraction, probes, permutations, patching, sweep, trace, default_run)
+    part.__name__: part for part in (extraction, probes, permutations, patching, trace, default_run)
 }
 
 
 def main() -> None:
     """Measure, print a table and write it as JSON after each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:5])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:4])
     parser.add_argument("--model", default="tiny-qwen2-vl")
     parser.add_argument("--random", action="store_true", help="weights of a catalogue model")
     parser.add_argument("--stories", type=int, default=24)
