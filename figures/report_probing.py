@@ -43,6 +43,7 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
             "Every head": [_heads_table(run)],
             "Controls": _controls(run),
         }
+    tests = {n: run.ranked(n)[f"{n}_test_accuracy"].iloc[0] for n in run.labels}
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
     found = [run.patching[kind]["conclusion"] for kind in KINDS if kind in run.patching]
     return page.Page(
@@ -57,12 +58,7 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         sections={heading: parts for heading, parts in sections.items() if parts},
         facts={name: run.saved.get(name) for name in FACTS},
         repeat=f"sally-anne probe --config {folder}",
-        numbers={
-            f"best head of {symbol(n)}, test": {
-                "value": run.ranked(n)[f"{n}_test_accuracy"].iloc[0]
-            }
-            for n in run.labels
-        },
+        numbers={f"best head of {symbol(n)}, test": {"value": one} for n, one in tests.items()},
         heads=run.heads,
     )
 
