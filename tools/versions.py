@@ -42,14 +42,11 @@ def main() -> int:
     """Do what the command line asks; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", choices=("lowest", "newest", "bounds"))
-    parser.add_argument("--folder", type=Path, help="where the environment is made and kept")
-    asked = parser.parse_args()
+    which = parser.parse_args().which
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    python = interpreter(project["requires-python"], asked.which == "newest")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = (asked.folder or Path(temporary)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        return run(project, asked.which, python, folder)
+    python = interpreter(project["requires-python"], which == "newest")
+    with tempfile.TemporaryDirectory() as folder:
+        return run(project, which, python, Path(folder).resolve())
 
 
 def interpreter(declared: str, newest: bool) -> str:
