@@ -153,8 +153,8 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
         part = part.astype({"layer": "int64", "head": "int64"})
         part.insert(0, "kind", kind)
         # The scan leaves it empty where it cannot say what is used.
-        told = saved_run.conclusions(heads, kind, label)
-        part["conclusion"] = [words or UNTESTED for words in told]
+        found = saved_run.conclusions(heads, kind, label)
+        part["conclusion"] = [words or UNTESTED for words in found]
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 

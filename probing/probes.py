@@ -285,8 +285,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
         facts["classes_"] = self.classes_.tolist()
         tensors = {n: torch.from_numpy(getattr(self, n)).contiguous() for n in _WEIGHTS}
-        told = self._shown() | {"model": self.model_.get("model", "unknown"), "site": self.site_}
-        body = _CARD.format_map(told | {"classes": ", ".join(map(str, facts["classes_"]))})
+        about = self._shown() | {"model": self.model_.get("model", "unknown"), "site": self.site_}
+        body = _CARD.format_map(about | {"classes": ", ".join(map(str, facts["classes_"]))})
         return _FILE.write(folder, facts, tensors, card(body, self.model_, "probes"))
 
     @classmethod
