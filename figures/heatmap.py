@@ -45,18 +45,14 @@ NAMED = 5  # heads that are named at their points, of each kind
 
 
 def accuracy_table(
-    heads: pd.DataFrame,
-    labels: Sequence[str],
-    split: str,
-    chance: float | None = None,
-    condition: str | None = None,
+    heads: pd.DataFrame, labels: Sequence[str], split: str, condition: str | None = None
 ) -> pd.DataFrame:
     """The numbers shown, a row a label and head.
 
     Columns ``label, layer, head, accuracy`` (in one ``condition`` if it is given), ``best,
     threshold`` (the null's, of all validation samples), ``above`` (whether the head's accuracy on
-    these is above it) and ``chance``: the one given, else the table's, else a half. A
-    RunFolderError says that the table has no accuracy of this kind, and names those there are.
+    these is above it) and ``chance``: the table's, else a half. A RunFolderError says that the
+    table has no accuracy of this kind, and names those there are.
     """
     parts = []
     kind = condition or "accuracy"
@@ -74,8 +70,7 @@ def accuracy_table(
         part["threshold"] = heads.get(f"{label}_threshold", np.nan)
         validation = heads.get(f"{label}_validation_accuracy", heads[column])
         part["above"] = validation.astype("float64") > part["threshold"]
-        guessed = heads.get(f"{label}_{split}_chance", pd.Series([CHANCE]))
-        part["chance"] = float(guessed.iloc[0]) if chance is None else chance
+        part["chance"] = float(heads.get(f"{label}_{split}_chance", pd.Series([CHANCE])).iloc[0])
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 

@@ -72,14 +72,13 @@ def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
 
 
 def test_colours_part_at_the_chance_of_the_label(activations: sa.Activations) -> None:
-    def said(**options: float) -> list[str]:
-        bar = sa.plot.heatmap(heads, label="kind", split="test", **options).axes[-1]
+    def said() -> list[str]:
+        bar = sa.plot.heatmap(heads, label="kind", split="test").axes[-1]
         return [text.get_text() for text in bar.get_yticklabels() if "chance" in text.get_text()]
 
     heads = sa.HeadProbes(c=1.0).fit(activations.train, label="kind").rank(activations)
     assert (heads["kind_test_chance"] == 1 / 3).all()
     assert said() == ["0.33 chance"]
-    assert said(chance=0.25) == ["0.25 chance"]
     heads = heads.drop(columns="kind_test_chance")  # as earlier versions wrote them
     assert said() == ["0.5 chance"]
 
@@ -109,7 +108,6 @@ def test_what_is_no_table_head_or_label_is_named(activations: sa.Activations) ->
         (lambda: sa.plot.heatmap(activations), "table of heads"),
         (lambda: sa.plot.heatmap(heads, label="cold"), "it has .*warm_validation_accuracy"),
         (lambda: sa.plot.heatmap(heads[["layer", "head"]]), "table of heads"),
-        (lambda: sa.plot.heatmap(heads, chance=2), "from 0 to 1"),
         (lambda: sa.plot.heatmap(heads, ax=3), "ax must be"),
         (lambda: sa.plot.patching(heads), "sa.patching"),
         (lambda: sa.plot.kde(activations.validation, probes, layer=99, head=0), "L99H0"),

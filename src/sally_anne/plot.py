@@ -45,16 +45,16 @@ def heatmap(
     label: str | Sequence[str] | None = None,
     split: str = "validation",
     title: Sequence[str] = (),
-    chance: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
+
+    Colours part at each label's chance.
 
     Args:
         heads: the table of ``sa.probe`` or ``HeadProbes.rank``, or of a run (``Run.heads``).
         label: one label or several, a panel each; by default all by which heads are ranked.
         split: validation, test or train.
-        chance: accuracy at which colours part; by default each label's own, or a half.
 
     Raises:
         ProbingError, RunFolderError: no such table; it has no accuracy of this label and split.
@@ -64,10 +64,8 @@ def heatmap(
     labels = (label,) if isinstance(label, str) else tuple(label or ranked)
     if not (table and labels and {"layer", "head"} <= set(heads)):
         raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
-    if not (chance is None or (isinstance(chance, float | int) and 0 <= chance <= 1)):
-        raise ProbingError(f"chance must be from 0 to 1, got {chance!r}")
     with style.look(ax):
-        return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
+        return heatmap_figure(accuracy_table(heads, labels, split), split, None, title)
 
 
 def kde(
