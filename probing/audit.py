@@ -268,8 +268,6 @@ def _where(condition: str) -> str:
 
 
 def _ends(row: Mapping[str, Any]) -> str:
-    if np.isnan(row["accuracy"]):
-        return "none"
     said = percent({**row, "value": row["accuracy"]}, scale=1, digits=3)
     return said + " (no interval)" * bool(np.isnan(row["low"]))
 
