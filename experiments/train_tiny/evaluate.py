@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -59,7 +60,8 @@ def items(stories: Iterable[Any], setting: Setting) -> Iterator[Item]:
         rng = random.Random(f"evaluate/{record.index}")
         plain, cast = record.cases(1)[0], record.cast
         for question in record.initial:
-            text = context_text(record, plain, "omniscient", setting, initial=True)
+            colourless = replace(record, environment=record.initial_environment)
+            text = context_text(colourless, plain, "omniscient", setting)
             wrong = tuple(c for c in question.choices if c not in question.answer)
             content = f"{text} Question: {question.question} Answer:"
             yield Item("initial belief", content, True, question.answer, wrong, plain, True)

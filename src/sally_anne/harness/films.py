@@ -102,7 +102,13 @@ def run(
         scoring = partial(_scores, model, bool(own))
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
         scores = [answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
-        table = ranked(films.assign(score=pd.Series(scores, dtype=float)))
+        films["score"] = pd.Series(scores, dtype=float)
+        rank = films["score"].rank(ascending=False, method="min").astype("Int64")
+        why = films["prompt"].map(lambda prompt: "unread" if prompt else "no synopsis")
+        table = films.assign(rank=rank, why=why.where(films["score"].isna(), ""))
+        # Ties stay in their order.
+        table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+        table = table[["rank", "score", "id", "title", "why"]]
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         write_lines(config.folder / TABLE, rows)
         _report(session.console, table, f"as {file.name} asks" if file else "1 to 5")
@@ -113,15 +119,6 @@ def run(
 def _key(prompt: str) -> str:
     """In the journal: a synopsis that is changed is read again."""
     return hashlib.sha256(prompt.encode()).hexdigest()
-
-
-def ranked(films: pd.DataFrame) -> pd.DataFrame:
-    """The table of :func:`run`, from ``id, title, prompt, score``; ties stay in their order."""
-    rank = films["score"].rank(ascending=False, method="min").astype("Int64")
-    why = films["prompt"].map(lambda prompt: "unread" if prompt else "no synopsis")
-    table = films.assign(rank=rank, why=why.where(films["score"].isna(), ""))
-    table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
-    return table[["rank", "score", "id", "title", "why"]]
 
 
 def _scores(model: AnyModel, numbers: bool, films: Sequence[Any]) -> Iterator[dict[str, Any]]:

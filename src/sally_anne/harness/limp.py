@@ -211,7 +211,12 @@ def answer(
         return {"problem": f"nothing is known of what {who.subject} says or does"}
     minds = by_rules(item, who, episode) if latents == "rules" else None
     if minds is None:
-        reply = write(ask.hypotheses(item, who, episode, prompts))
+        asked = prompts["hypotheses"].format(
+            **{"initial": "\n".join(episode.initial), "actions": ask.actions_of(episode.people)},
+            **{"question": item.question, "name": who.subject, "other": who.other},
+            options="\n".join(f"{option.label}. {option.text}" for option in item.options),
+        )
+        reply = write(asked)
         minds = ask.read_hypotheses(reply, [option.label for option in item.options])
     if minds is None:
         return {"problem": "the options' wording was not understood"}

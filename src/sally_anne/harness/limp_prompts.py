@@ -118,20 +118,6 @@ def prompts_of(folder: Path | None) -> dict[str, str]:
     }
 
 
-def hypotheses(
-    question: Question, who: People, episode: Episode, prompts: Mapping[str, str] = PROMPTS
-) -> str:
-    """Asks what each option says about a mind, where its wording is unknown."""
-    return prompts["hypotheses"].format(
-        initial="\n".join(episode.initial),
-        actions=actions_of(episode.people),
-        question=question.question,
-        options="\n".join(f"{option.label}. {option.text}" for option in question.options),
-        name=who.subject,
-        other=who.other,
-    )
-
-
 def judge_steps(
     mind: Hypothesis,
     who: People,

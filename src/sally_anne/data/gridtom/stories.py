@@ -211,14 +211,9 @@ def context_text(
     case: BeliefCase,
     perspective: Perspective = "omniscient",
     setting: Setting = "multimodal",
-    initial: bool = False,
 ) -> str:
-    """The world, and the story in words unless it is video alone (GridToM paper, section 3.2).
-
-    ``initial`` is for questions that ask for colours: the world names none. What the paper's
-    initial-belief questions are asked with is :func:`initial_text`.
-    """
-    world = record.initial_environment if initial else record.environment
+    """The world, and the story in words unless it is video alone (GridToM paper, section 3.2)."""
+    world = record.environment
     return world if setting == "video" else f"{world} {case.captions[perspective]}"
 
 
