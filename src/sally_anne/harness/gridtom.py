@@ -217,50 +217,39 @@ def _belief(
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
     if how.published:
         rooms = list(case.question.options)
-    options = tuple(Option(room, room) for room in rooms)
-    context = context_text(record, case, "omniscient", how.setting)
     whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
-    person = f"the {whose} agent"
-    asked = belief_question(case, rooms)
-    fields = {"context": context, "world": record.environment, "person": person}
-    fields |= {"question": case.question.question, "asked": asked}
-    fields |= _frame_fields(record, key_frames(case.nodes), how.setting)
-    return Question(
+    fields = {"world": record.environment, "person": f"the {whose} agent"}
+    fields["context"] = context_text(record, case, "omniscient", how.setting)
+    fields |= {"question": case.question.question, "asked": belief_question(case, rooms)}
+    return _question(
+        *(how, record, case, key_frames(case.nodes), rooms, "the room", fields),
         item_id=item_id,
-        question=asked,
+        split=split,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        options=options,
-        **_prompts(how, item_id, options, "the room", fields),
         answer=case.question.answer,
-        **_shared(record, case, split, how.setting),
     )
 
 
 def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Question]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
-        context = initial_text(record, question, how.setting)
         asked, tags = question.question, {}
         if not how.published and _has_two_answers(record, question):
             ours = initial_questions(record.cast, question.choices, record.nodes, record.plot)
             asked, tags = ours[1].question, {"question": (REWORDED,)}
-        item_id = f"{record.group}/initial/{number}"
-        options = tuple(Option(colour, colour) for colour in question.choices)
-        ticks = initial_ticks(record.nodes, question)
-        fields = {"context": context, "world": record.initial_environment, "person": ""}
+        fields = {"world": record.initial_environment, "person": ""}
+        fields["context"] = initial_text(record, question, how.setting)
         # The question itself names the colours.
         fields |= {"question": asked, "asked": asked}
-        fields |= _frame_fields(record, ticks, how.setting)
+        ticks = initial_ticks(record.nodes, question)
         form = "the colour, or a list of colours"
-        yield Question(
-            item_id=item_id,
-            question=asked,
-            options=options,
-            **_prompts(how, item_id, options, form, fields),
+        yield _question(
+            *(how, record, case, ticks, question.choices, form, fields),
+            item_id=f"{record.group}/initial/{number}",
+            split=split,
             answers=question.answer,
             tags=tags,
-            **_shared(record, case, split, how.setting, ticks),
         )
 
 
@@ -274,54 +263,53 @@ def _has_two_answers(record: StoryRecord, question: InitialQuestion) -> bool:
     return room and named is not None and not re.search(r"\bfirst\b", question.question, re.I)
 
 
-def _shared(
+def _question(
+    how: Wording,
     record: StoryRecord,
     case: BeliefCase,
-    split: str,
-    setting: Setting,
-    ticks: tuple[int, ...] | None = None,
-) -> dict[str, Any]:
-    """Of the frames those numbered ``ticks``, all that are shown by default."""
-    video: dict[str, Any] = {}
-    if setting != "text":
-        shape = CLIP_SHAPE if ticks is None else (len(ticks), *CLIP_SHAPE[1:])
-        video = {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
-    facts = {"group": record.group, "map": record.identity.map, "split": split}
-    return {"benchmark": "gridtom", "official": "gridtom", **facts, **video}
+    ticks: tuple[int, ...],
+    choices: Sequence[str],
+    form: str,
+    fields: Mapping[str, str],
+    **known: Any,
+) -> Question:
+    """A question with its prompts, and the frames numbered ``ticks`` where any are shown.
 
-
-def _frame_fields(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
-    """A template's fields on the frames of these numbers; empty where none are shown."""
-    if setting == "text":
-        return dict.fromkeys(("frames", *protocols.MARKS), "")
-    notes = protocols.frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
-    fields = {name: notes[mark] for name, mark in protocols.MARKS.items()}
-    return fields | {"frames": f"{notes[protocols.FRAMES_MARK]}\n"}
-
-
-def _prompts(
-    how: Wording, item_id: str, options: Sequence[Option], form: str, fields: Mapping[str, str]
-) -> dict[str, Any]:
-    """A question's prompts from its fields; ``form`` says what an answer is."""
-    # The caption is the context without the world; the names of rooms and colours are their labels.
+    ``form`` says what an answer is; rooms and colours are their own labels.
+    """
+    options = tuple(Option(choice, choice) for choice in choices)
+    # The caption is the context without the world.
     caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
-    names = {"caption": caption, "options": "\n".join(option.text for option in options)}
-    values = {**fields, **protocols.option_fields(options), **names}
-    before, json = "", how.style == "json"
+    values = {**fields, **protocols.option_fields(options), "caption": caption}
+    values |= {"options": "\n".join(choices), **dict.fromkeys(("frames", *protocols.MARKS), "")}
+    if how.setting != "text":
+        shape = (len(ticks), *CLIP_SHAPE[1:])
+        known |= {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
+        notes = protocols.frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
+        values |= {name: notes[mark] for name, mark in protocols.MARKS.items()}
+        values["frames"] = f"{notes[protocols.FRAMES_MARK]}\n"
+    own, before, json = how.template is None, "", how.style == "json"
     words = how.template or "{context} Question: {asked} Answer:"
-    if how.template is None and how.prompting == "cot":
+    if own and how.prompting == "cot":
         form = f'a JSON object, whose field "answer" holds {form}' if json else form
         words = f"{{context}}\n\nQuestion: {{asked}}\n{protocols.THINK.format(form=form)}"
-    elif how.template is None and json:
+    elif own and json:
         words = (
             "{context}\n\nQuestion: {asked}\nReply with a JSON object and nothing else; its field "
             f'"answer" holds {form}.'
         )
-    if how.template is None and how.prompting == "simtom":
+    if own and how.prompting == "simtom":
         before = f"{{context}}\n\n{protocols.retell(fields['person'], '{asked}')}"
         words = words.replace("{context}", protocols.known(fields["person"]))
-    return {
-        "text": protocols.fill(words, values, item_id),
-        "before": protocols.fill(before, values, item_id),
-        "reasons": how.template is None and how.prompting == "cot",
-    }
+    return Question(
+        benchmark="gridtom",
+        official="gridtom",
+        group=record.group,
+        map=record.identity.map,
+        question=fields["asked"],
+        options=options,
+        text=protocols.fill(words, values, known["item_id"]),
+        before=protocols.fill(before, values, known["item_id"]),
+        reasons=own and how.prompting == "cot",
+        **known,
+    )
