@@ -165,16 +165,24 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     console = console or Console()
     check_place(config.device)
     films = _films(config.data)
-    references = {} if config.reference is None else _references(config.reference, films)
+    references: dict[str, tuple[Utterance, ...]] = {}
+    if config.reference is not None:
+        there = videos_in(config.reference, (".srt", *SUFFIXES[::-1]))
+        references = {name: read_transcript(there[name]) for name in films if name in there}
+        if not references:
+            raise BenchmarkError(
+                f"--reference {config.reference}: has no transcript of any film; they are named as "
+                f"the films and end in {', '.join(SUFFIXES)}"
+            )
     transcriber = Transcriber(config.whisper, config.device, config.language)
     diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
     about = {"whisper": transcriber.about, "diariser": diariser and diariser.about}
     about["language"] = config.language
     path = config.folder / CONFIG
-    there = read_json(path).value["about"] if path.exists() else about
-    if other := [name for name, value in about.items() if there.get(name) != value]:
+    made = read_json(path).value["about"] if path.exists() else about
+    if other := [name for name, value in about.items() if made.get(name) != value]:
         raise FolderError(
-            f"{config.folder} holds transcripts of another {other[0]} ({there.get(other[0])}, not "
+            f"{config.folder} holds transcripts of another {other[0]} ({made.get(other[0])}, not "
             f"{about[other[0]]}); choose another --out"
         )
     save_config(config.folder, asdict(config), about=about)
@@ -241,22 +249,6 @@ def _films(data: Path) -> dict[str, Path]:
             f"{', '.join(suffixes)}"
         )
     return dict(sorted(films.items()))
-
-
-def _references(folder: Path, films: dict[str, Path]) -> dict[str, tuple[Utterance, ...]]:
-    """The user's transcripts of these films."""
-    found = {
-        name: read_transcript(path)
-        for name in films
-        for suffix in (*SUFFIXES, ".srt")
-        if (path := folder / f"{name}{suffix}").exists()
-    }
-    if not found:
-        raise BenchmarkError(
-            f"--reference {folder}: has no transcript of any film; they are named as the films and "
-            f"end in {', '.join(SUFFIXES)}"
-        )
-    return found
 
 
 def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict[str, Any]:

@@ -114,11 +114,10 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
     print_lines(console, [*(f"{name}: {values}" for name, values in how.items()), *notes])
     _print(console, runs[0].task, understood(table))
     unit = "groups (films, episodes, stories)" if runs[0].kinds else over(answers[0])
-    alone = "more models have it on the first side, and on the second"
-    alone = alone if config.means else "only the first and only the second run has it"
+    alone = "more models of one side are" if config.means else "one run alone is"
     console.print(
         f"95 % intervals, paired, by {unit}. alone: in how many items, or pairs of TB and FB, "
-        f"{alone}. p: McNemar's exact test of that row",
+        f"{alone} right. p: McNemar's exact test of that row",
         soft_wrap=True,
     )
     drawn = draw_comparison(understood(table), [runs[0].task], config.folder)
@@ -232,11 +231,10 @@ def sides_of(runs: Sequence[Finished], means: bool) -> dict[str, list[int]]:
     if not means:
         names = [run.folder.resolve().name for run in runs]
         return {n if names.count(n) == 1 else f"{i}: {n}": [i - 1] for i, n in enumerate(names, 1)}
-    asked = [{k: v for k, v in run.options.items() if k not in _OF_MODELS} for run in runs]
+    different = [each for name, each in differences(runs).items() if name not in _OF_MODELS]
     sides: dict[str, list[int]] = {}
-    for place, one in enumerate(asked):
-        own = (str(v) for name, v in one.items() if any(v != other.get(name) for other in asked))
-        sides.setdefault(", ".join(own), []).append(place)
+    for place in range(len(runs)):
+        sides.setdefault(", ".join(str(each[place]) for each in different), []).append(place)
     models = [sorted(str(runs[at].options["model"]) for at in side) for side in sides.values()]
     if len(sides) < 2 or any(found != models[0] for found in models):
         raise HarnessError(f"--means takes the same models on each of two sides, got {models}")
