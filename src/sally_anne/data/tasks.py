@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from sally_anne.core.options import flag_name
 from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.stories import StorySet
 from sally_anne.data.items import TEXT_SETS, Benchmark, Media, Question, View, own_file, own_task
 from sally_anne.data.pairs import PairSet, in_turn, own_pairs, statement_pairs
 from sally_anne.data.samples import SAMPLING, Sample, SampleSet, read_samples, sample_set
@@ -175,15 +177,11 @@ class Source:
     judged: bool = False
 
 
-def _gridtom(o: Any) -> SampleSet:
-    stories = open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
-    part = o.setting, o.stories, o.split_seed
-    return gridtom.sample_set(stories, o.order, o.contrast, *part)
+_PART = attrgetter("setting", "stories", "split_seed")
 
 
-def _gridtom_questions(o: Any, samples: SampleSet) -> PairSet:
-    stories = open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
-    return gridtom.question_pairs(stories, o.order, o.setting, o.stories, o.split_seed)
+def _stories(o: Any) -> StorySet:
+    return open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
 
 
 def _mmtom_qa(options: Any) -> SampleSet:
@@ -212,8 +210,8 @@ def _made(name: str) -> Source:
 SOURCES = {
     "--task gridtom": Source(
         ("data", "order", "contrast", "stories", "data_seed"),
-        _gridtom,
-        _gridtom_questions,
+        lambda o: gridtom.sample_set(_stories(o), o.order, o.contrast, *_PART(o)),
+        lambda o, _: gridtom.question_pairs(_stories(o), o.order, *_PART(o)),
         ("multimodal", "text", "video"),
     ),
     "--task mmtom_qa": Source(("data",), _mmtom_qa),

@@ -56,13 +56,6 @@ class Subset:
     items: int
     by: dict[str, dict[str, int]]
 
-    @classmethod
-    def of(cls, rows: Sequence[Row], kinds: Sequence[str], seed: int) -> Subset:
-        """Of the rows that are left after :func:`sample_groups`."""
-        each = {kind: [value for _, tags in rows for value in tags.get(kind, ())] for kind in kinds}
-        by = {kind: dict(sorted(Counter(values).items())) for kind, values in each.items()}
-        return cls(seed, tuple(dict.fromkeys(group for group, _ in rows)), len(rows), by)
-
     def __str__(self) -> str:
         evenly = f", evenly over {', '.join(self.by)}" if self.by else ""
         many = f"{len(self.groups)} groups, {self.items} items"
@@ -193,5 +186,8 @@ def sample_items(items: Sequence[Question], kinds: Sequence[str], config: Any) -
 
 def subset_of(items: Sequence[Question], kinds: Sequence[str], config: Any) -> Subset | None:
     """What ``--limit`` has left; None without one."""
-    rows = [(item.group, {"map": (item.map,), **item.tags}) for item in items]
-    return None if config.limit is None else Subset.of(rows, kinds, config.limit_seed)
+    tags = [{"map": (item.map,), **item.tags} for item in items]
+    counts = {kind: Counter(v for own in tags for v in own.get(kind, ())) for kind in kinds}
+    by = {kind: dict(sorted(values.items())) for kind, values in counts.items()}
+    groups = tuple(dict.fromkeys(item.group for item in items))
+    return None if config.limit is None else Subset(config.limit_seed, groups, len(items), by)
