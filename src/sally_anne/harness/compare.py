@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
-from sally_anne.core.console import Console as PlainConsole
-from sally_anne.core.console import print_lines, print_table
+from sally_anne.core.console import Console, print_lines, print_table
 from sally_anne.core.errors import HarnessError, RunFolderError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
@@ -94,7 +92,7 @@ class Finished:
 @claims("a comparison of evaluations")
 def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     """Do it in ``config.folder``; the table is that of :func:`compare`."""
-    console = console or PlainConsole()
+    console = console or Console()
     runs = [Finished.open(folder) for folder in config.runs]
     answers, notes = shared_answers(runs)
     table = compare(runs, answers, config.parser, config.means)

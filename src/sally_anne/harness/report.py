@@ -190,7 +190,8 @@ def rows_like(
     name = options.get("model") if options.get("endpoint") is None else None
 
     def likeness(row: Mapping[str, Any]) -> tuple[int, float]:
-        shown = {"view": _view(about), "window": about.get("window")}
+        view = about.get("view", about.get("setting"))
+        shown = {"view": view, "window": about.get("window")}
         same = [row.get(name) in (None, value) for name, value in shown.items()]
         if row["kind"] == "model":
             same.append(row.get("prompting", "direct") == options.get("prompting", "direct"))
@@ -218,17 +219,14 @@ def differences(table: Mapping[str, Any], options: Mapping[str, Any], asked: int
         yield f"{frames} frames, theirs {theirs}"
 
 
-def _view(about: Mapping[str, Any]) -> str | None:
-    return about.get("view", about.get("setting"))
-
-
 def print_published(
     console: Console, options: Mapping[str, Any], about: Mapping[str, Any], asked: int
 ) -> None:
     """A small table for each source that has figures for the task of a run, of its view if any."""
     key = (options["task"], about.get("order", ""))
     tables = [table for table in published() if (table["task"], table.get("order", "")) == key]
-    seen = [t for t in tables if any(r.get("view") in (None, _view(about)) for r in t["rows"])]
+    view = about.get("view", about.get("setting"))
+    seen = [t for t in tables if any(row.get("view") in (None, view) for row in t["rows"])]
     for table in seen or tables:
         cells = []
         for row in rows_like(table, options, about):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pandas as pd
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
@@ -160,20 +161,17 @@ def sample_groups(
     if limit is None or limit >= len(counts):
         return set(counts)
     names = sorted(counts, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
-    parts = []
-    for kind in kinds:
-        values = sorted({value for tagged in counts.values() for k, value in tagged if k == kind})
-        parts.append(np.array([[counts[n][kind, v] for v in values] for n in names], np.int64))
-    left = np.ones(len(names), bool)
-    sums = [np.zeros(part.shape[1], np.int64) for part in parts]
+    tags = list(dict.fromkeys(tag for tagged in counts.values() for tag in tagged))
+    table = pd.DataFrame([counts[name] for name in names], columns=tags).fillna(0).to_numpy(int)
+    of = np.array([[kind == own for own in kinds] for kind, _ in tags], int)
+    of = of.reshape(len(tags), len(kinds))
+    left, total = np.ones(len(names), bool), np.zeros(len(tags), int)
     for _ in range(limit):
-        uneven = np.zeros(len(names), np.int64)
-        for part, total in zip(parts, sums, strict=True):
-            after = part + total
-            uneven += part.shape[1] * (after**2).sum(1) - after.sum(1) ** 2
+        after = table + total
+        uneven = after**2 @ of @ of.sum(0) - ((after @ of) ** 2).sum(1)
         best = np.flatnonzero(left)[uneven[left].argmin()]
         left[best] = False
-        sums = [total + part[best] for part, total in zip(parts, sums, strict=True)]
+        total += table[best]
     return {name for name, waits in zip(names, left, strict=True) if not waits}
 
 
