@@ -90,6 +90,10 @@ COMMANDS: dict[str, Command] = {
         "ask a model, steered or not, a benchmark's questions",
         *("harness.evaluate:run", "harness.config:EvalConfig", RESUMES | TOGETHER),
     ),
+    "describe": Command(
+        "count what the questions of a benchmark or a file are",
+        *("harness.questions:describe", "harness.method_config:DescribeConfig", QUICK),
+    ),
     "compare": Command(
         "set finished evaluations side by side",
         *("harness.compare:compare_runs", "harness.config:CompareConfig", QUICK | PAGE),

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError, OptionError, RecordError
 from sally_anne.data.items import Question, short_name
 from sally_anne.data.tasks import find_task
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.method_config import DescribeConfig
+from sally_anne.harness.questions import describe
 from sally_anne.harness.tasks import Row, load_items, sample_groups, subset_of
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
@@ -106,6 +109,34 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
     told = subset_of(left, ("kind",), SimpleNamespace(limit=2, limit_seed=7))
     assert (told.groups, told.items, told.by) == (("large", "y1"), 4, {"kind": {"x": 3, "y": 1}})
     assert str(told) == "drawn by --limit, evenly over kind (seed 7): 2 groups, 4 items"
+
+
+def test_a_task_is_described_by_its_counts(tmp_path: Path) -> None:
+    for name, seconds in (("a.mp4", 2), ("b.mp4", 4)):
+        made.film(tmp_path / name, seconds)
+    lines = [
+        {"video": v, "question": q, "options": ["in red", "in the blue"], "answer": a, "tags": t}
+        for v, q, a, t in (
+            ("a.mp4", "Where is it?", 0, {"kind": ["x", "y"]}),
+            ("b.mp4", "Where?", 0, {"kind": "x"}),
+            ("b.mp4", "Where is the ball?", 1, {}),
+        )
+    ]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    counts, lengths = describe(DescribeConfig(str(tmp_path / "own.jsonl")), Console(quiet=True))
+    assert counts.to_numpy().tolist() == [
+        ["all", "all", 3, 2, 1.0],
+        ["kind", "x", 2, 2, pytest.approx(2 / 3)],
+        ["kind", "y", 1, 1, pytest.approx(1 / 3)],
+        ["options", "of 2", 3, 2, 1.0],
+        ["right", "A of 2", 2, 2, pytest.approx(2 / 3)],
+        ["right", "B of 2", 1, 1, pytest.approx(1 / 3)],
+    ]
+    sizes = {part: numbers for part, *numbers in lengths.to_numpy().tolist()}
+    assert sizes["question"] == pytest.approx([3, 8 / 3, (7 / 3) ** 0.5, 3, 1, 4])
+    assert sizes["right option"] == pytest.approx([3, 7 / 3, (1 / 3) ** 0.5, 2, 2, 3])
+    assert sizes["wrong option"] == pytest.approx([3, 8 / 3, (1 / 3) ** 0.5, 3, 2, 3])
+    assert sizes["window (s)"] == pytest.approx([2, 3, 2**0.5, 3, 2, 4])
 
 
 tagged = st.fixed_dictionaries({"kind": st.tuples(st.sampled_from("uvw"))})

@@ -170,10 +170,7 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
         there = videos_in(config.reference, (".srt", *SUFFIXES[::-1]))
         references = {name: read_transcript(there[name]) for name in films if name in there}
         if not references:
-            raise BenchmarkError(
-                f"--reference {config.reference}: has no transcript of any film; they are named as "
-                f"the films and end in {', '.join(SUFFIXES)}"
-            )
+            raise BenchmarkError(f"--reference {config.reference}: has no transcript of any film")
     transcriber = Transcriber(config.whisper, config.device, config.language)
     diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
     about = {"whisper": transcriber.about, "diariser": diariser and diariser.about}

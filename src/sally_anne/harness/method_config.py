@@ -1,4 +1,4 @@
-"""Options of ``limp, bip-alm, distractors, copilot, films`` and ``export-lm-eval``."""
+"""Options of ``describe, limp, bip-alm, distractors, copilot, films, export-lm-eval``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
+import tyro
+
 from sally_anne.core.options import Seed
 from sally_anne.harness.config import EndpointOptions, RunOptions
 from sally_anne.models.options import ModelOptions
+
+
+@dataclass(frozen=True)
+class DescribeConfig:
+    """Count what the questions of a benchmark, or of a file of your own, are and how long.
+
+    Attributes:
+        task: a task of `sally-anne evaluate`, or a file of questions.
+        data: folder in the benchmark's release layout.
+        split: of the benchmark; auto is its own.
+    """
+
+    task: tyro.conf.Positional[str]
+    data: Path | None = None
+    split: str = "auto"
+
 
 # How steps are weighed, see :mod:`sally_anne.harness.planning`.
 Mode = Literal["log", "official"]

@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import pandas as pd
+
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
 from sally_anne.core.media import MOST_PIXELS
@@ -22,13 +25,15 @@ from sally_anne.data.items import (
     View,
     Window,
     short_name,
+    tags_of,
 )
 from sally_anne.data.media import cut, read_clip, shape_of, window_of
 from sally_anne.data.speech import read_sound, seconds_of
 from sally_anne.data.tasks import read_task
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import Task, TaskItems, sample_items, subset_of
+from sally_anne.harness.method_config import DescribeConfig
+from sally_anne.harness.tasks import Task, TaskItems, open_task, sample_items, subset_of
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # The whole published question, and what of it follows the last "Question:".
@@ -276,6 +281,47 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
         film["clip"] = lambda: read_clip(*shown, how.most_pixels).frames
         film["shape"] = partial(shape_of, *shown, how.most_pixels)
     return film
+
+
+def describe(config: DescribeConfig, console: Console | None = None) -> list[pd.DataFrame]:
+    """Print how many questions of each kind a task has, and how long their parts are.
+
+    Returns:
+        ``kind, value, items, groups, share`` of all, of each number of options, right answer and
+        tag; and ``words of, count, mean, std, median, min, max``, of windows of films in seconds.
+    """
+    task = open_task(config.task)
+    if isinstance(task, BenchmarkTask):
+        items = read_task(task.benchmark, **vars(config))[1]
+    else:
+        items = task.load(EvalConfig(**vars(config))).items
+    counted: list[tuple[str, ...]] = []
+    sizes: list[tuple[str, float]] = []
+    for item in items:
+        many = f"of {len(item.options)}" if item.options else "open"
+        right = f"{', '.join(item.key) or 'hidden'} {many}" if item.options else ""
+        kinds = tags_of(all="all", options=many, right=right) | dict(item.tags)
+        counted += [(k, v, item.item_id, item.group) for k, vs in kinds.items() for v in vs]
+        texts = [("question", item.question), ("reference", item.reference or "")]
+        texts += vars(item.context).items()
+        which = ("wrong option", "right option")
+        texts += [(which[o.label in item.key], o.text) for o in item.options if item.key]
+        sizes += [(name, len(text.split())) for name, text in texts if text]
+    for media in dict.fromkeys(media for item in items for media in item.media):
+        end = media.end
+        if media.path is not None:
+            end = media.start + cut(media, "full", Sampling(every=1)).duration
+        parts = ("window", media.start, end), ("focus", media.focus, media.focus_end or end)
+        sizes += [(f"{n} (s)", b - a) for n, a, b in parts if a is not None and b is not None]
+    kept = pd.DataFrame(counted, columns=["kind", "value", "items", "groups"])
+    kept = kept.groupby(["kind", "value"], as_index=False).nunique()
+    lengths = pd.DataFrame(sizes, columns=["words of", "n"]).groupby("words of", sort=False)["n"]
+    lengths = lengths.agg(["count", "mean", "std", "median", "min", "max"])
+    tables = [kept.assign(share=kept["items"] / len(items)), lengths.reset_index()]
+    for table in tables:
+        rows = [[f"{x:.4g}" if isinstance(x, float) else x for x in r] for r in table.to_numpy()]
+        print_table(console or Console(), short_name(config.task), [*table], rows)
+    return tables
 
 
 def _notes(media: Media, how: PromptConfig) -> dict[str, str]:
