@@ -22,7 +22,7 @@ from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import claims, fingerprint
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
-from sally_anne.data.moments import MOMENTS
+from sally_anne.data.moments import LABELS, MOMENTS
 from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.method_config import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -39,6 +39,7 @@ ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 NO_CONTEXT = PromptConfig("none", "full", MOMENTS.sampling)
 
 Order = tuple[int, ...]
+PUBLISHED: Order = tuple(range(len(LABELS)))
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,6 @@ def shuffles(record: Question, trials: int, seed: str) -> list[Shuffled]:
     return [Shuffled(record, tuple(rng.sample(range(count), count))) for _ in range(trials)]
 
 
-def published(record: Question) -> Shuffled:
-    """A question in its published order."""
-    return Shuffled(record, tuple(range(len(record.options))))
-
-
 def likeliest(model: SteeredModel, asked: Sequence[Shuffled]) -> list[dict[str, Any]]:
     """The ``label`` of highest probability after each prompt, None of equal ones, and all."""
     labels = [[option.label for option in one.options] for one in asked]
@@ -136,14 +132,14 @@ def run(
             raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
         model = session.open(loaded)
         assert isinstance(model, SteeredModel)
-        texts = {record.item_id: published(record).prompt.text for record in every}
+        texts = {record.item_id: Shuffled(record, PUBLISHED).prompt.text for record in every}
         about = model.loaded.about | {"data": fingerprint(texts.items())}
         if config.limit is not None:
             about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
         asked = {}
         for record in records:
             others = shuffles(record, config.trials, f"{config.seed} {record.item_id}")
-            asked[record.item_id] = [published(record), *others]
+            asked[record.item_id] = [Shuffled(record, PUBLISHED), *others]
         by_name = {one.name: one for several in asked.values() for one in several}
         ask = partial(likeliest, model)
         answers = session.answers(ANSWERS, about, by_name, ask, config.batch_size)

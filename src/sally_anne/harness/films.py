@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from sally_anne.core.console import Console, print_lines, print_table
+from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import claims
 from sally_anne.core.processes import within_memory
@@ -111,8 +111,17 @@ def run(
         table = table[["rank", "score", "id", "title", "why"]]
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         write_lines(config.folder / TABLE, rows)
-        _report(session.console, table, f"as {file.name} asks" if file else "1 to 5")
-        session.end()
+        scored = table.dropna(subset="rank")
+        shown = [[one.title, one.rank, f"{one.score:.2f}"] for one in scored[:_SHOWN].itertuples()]
+        title = f"Films by how social they are ({f'as {file.name} asks' if file else '1 to 5'})"
+        print_table(session.console, title, ["film", "rank", "score"], shown)
+        lines = [f"{len(scored) - _SHOWN} more are in {TABLE}"] if len(scored) > _SHOWN else []
+        if tied := scored["rank"].duplicated(keep=False).sum():
+            lines.append(f"{tied} of {len(scored)} films share their rank with another")
+        for reason, rest in table[table["why"] != ""].groupby("why")["title"]:
+            names = ", ".join(rest.head(5)) + (", ..." if len(rest) > 5 else "")
+            lines.append(f"{len(rest)} films are not ranked ({reason}): {names}")
+        session.end(*lines)
         return table
 
 
@@ -137,17 +146,3 @@ def mean(log_probs: Sequence[float]) -> float | None:
     with np.errstate(invalid="ignore"):
         value = float(softmax(log_probs) @ np.arange(1, 1 + len(SCALE)))
     return None if np.isnan(value) else value
-
-
-def _report(console: Console, table: pd.DataFrame, scale: str) -> None:
-    scored = table.dropna(subset="rank")
-    rows = [[film.title, film.rank, f"{film.score:.2f}"] for film in scored[:_SHOWN].itertuples()]
-    title = f"Films by how social they are ({scale})"
-    print_table(console, title, ["film", "rank", "score"], rows)
-    lines = [f"{len(scored) - _SHOWN} more are in {TABLE}"] if len(scored) > _SHOWN else []
-    if tied := scored["rank"].duplicated(keep=False).sum():
-        lines.append(f"{tied} of {len(scored)} films share their rank with another")
-    for why, rest in table[table["why"] != ""].groupby("why")["title"]:
-        names = ", ".join(rest.head(5)) + (", ..." if len(rest) > 5 else "")
-        lines.append(f"{len(rest)} films are not ranked ({why}): {names}")
-    print_lines(console, lines)

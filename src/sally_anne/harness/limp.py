@@ -155,7 +155,12 @@ def _by_wording(
     if known := _KNOWN_PLACE.search(question.question):
         aims = ((_HELPED, f"help {other}"), (_HINDERED, f"hinder {other}"), (_INDIFFERENT, neither))
         aim = next((aim for wording, aim in aims if wording.fullmatch(option)), None)
-        return Hypothesis(_knowledge(question, who, episode, known[1]), aim, find) if aim else None
+        # What is known of the thing asked for: where it was, as far as the episode tells.
+        named = [_PREAMBLE.sub("", one.text) for one in question.options]
+        things = {m["thing"] for text in named for form in _AIMS if (m := form.fullmatch(text))}
+        facts = [fact for fact in episode.initial if any(_names(fact, thing) for thing in things)]
+        belief = " ".join(facts) or f"{who.subject} knows {known[1]}"
+        return Hypothesis(belief, aim, find) if aim else None
     if _UNKNOWN.fullmatch(option):
         return Hypothesis("", neither, f"something that {who.subject} does not know")
     if wish := _WANTED.fullmatch(option):
@@ -164,14 +169,6 @@ def _by_wording(
         place = _left_at(left["thing"], other, episode)
         return Hypothesis("", f"{left['aim']} {other}", f"to have the {left['thing']} {place}")
     return None
-
-
-def _knowledge(question: Question, who: People, episode: Episode, place: str) -> str:
-    """What is known about the thing asked for: where it was, as far as the episode tells."""
-    options = [_PREAMBLE.sub("", option.text) for option in question.options]
-    things = {m["thing"] for text in options for aim in _AIMS if (m := aim.fullmatch(text))}
-    facts = [fact for fact in episode.initial if any(_names(fact, thing) for thing in things)]
-    return " ".join(facts) if facts else f"{who.subject} knows {place}"
 
 
 def _left_at(thing: str, name: str, episode: Episode) -> str:

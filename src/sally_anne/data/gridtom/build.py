@@ -228,28 +228,24 @@ def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out:
         settings["plots"] = list(config.plots)
     with claimed_build(out, settings):
         if not config.metadata_only:
-            _write_stories(config, out, stories)
+            todo = [index for index in stories.indices if not is_complete(out / str(index))]
+            write, done = partial(write_story, config.seed, out), len(stories) - len(todo)
+            # disable=None: no bar where nobody watches.
+            how: dict[str, Any] = {"total": len(stories), "initial": done, "disable": None}
+            if config.workers == 1:
+                list(tqdm(map(write, todo), "frames", unit="story", **how))
+            else:
+                # Spawned processes behave the same on all systems and inherit no locks.
+                spawn = multiprocessing.get_context("spawn")
+                with ProcessPoolExecutor(config.workers, spawn, exit_with_parent) as pool:
+                    # An error cancels what has not begun.
+                    list(tqdm(pool.map(write, todo), "frames", unit="story", **how))
         texts = tqdm(stories, desc="texts", unit="story", disable=None)
         lines = [info_line(record, split.get(record.index)) for record in texts]
         card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
         note = ", without frames" if config.metadata_only else ""
         write_atomic(out / "README.md", card.format(**settings, frames_note=note).encode())
         write_atomic(out / INFO, "".join(lines).encode())
-
-
-def _write_stories(config: BuildConfig, out: Path, stories: StorySet) -> None:
-    todo = [index for index in stories.indices if not is_complete(out / str(index))]
-    # disable=None: no bar where nobody watches.
-    bar = partial(tqdm, total=len(stories), initial=len(stories) - len(todo), desc="frames")
-    write = partial(write_story, config.seed, out)
-    if config.workers == 1:
-        list(bar(map(write, todo), unit="story", disable=None))
-        return
-    # Spawned processes behave the same on all systems and inherit no locks.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
-        # An error cancels what has not begun.
-        list(bar(pool.map(write, todo), unit="story", disable=None))
 
 
 def run(config: BuildConfig) -> None:
