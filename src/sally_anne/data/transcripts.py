@@ -94,10 +94,9 @@ def parse(text: str, where: str, suffix: str) -> tuple[Utterance, ...]:
     """
     if suffix not in SUFFIXES:
         raise RecordError(f"{where}: is no transcript; it must end in {', '.join(SUFFIXES)}")
+    found: Iterable[Utterance] = _cues(text, where, suffix == ".vtt")
     if suffix == ".json":
         found = map(_segment, Field(parse_json(text, where), where).get("segments").items())
-    else:
-        found = _cues(text, where, suffix == ".vtt")
     return tuple(sorted((one for one in found if one.text), key=lambda u: (u.start, u.end)))
 
 

@@ -207,8 +207,9 @@ def work(
             texts = read_list(_THOUGHTS.sub("", reply, count=1))
         seed = f"{config.seed} {question.item_id} {len(rounds)}"
         rounds.append(_checked(question, texts, seed, config, choose))
-    line = {"id": question.item_id, "question": question.question, "answer": question.answer}
-    line |= {"distractors": None, "biased": None, "rounds": [asdict(one) for one in rounds]}
+    line: dict[str, Any] = {"id": question.item_id, "question": question.question}
+    line |= {"answer": question.answer, "distractors": None, "biased": None}
+    line["rounds"] = [asdict(one) for one in rounds]
     sets = [(one.verdict.right, one) for one in rounds if one.verdict]
     if sets:
         right, best = min(sets, key=lambda found: found[0] if found[1].problems else -1)

@@ -284,11 +284,13 @@ def estimates(
     return {name: one.estimate(**resampling) for name, one in found.items()}
 
 
-Scores = pd.DataFrame | Sequence[pd.DataFrame]
-
-
 def paired(
-    a: Scores, b: Scores, *, beliefs: bool, unit: Unit | None = None, **resampling: Any
+    a: pd.DataFrame | Sequence[pd.DataFrame],
+    b: pd.DataFrame | Sequence[pd.DataFrame],
+    *,
+    beliefs: bool,
+    unit: Unit | None = None,
+    **resampling: Any,
 ) -> dict[str, dict[str, Any]]:
     """Each measure of two score tables of the same items, and the difference, b minus a.
 

@@ -161,11 +161,12 @@ def sample_groups(
     if limit is None or limit >= len(counts):
         return set(counts)
     names = sorted(counts, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
-    tags = list(dict.fromkeys(tag for tagged in counts.values() for tag in tagged))
-    table = pd.DataFrame([counts[name] for name in names], columns=tags).fillna(0).to_numpy(int)
-    of = np.array([[kind == own for own in kinds] for kind, _ in tags], int)
-    of = of.reshape(len(tags), len(kinds))
-    left, total = np.ones(len(names), bool), np.zeros(len(tags), int)
+    seen = list(dict.fromkeys(tag for tagged in counts.values() for tag in tagged))
+    table = pd.DataFrame([counts[name] for name in names], columns=seen).fillna(0).to_numpy(int)
+    of = np.zeros((len(seen), len(kinds)), int)
+    for place, (kind, _) in enumerate(seen):
+        of[place, kinds.index(kind)] = 1
+    left, total = np.ones(len(names), bool), np.zeros(len(seen), int)
     for _ in range(limit):
         after = table + total
         uneven = after**2 @ of @ of.sum(0) - ((after @ of) ** 2).sum(1)

@@ -322,9 +322,9 @@ class _Stage:
             self.seen_open = doors[self.own_room]
         # To the participant, the other sees it while both stand in the corridor, or while the
         # other's door was last seen open; behind a closed door of its own, never.
-        room = self.layout.room_of(cell)
+        within = self.layout.room_of(cell)
         inside = self.layout.room_of(self.agents[PROTAGONIST][0]) == self.own_room
-        if (room is None or doors[room]) and (self.seen_open or not inside):
+        if (within is None or doors[within]) and (self.seen_open or not inside):
             self.beliefs[2] = cell
 
     def face(self, name: str, direction: int) -> None:
