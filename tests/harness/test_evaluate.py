@@ -385,3 +385,21 @@ def test_films_are_shown_and_read_as_often_a_second_as_is_asked(
             assert seen and all(clip.times == pytest.approx(times, abs=0.11) for clip in seen)
         with pytest.raises(SallyAnneError):
             work(replace(config, most_frames=3))
+
+
+def test_replies_of_people_are_scored_without_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sally_anne.harness.evaluate.load_model", None)
+    lines = [{"id": n, "question": "Who?", "options": ["Ann", "Bob"], "answer": 1} for n in "abc"]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "eve.csv").write_text("item_id,reply,by\na,Bob,Eve\nb,A,Eve\nc,,Eve\n")
+    own = {"task": str(tmp_path / "own.jsonl"), "replies": tmp_path / "eve.csv"}
+    table, saved, text = evaluated(EvalConfig(**own, out=tmp_path / "run"))
+    assert table["item_id"].tolist() == ["a", "b"]
+    assert saved["results"]["robust"]["overall"]["value"] == 0.5
+    assert saved["config"]["model"] == "eve" and "eve, own" in text
+    (tmp_path / "eve.csv").write_text("item_id,reply\na,Ann\nb,A\n")
+    for other in ({"out": tmp_path / "run"}, {"out": tmp_path / "x", "prompting": "cot"}):
+        with pytest.raises(SallyAnneError):
+            evaluated(EvalConfig(**own, **other))

@@ -119,6 +119,8 @@ class EvalConfig(RunOptions, EndpointOptions):
         judge_model: model to ask for at the endpoint.
         judge_prices: of a million tokens that the endpoint reads and of a million that it writes.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
+        replies: CSV with replies (item_id, reply), of people or of any program, in place of a
+            model's; items without one are left out.
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
         judge_words: what the judge says of a right and of a wrong reply.
@@ -160,6 +162,7 @@ class EvalConfig(RunOptions, EndpointOptions):
     judge_model: str = ""
     judge_key: str | None = None
     judge_prices: tuple[Price, Price] | None = None
+    replies: Path | None = None
     human: Path | None = None
     judge_words: tuple[str, str] = ("TRUE", "FALSE")
     judge_template: Path | None = None
@@ -232,12 +235,14 @@ def check(config: EvalConfig) -> None:
     check_second(config, "judge")
     task = open_task(config.task)
     others = [name for name in TASK_OPTIONS if name not in task.options]
+    asked = ("model", "endpoint", "steer", "options", "prompting", "dry_run")
     few = ("shots", "shots_seed")
     with_template = ("style",) if config.prompting == "few-shot" else ("style", "prompting")
     own_words = ("template", "prompting", "style")
     rules: tuple[tuple[bool, Iterable[str], str], ...] = (
         (True, others, f"other tasks than {short_name(config.task)}"),
         (config.frames is not None, ("fps", "most_frames"), "runs without --frames"),
+        (config.replies is not None, asked, "models, not for --replies"),
         (config.judge is None, ("human", "judge_words", "judge_template"), "a judge (--judge)"),
         (config.prompting != "few-shot", few, "--prompting few-shot"),
         (config.prompting == "cot", ("options",), "other ways of --prompting than cot"),
@@ -282,6 +287,8 @@ def changed(config: Any, *names: str) -> list[str]:
 
 def model_name(config: Any) -> str:
     """The model that is asked, for titles and folders."""
+    if (replies := getattr(config, "replies", None)) is not None:
+        return str(replies.stem)
     at_endpoint = getattr(config, "endpoint", None) is not None
     return str(config.endpoint_model if at_endpoint else config.model)
 

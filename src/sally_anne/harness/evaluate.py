@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from sally_anne.figures.report import write_report
 from sally_anne.harness import protocols
 from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
-from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels
+from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels, read_sheet
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.report import print_evaluation, save, save_items
 from sally_anne.harness.score import counts, results_of, score, write_submission
@@ -90,15 +90,20 @@ def evaluate(
         vector = open_vector(config.steer, config.allow_mismatch)
     fitted = vector or same_stories_as
     work = asked_by(config, fitted.fitted if fitted else None, console)
+    said = {} if config.replies is None else dict(read_sheet(config.replies, "reply").to_numpy())
+    if config.replies is not None:
+        work = replace(work, items=[item for item in work.items if item.item_id in said])
+    if not work.items:
+        raise HarnessError(f"{config.replies}: has no reply to any of these questions")
     budget = Budget(config.endpoint_limit)
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     endpoint, mismatch = None, ""
-    model: SteeredModel | ChatEndpoint
+    model: Any = None
     if config.endpoint is not None:
         model = endpoint = open_endpoint(config, budget)
-    else:
+    elif config.replies is None:
         videos, sounds = (any(map(attrgetter(name), work.items)) for name in ("clip", "sound"))
         opening = config.opening() | {"device_map": device_map}
         loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
@@ -108,7 +113,7 @@ def evaluate(
         mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
         model = SteeredModel(loaded, vector, config.alpha)
     about = {
-        **model.about,
+        **(model.about if model else {"replies": fingerprint(sorted(said.items()))}),
         "task": short_name(config.task),
         "max_new_tokens": config.reply_tokens,
         "options": config.options,
@@ -120,6 +125,9 @@ def evaluate(
     with kept as journal, replies, counting(console, what) as show:
         if processes.first:
             save_config(config.folder, asdict(config), loaded)
+        if said and not journal.answers:
+            names = (item.item_id for item in work.items)
+            journal.add({"item_id": i, "reply": said[i], "ended": True} for i in names)
         table = ask(
             model,
             work.items,
@@ -148,7 +156,7 @@ def evaluate(
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
     saved = {
-        "config": asdict(config),
+        "config": asdict(config) | ({"model": model_name(config)} if said else {}),
         "counts": counts(table, work.missing),
         "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
         "agreement": None if human is None else agreement(table, human),

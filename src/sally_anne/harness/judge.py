@@ -246,22 +246,29 @@ def judge_answers(
     )
 
 
+def read_sheet(path: Path, column: str) -> pd.DataFrame:
+    """``item_id`` and a column of a CSV that people filled in, as texts, without empty ones."""
+    with reading(path, HarnessError):
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    if not {"item_id", column} <= set(table):
+        raise HarnessError(f"{path}: needs the columns item_id, {column}, has {', '.join(table)}")
+    table = table[["item_id", column]].apply(lambda cells: cells.str.strip())
+    table = table[table[column] != ""].reset_index(drop=True)
+    if (twice := table["item_id"].duplicated()).any():
+        raise HarnessError(f"{path}: item {table['item_id'][twice].iloc[0]!r} is there twice")
+    return table
+
+
 def read_labels(path: Path) -> pd.DataFrame:
     """People's labels from a CSV with the columns ``item_id`` and ``label``, as bools.
 
     Labels are words such as true and false, right and wrong, or 1 and 0; empty ones are left out.
     """
-    with reading(path, HarnessError):
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    if not {"item_id", "label"} <= set(table):
-        raise HarnessError(f"{path}: needs the columns item_id and label, has {', '.join(table)}")
-    table = table[["item_id", "label"]].apply(lambda column: column.str.strip())
-    table = table[table["label"] != ""].reset_index(drop=True)
+    table = read_sheet(path, "label")
     words = table["label"].str.lower()
-    wrong = ~words.isin(RIGHT | WRONG) | table["item_id"].duplicated()
-    if wrong.any():
-        name = table["item_id"][wrong].iloc[0]
-        raise HarnessError(f"{path}: item {name!r} has two labels, or one besides true and false")
+    if (other := ~words.isin(RIGHT | WRONG)).any():
+        name = table["item_id"][other].iloc[0]
+        raise HarnessError(f"{path}: item {name!r} has a label besides true and false")
     return table.assign(label=words.isin(RIGHT))
 
 
