@@ -57,7 +57,7 @@ _SHOWN = 20
 
 
 def read_films(path: Path, template: str = PROMPT) -> pd.DataFrame:
-    """``id, title, prompt`` of each line; the prompt is empty where there is no synopsis."""
+    """``id, title, prompt, key`` of each line; without a synopsis the prompt is empty."""
     films = []
     for record in named_lines(path, "film", "id", "{}", ("id", *FIELDS)).values():
         # Tables write an absent text as an empty one.
@@ -66,7 +66,9 @@ def read_films(path: Path, template: str = PROMPT) -> pd.DataFrame:
         prompt = template.format(**texts) if texts["synopsis"] else ""
         title = record.get("title").text()
         name = record.opt("id", Field.name) or title
-        films.append({"id": name, "title": title, "prompt": prompt})
+        # In the journal: a synopsis that is changed is read again.
+        key = hashlib.sha256(prompt.encode()).hexdigest()
+        films.append({"id": name, "title": title, "prompt": prompt, "key": key})
     return pd.DataFrame(films)
 
 
@@ -87,7 +89,7 @@ def run(
         file = config.template
         own = file and read_template(file, "--template", FIELDS, [FIELDS[:1]])
         films = read_films(config.data, own or PROMPT)
-        asked = {_key(film.prompt): film for film in films.itertuples() if film.prompt}
+        asked = {film.key: film for film in films.itertuples() if film.prompt}
         model = session.open(loaded)
         for film in asked.values():
             what = f"{config.data}, film {film.id}"
@@ -101,7 +103,7 @@ def run(
                 raise HarnessError(f"{known} {', '.join(_LABELS)}")
         scoring = partial(_scores, model, bool(own))
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
-        scores = [answers.get(_key(prompt), {}).get("score") for prompt in films["prompt"]]
+        scores = [answers.get(key, {}).get("score") for key in films["key"]]
         films["score"] = pd.Series(scores, dtype=float)
         rank = films["score"].rank(ascending=False, method="min").astype("Int64")
         why = films["prompt"].map(lambda prompt: "unread" if prompt else "no synopsis")
@@ -123,11 +125,6 @@ def run(
             lines.append(f"{len(rest)} films are not ranked ({reason}): {names}")
         session.end(*lines)
         return table
-
-
-def _key(prompt: str) -> str:
-    """In the journal: a synopsis that is changed is read again."""
-    return hashlib.sha256(prompt.encode()).hexdigest()
 
 
 def _scores(model: AnyModel, numbers: bool, films: Sequence[Any]) -> Iterator[dict[str, Any]]:
