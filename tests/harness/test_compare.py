@@ -188,7 +188,7 @@ def test_items_of_one_run_alone_and_hidden_keys_are_left_out(tmp_path: Path) -> 
     [
         (({"view": "video"}, {"view": "text"}), {"view": ["video", "text"]}),
         (
-            ({}, {"endpoint": "https://host/v1", "endpoint_model": "big"}),
+            ({}, {"endpoint": "https://host/v1", "model": "big"}),
             {"model": ["tiny-qwen2-vl", "big"]},
         ),
         (({"out": "x", "batch_size": 2, "limit": 3}, {"device": "cpu"}), {}),

@@ -59,16 +59,10 @@ class Finished:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options by which runs can differ, with the views and windows taken by default.
-
-        A model behind an endpoint goes by its name there.
-        """
+        """The options by which runs can differ, with the views and windows taken by default."""
         config, about = self.saved["config"], self.saved["about"]
         found = {name: value for name, value in config.items() if name not in _SILENT}
-        found |= {name: about[name] for name in ("view", "window") if name in about}
-        if config.get("endpoint") is not None:
-            found["model"] = config.get("endpoint_model")
-        return found
+        return found | {name: about[name] for name in ("view", "window") if name in about}
 
     @property
     def task(self) -> str:

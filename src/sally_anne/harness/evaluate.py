@@ -93,8 +93,8 @@ def evaluate(
     said = {} if config.replies is None else dict(read_sheet(config.replies, "reply").to_numpy())
     if config.replies is not None:
         work = replace(work, items=[item for item in work.items if item.item_id in said])
-    if not work.items:
-        raise HarnessError(f"{config.replies}: has no reply to any of these questions")
+        if not work.items:
+            raise HarnessError(f"{config.replies}: has no reply to any of these questions")
     budget = Budget(config.endpoint_limit)
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
@@ -156,7 +156,8 @@ def evaluate(
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
     saved = {
-        "config": asdict(config) | ({"model": model_name(config)} if said else {}),
+        # A model behind an endpoint goes by its name there, people by that of their sheet.
+        "config": asdict(config) | {"model": model_name(config)},
         "counts": counts(table, work.missing),
         "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
         "agreement": None if human is None else agreement(table, human),
