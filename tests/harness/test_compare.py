@@ -149,10 +149,9 @@ def test_means_over_models_of_two_ways_to_ask(tmp_path: Path) -> None:
     assert whole["difference"] == pytest.approx(3 / 12)
     assert whole["difference_low"] < whole["difference"] < whole["difference_high"]
     # The same model twice is that model.
-    twice = [runs[0], runs[0], runs[2], runs[2]]
-    same = compare([Finished.open(run) for run in twice], shared(*twice)[0], means=True)
-    alone = compared(runs[0], runs[2])
-    assert same.drop(columns=["run", "against"]).equals(alone.drop(columns=["run", "against"]))
+    twice = [Finished.open(runs[at]) for at in (0, 0, 2, 2)]
+    same = compare(twice, shared_answers(twice)[0], means=True).drop(columns=["run", "against"])
+    assert same.equals(compared(runs[0], runs[2]).drop(columns=["run", "against"]))
     with pytest.raises(HarnessError, match="same models"):
         compare_runs(CompareConfig(tuple(runs[:3]), **how), Console(quiet=True))
 

@@ -139,32 +139,10 @@ def test_a_stopped_session_asks_nothing_twice(server: Server, data: Path) -> Non
 ASKED = Draft("q", "Where did the old captain hide?", "under the captain's table", "")
 
 
-@pytest.mark.parametrize(
-    ("distractors", "picked", "blind", "told"),
-    [
-        (
-            ["behind the green door", "beside the tall tree", "above the small shop"],
-            {"under the captain's table": 5, "above the small shop": 1},
-            2,
-            [
-                "picked the right answer 5 times, but 2 times without the question",
-                'nobody was tempted by "behind the green door", "beside the tall tree"',
-            ],
-        ),
-        (
-            ["never in this whole house", "never on any boat at all", "never in a single room"],
-            {"under the captain's table": 6},
-            6,
-            [
-                "picked the right answer 6 times, and 6 times without",
-                "the right answer is the shortest (4 words, the others have 5, 6, 5)",
-                "all wrong options have words that the right one lacks: never",
-            ],
-        ),
-    ],
-)
-def test_what_gave_it_away(
-    distractors: list[str], picked: dict[str, int], blind: int, told: list[str]
-) -> None:
-    found = giveaways(ASKED, distractors, picked, blind, 5)
-    assert all(any(part in line for line in found) for part in told)
+def test_what_gave_it_away() -> None:
+    wrong = ["never in this whole house", "never on any boat at all", "never in a single room"]
+    picked = {"under the captain's table": 5, wrong[2]: 1}
+    chosen, tempted, length, shared = giveaways(ASKED, wrong, picked, 2, 5)
+    assert "right answer 5 times, but 2 times without the question" in chosen
+    assert wrong[0] in tempted and wrong[1] in tempted and wrong[2] not in tempted
+    assert "the shortest (4 words, the others have 5, 6, 5)" in length and "never" in shared

@@ -112,31 +112,22 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
 
 
 def test_a_task_is_described_by_its_counts(tmp_path: Path) -> None:
-    for name, seconds in (("a.mp4", 2), ("b.mp4", 4)):
-        made.film(tmp_path / name, seconds)
-    lines = [
-        {"video": v, "question": q, "options": ["in red", "in the blue"], "answer": a, "tags": t}
-        for v, q, a, t in (
-            ("a.mp4", "Where is it?", 0, {"kind": ["x", "y"]}),
-            ("b.mp4", "Where?", 0, {"kind": "x"}),
-            ("b.mp4", "Where is the ball?", 1, {}),
-        )
-    ]
-    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    asked = {"a": ("Where is it?", 0, ["x", "y"]), "b": ("Where?", 0, "x"), "c": ("Who?", 1, ())}
+    for (name, (text, answer, kind)), seconds in zip(asked.items(), (2, 4, 4), strict=True):
+        film = made.film(tmp_path / f"{name}.mp4", seconds).name
+        line = {"video": film, "question": text, "options": ["in red", "in the blue"]}
+        with (tmp_path / "own.jsonl").open("a") as file:
+            file.write(json.dumps(line | {"answer": answer, "tags": {"kind": kind}}) + "\n")
     counts, lengths = describe(DescribeConfig(str(tmp_path / "own.jsonl")), Console(quiet=True))
-    assert counts.to_numpy().tolist() == [
-        ["all", "all", 3, 2, 1.0],
-        ["kind", "x", 2, 2, pytest.approx(2 / 3)],
-        ["kind", "y", 1, 1, pytest.approx(1 / 3)],
-        ["options", "of 2", 3, 2, 1.0],
-        ["right", "A of 2", 2, 2, pytest.approx(2 / 3)],
-        ["right", "B of 2", 1, 1, pytest.approx(1 / 3)],
-    ]
+    found = {f"{kind} {value}": numbers for kind, value, *numbers in counts.to_numpy().tolist()}
+    assert found["all all"] == found["options of 2"] == [3, 3, 1.0]
+    assert found["kind x"] == found["right A of 2"] == pytest.approx([2, 2, 2 / 3])
+    assert found["kind y"] == found["right B of 2"] == pytest.approx([1, 1, 1 / 3])
     sizes = {part: numbers for part, *numbers in lengths.to_numpy().tolist()}
-    assert sizes["question"] == pytest.approx([3, 8 / 3, (7 / 3) ** 0.5, 3, 1, 4])
+    assert sizes["question"] == pytest.approx([3, 5 / 3, (4 / 3) ** 0.5, 1, 1, 3])
     assert sizes["right option"] == pytest.approx([3, 7 / 3, (1 / 3) ** 0.5, 2, 2, 3])
     assert sizes["wrong option"] == pytest.approx([3, 8 / 3, (1 / 3) ** 0.5, 3, 2, 3])
-    assert sizes["window (s)"] == pytest.approx([2, 3, 2**0.5, 3, 2, 4])
+    assert sizes["window (s)"] == pytest.approx([3, 10 / 3, (4 / 3) ** 0.5, 4, 2, 4])
 
 
 tagged = st.fixed_dictionaries({"kind": st.tuples(st.sampled_from("uvw"))})
