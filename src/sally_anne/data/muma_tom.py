@@ -88,8 +88,10 @@ def read_episode(
 ) -> list[Question]:
     """The questions of one episode: its entries in the two files, and its video."""
     parts = {n: take_apart(question) for n, question in record.get("questions").entries().items()}
-    kinds = {}
+    kinds, answers = {}, {}
     for number in parts:
+        given = record.get("answers").get(number)
+        answers[number] = replace(given, value=cleaned(given).partition(")")[0]).one_of(LABELS)
         label = record.get("labels").get(number)
         kinds[number] = replace(label, value=cleaned(label).lower().replace(" ", "_")).one_of(TYPES)
     wordings = [w for q, options, _ in parts.values() for w in (q, *(o.text for o in options))]
@@ -103,7 +105,7 @@ def read_episode(
             group=episode,
             question=question,
             options=options,
-            answer=answer_label(record.get("answers").get(number)),
+            answer=answers[number],
             media=(Media(path=video),),
             context=context,
             tags=tags_of(type=kinds[number], polarity=polarity),
@@ -185,11 +187,6 @@ def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:
         field.fail("must ask once for MOST or LEAST and offer A), B) and C) on lines of their own")
     polarity: Polarity = "most" if asked == ["MOST"] else "least"
     return one_line(question), tuple(map(Option, LABELS, texts)), polarity
-
-
-def answer_label(field: Field) -> str:
-    """The label of an answer ``C) text``."""
-    return replace(field, value=cleaned(field).partition(")")[0]).one_of(LABELS)
 
 
 # The benchmark's own view is video and text together; each alone lacks a part. Talk is drawn into

@@ -12,7 +12,6 @@ from sally_anne.data.items import Media, Option
 from sally_anne.data.muma_tom import (
     MUMA_TOM,
     People,
-    answer_label,
     cleaned,
     load,
     people,
@@ -110,10 +109,6 @@ def test_a_question_is_taken_apart() -> None:
     assert question == "Which is LEAST likely?"
     assert options == (Option("A", "one two three"), Option("B", "four"), Option("C", "A) five"))
     assert polarity == "least"
-
-
-def test_an_answer_has_a_label() -> None:
-    assert answer_label(field("b'A) a red hat.'")) == "A"
 
 
 @pytest.mark.parametrize(
