@@ -37,7 +37,7 @@ _SILENT = frozenset(
 
 
 # Those by which runs of one side differ.
-_OF_MODELS = {*ModelOptions.__dataclass_fields__, "endpoint_fields"}
+_OF_MODELS = {*ModelOptions.__dataclass_fields__, "endpoint_fields", "replies"}
 
 
 @dataclass(frozen=True)
