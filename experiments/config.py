@@ -122,10 +122,8 @@ class LocalisationConfig:
         test_pairs: test pairs that localisers are given.
         pairs: of these, so many in which the built-in ones exchange every head.
         draws: of the null, in which pairs are turned at random; 19 are the fewest for 5 %.
-        steered: further test stories that are steered, and asked the side questions; 0 for none.
+        steered: further test stories that are steered, and asked the side questions.
         controls: random directions with steps of the same lengths, for each direction.
-        strengths: to which the output of planted heads is weakened, for the curve of recovery, on
-            half the test pairs and pairs.
         workers: processes; each has a model.
         seed: of the draws.
         out: folder. A run that was stopped goes on with the models that are left; a finished one
@@ -137,9 +135,8 @@ class LocalisationConfig:
     test_pairs: int = 64
     pairs: int = 16
     draws: int = 19
-    steered: Natural = 24
+    steered: int = 24
     controls: Natural = 20
-    strengths: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03)
     workers: int = 2
     seed: Seed = 0
     out: Path = Path("runs/localisation")
@@ -164,8 +161,6 @@ class PlantConfig:
         pairs: pairs a step.
         cut: the first layer that is trained; heads are planted in it and the next one.
         maps: random maps of the training stories, 24 stories each.
-        asked: of all these stories, so many for each map are asked side questions, too.
-        verify_pairs: pairs of the benchmark's validation stories on which the truth is measured.
         threads: CPU threads.
         out: folder; the model's name by default. An existing one is resumed.
     """
@@ -178,8 +173,6 @@ class PlantConfig:
     pairs: int = 8
     cut: Natural = 5
     maps: int = 24
-    asked: int = 8
-    verify_pairs: int = 24
     threads: int = 1
     out: Path | None = None
 
@@ -211,9 +204,7 @@ class TrainConfig:
         seeing_steps: steps of the vision stage; 800 of qwen2-vl, 1200 of llava-next-video.
         reading_steps: steps of one statement or question a story, mostly about frames alone.
         checking_steps: steps of statements and verdicts, with frames, text and both.
-        narrating_steps: steps at most of each level of reliable and unreliable narrators, in words,
-            fewer if learned; twice as many of the last, in which no statement is marked.
-        mixing_steps: steps of all that, and interviews.
+        mixing_steps: steps of all that, reliable and unreliable narrators, and interviews.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
@@ -225,7 +216,6 @@ class TrainConfig:
     seeing_steps: Natural | None = None
     reading_steps: Natural = 600
     checking_steps: Natural = 100
-    narrating_steps: Natural = 300
     mixing_steps: Natural = 700
 
     @property

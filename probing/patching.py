@@ -81,9 +81,9 @@ class PatchingResult(NamedTuple):
             ``random_low`` and ``random_high`` those of random sets, ``above`` the share of them
             that reaches as much, and ``used``.
         facts: numbers of pairs and clusters, mean logit difference, share answered rightly, the
-            same of whole answers, token ids of each answer, how many pairs' answers begin alike,
-            Spearman's correlations of ``effect_validation`` with ``attribution`` and with each
-            label's validation accuracy, and as ``kept`` the files of the test pairs.
+            same of whole answers, token ids of each answer, Spearman's correlations of
+            ``effect_validation`` with ``attribution`` and with each label's validation accuracy,
+            and as ``kept`` the files of the test pairs.
     """
 
     heads: pd.DataFrame
@@ -133,11 +133,9 @@ def scan(
         split = "test" if validation else "validation"
         raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
     ids: dict[str, list[int]] = {}
-    alike = 0
     for pair in (*validation, *test):
         for prompt in interchange.prompts_of(loaded, pair, pair_set.reply):
             said = interchange.answer_ids(loaded, pair, prompt)
-        alike += said[0][0] == said[1][0]
         ids |= dict(zip(pair.answers, said, strict=True))
     total = len(validation) + len(test)
     key = "whole", loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
@@ -195,7 +193,7 @@ def scan(
         "pair_accuracy": float((on_test.logit_diff > 0).mean()),
         "whole_accuracy": float((on_test.whole > 0).mean()),
     }
-    facts |= {"answers": ids, "begin_alike": alike, "kept": files if folder else []}
+    facts |= {"answers": ids, "kept": files if folder else []}
 
     def judged(effect: Any, ends: Any, random: Any) -> np.ndarray:
         """Empty where the model does not answer the pairs, so that there is no effect to judge."""

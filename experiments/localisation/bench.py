@@ -49,6 +49,8 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     STEERING: (("hidden", "heads", "direction", "alpha"), STEERED),
     RECOVERY: (("hidden", "localiser", "strength"), ("recall",)),
 }
+# To which the output of planted heads is weakened, for the curve of recovery.
+STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 # Two standard deviations take one of two clusters to the other.
 SHOWN_ALPHA, SHOWN_DIRECTION = 2.0, "mass_mean"
 # Of the kinds of models: how their marks are filled, and how far they stand to the right.
@@ -96,13 +98,12 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
                 each = pd.DataFrame([score(one, scores[1:], mask) for one in scores])
                 row |= each[[*ORDERING]].mean().to_dict()
             rows[TABLE].append({"kind": kind, "localiser": name, **row})
-    if config.steered:
-        k = len(truth.heads)
-        best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
-        asked = further, planted.control_questions_of(further), config.controls, seed
-        rows[STEERING] = steering_rows(loaded, truth, seen, best, *asked)
+    k = len(truth.heads)
+    best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
+    asked = further, planted.control_questions_of(further), config.controls, seed
+    rows[STEERING] = steering_rows(loaded, truth, seen, best, *asked)
     fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
-    for strength in config.strengths:
+    for strength in STRENGTHS:
         loaded, truth = planted.open_planted(folder, not known.hidden)
         planted.attenuate(loaded.model, truth.heads, strength)
         for name, scores in localise(loaded, fewer, pairs, 0)[1].items():
@@ -152,7 +153,7 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
     for hidden in (False, True):
         tables[f"steered by {SHOWN_ALPHA:g} sigma, hidden {hidden}"] = [
             row
-            for row in results.get("steering", ())
+            for row in results["steering"]
             if (row["alpha"], row["hidden"]) == (SHOWN_ALPHA, hidden)
             and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
         ]
@@ -212,7 +213,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
             bar.advance(task)
     each = [journal.answers[name] for name in names]
     rows = {table: [row for found in each for row in found[table]] for table in COLUMNS}
-    tables = {name: pd.DataFrame(part) for name, part in rows.items() if part}
+    tables = {name: pd.DataFrame(part) for name, part in rows.items()}
     content: dict[str, Any] = {"config": asdict(config)}
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
     for name, table in tables.items():
@@ -243,7 +244,7 @@ def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:
 
 
 def localisation_figure(results: Mapping[str, Any]) -> Figure:
-    """Of what ``results.json`` holds: ``rows``, and if there are ``steering`` and ``recovery``.
+    """Of what ``results.json`` holds: ``rows``, ``steering`` and ``recovery``.
 
     Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
     hide the belief. Middle: share of answers moved against share of side answers kept, along class
@@ -259,10 +260,9 @@ def localisation_figure(results: Mapping[str, Any]) -> Figure:
     parts = {
         part: [row for row in results[part] if not row["hidden"]] or results[part]
         for part in ("steering", "recovery")
-        if part in results
     }
-    figure = style.new_figure(3.6 + 3.0 * len(parts), 3.6)
-    panel, *others = figure.subplots(1, 1 + len(parts), squeeze=False)[0]
+    figure = style.new_figure(9.6, 3.6)
+    panel, *others = figure.subplots(1, 3)
     for row in rows:
         name, recall, (filled, shift) = row["localiser"], row["recall"], KINDS[row["kind"]]
         at = names.index(name) + shift

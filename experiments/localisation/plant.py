@@ -64,7 +64,7 @@ EVERY = 50
 _MAP_SEED, _STORY_SEED = 31_000, 7
 _BATCH = 16
 # What a training may be gone on with otherwise.
-_FREE = ("threads", "verify_pairs", "out")
+_FREE = ("threads", "out")
 
 
 def choose_heads(
@@ -383,7 +383,8 @@ def run(config: PlantConfig) -> Path:
     layouts = list(itertools.islice(random_layouts(_MAP_SEED), config.maps))
     stories = generated(_STORY_SEED, layouts=layouts)
     every = stories.indices
-    drawn = random.Random("sides").sample(every, min(config.maps * config.asked, len(every)))
+    # Of eight stories for each map side questions are asked, too.
+    drawn = random.Random("sides").sample(every, min(8 * config.maps, len(every)))
     contrast_pairs = question_pairs(stories, setting="text").pairs
     found = streams(loaded, contrast_pairs, config.cut, control_questions(stories, drawn))
     if config.says == "hidden":
@@ -396,7 +397,7 @@ def run(config: PlantConfig) -> Path:
     recipe = {name: value for name, value in options.items() if name not in _FREE}
     truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)
-    truth = replace(truth, **verified(folder, config.verify_pairs))
+    truth = replace(truth, **verified(folder))
     write_truth(folder, truth)
     shares = ", ".join(f"{share:.3f}" for share in truth.carried)
     print(

@@ -215,7 +215,7 @@ def attenuate(model: Any, heads: Sequence[Head], strength: float) -> None:
         outs[layer].get_parameter("weight").data.unflatten(1, (-1, width))[:, head] *= strength
 
 
-def verified(folder: Path, most: int) -> dict[str, Any]:
+def verified(folder: Path, most: int = 24) -> dict[str, Any]:
     """``carried, other, rest, together, right, readable, pairs`` of :class:`GroundTruth`.
 
     On at most so many validation stories of the benchmark's; what can be read, on its training

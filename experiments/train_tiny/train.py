@@ -120,13 +120,12 @@ def run(config: TrainConfig) -> Path:
     # From here on the tower stays as it is: it would lose the agents.
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("language_model" in name)
-    most = config.narrating_steps
     mixing = [
         data.level("single", single, config.reading_steps, 2 * FILMED),
         data.level("checked", checked, config.checking_steps),
     ]
     # Who is reliable is learned from words, first with the verdicts said, then without.
-    for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most)):
+    for percent, goal, steps in ((100, 0.04, 300), (30, 0.06, 300), (0, 0.06, 600)):
         batch = partial(data.batch, partial(narrated, marked=percent / 100), "text")
         mixing.append(Level(f"narrated ({percent} % marked)", batch, goal, steps))
     mixing.append(data.level("mixed", mixed, config.mixing_steps))
