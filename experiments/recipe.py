@@ -25,8 +25,6 @@ from sally_anne.data.gridtom.release import open_stories
 from sally_anne.models.options import ModelOptions
 
 RECIPES = Path(__file__).parent / "recipes"
-# A command is called as by the user; what stands at the top is imported by nothing below.
-_MAIN = "sally_anne.cli:main"
 # Commands with --as-published.
 TAKE_IT = ("probe", "sweep", "table1")
 
@@ -120,7 +118,8 @@ def run(config: RecipeConfig) -> None:
     found = steps(config)
     if config.data is not None and recipes()[config.name].get("second_order"):
         open_stories(config.data).check_order(2)
-    main = pkgutil.resolve_name(_MAIN)
+    # Called as by the user; what stands at the top is imported by nothing below.
+    main = pkgutil.resolve_name("sally_anne.cli:main")
     for number, step in enumerate(found, 1):
         print(f"[{number}/{len(found)}] {shlex.join(['sally-anne', *step])}", flush=True)
         if not config.dry_run:

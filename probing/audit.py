@@ -35,9 +35,6 @@ from sally_anne.probing.probes import HeadProbes, chance
 
 TABLE, SAVED = "audit.parquet", "audit.json"
 ALL = "all"
-# Rows of these kinds are measured within each condition, too: they say nothing of what a statement
-# names, which within one condition decides the labels.
-BY_CONDITION = ("format",)
 # How many groups of each split where the model reads anew, of six.
 PARTS = {"train": 3, "validation": 1, "test": 2}
 EMPTY: dict[str, Any] = dict.fromkeys(
@@ -153,7 +150,8 @@ def measure(
             line["row"] = control.name.replace("{}", which)
             best, own = whole if control.at is None else part, ~np.isnan(right)
             parts = {ALL: own}
-            if control.kind in BY_CONDITION and "condition" in items:
+            # They say nothing of what a statement names, which within a condition decides labels.
+            if control.kind == "format" and "condition" in items:
                 of = items["condition"]
                 parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
             for condition, at in parts.items():

@@ -109,23 +109,21 @@ def main() -> None:
     """Do all of this."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=60, help="of all commands together")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=list(COMMANDS), default=list(COMMANDS))
-    args = parser.parse_args()
+    kills = parser.parse_args().kills
     torch.set_num_threads(1)
-    chance = random.Random(args.seed)
+    chance = random.Random(0)
     with tempfile.TemporaryDirectory(prefix="kill-") as folder:
         home = Path(folder)
         SWEEP[SWEEP.index("PROBED")] = str(home / "probe" / "reference")
         seconds = {}
-        for name in dict.fromkeys(["probe", *args.only]):
+        for name in COMMANDS:
             begun = time.perf_counter()
             ended(start(home / name, COMMANDS[name]), home / name)
             seconds[name] = time.perf_counter() - begun
             (home / name / "run").rename(home / name / "reference")
             print(f"{name}: {seconds[name]:.1f} s without interruption", flush=True)
-        for number, name in enumerate(args.only):
-            share = len(range(number, args.kills, len(args.only)))
+        for number, name in enumerate(COMMANDS):
+            share = len(range(number, kills, len(COMMANDS)))
             kill(name, home, share, seconds[name], chance)
 
 

@@ -34,8 +34,6 @@ Scores = Callable[[LoadedModel, Sequence[ContrastPair]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
 # Of these that are means over pairs, the part of :class:`probing.interchange.Effects`.
 CAUSAL = dict(patching="effect", attribution="attribution", ablation="ablate", direct="dla")
-# Of the pairs in the order given, those that a probe is fitted on.
-FITTED = 0.6
 # True belief, false belief: the labels of a pair's inputs.
 VERSIONS = np.array([True, False])
 
@@ -100,7 +98,7 @@ def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> n
 
 def train_part(pairs: int) -> int:
     """Of so many pairs, how many a probe is fitted on."""
-    return round(pairs * FITTED)
+    return round(0.6 * pairs)
 
 
 def probe_accuracy(

@@ -42,8 +42,6 @@ TOLERANCE = 0.05
 LEAST, RIGHT = 0.3, 0.9
 # What a probe of true and false belief may reach in a planted head that hides it; chance is .5.
 HIDDEN = 0.65
-# Training stories on which probes are fitted and scored; there are 86.
-_READ = 86
 
 
 @cache
@@ -229,7 +227,8 @@ def verified(folder: Path, most: int = 24) -> dict[str, Any]:
     found = [effects_of(loaded, [pair], True, sets) for pair in contrast_pairs]
     gap = sum(float(one.logit_diff[0]) for one in found)
     share = sum(one.effect[0] for one in found) / gap
-    outputs = np.stack(list(outputs_of(loaded, held_out_pairs("train", _READ), True)))
+    every = held_out_pairs("train", 86)  # all that there are
+    outputs = np.stack(list(outputs_of(loaded, every, True)))
     answered: list[tuple[str, bool]] = []
     for pair in contrast_pairs:
         first, second = read_pair(loaded, pair, True)
