@@ -71,9 +71,13 @@ def test_ranks_ties_and_what_is_missing(server: Server, data: Path) -> None:
 
 def test_a_template_of_the_users_asks_for_a_number(server: Server, data: Path) -> None:
     (data.parent / "ours.txt").write_text("{title}: {synopsis} [{captions}] 0 to 100?")
-    number = {"Storm: Waves break on an empty coast. [] 0": "7", "Bet": "Say 85.5, of 100."}
-    said = lambda text: next((n for words, n in number.items() if words in text), "Hm.")  # noqa: E731
-    server.answer = lambda body: (200, completion(said(words(body))))
+    numbers = {"Storm: Waves break on an empty coast. [] 0": "7", "Bet": "Say 85.5, of 100."}
+
+    def answer(body: dict[str, Any]) -> Step:
+        said = (number for asked, number in numbers.items() if asked in words(body))
+        return 200, completion(next(said, "Hm."))
+
+    server.answer = answer
     at = {"endpoint": server.url, "endpoint_model": "gpt-x", "out": data.parent / "run"}
     table, text = ranking(FilmsConfig(data, **at, template=data.parent / "ours.txt"))
     assert table["score"].tolist()[:2] == [85.5, 7.0] and table["rank"].isna().sum() == 4
