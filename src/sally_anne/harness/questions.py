@@ -309,7 +309,7 @@ def describe(config: DescribeConfig, console: Console | None = None) -> list[pd.
         sizes += [(name, len(text.split())) for name, text in texts if text]
     for media in dict.fromkeys(media for item in items for media in item.media):
         end = media.end
-        if media.path is not None:
+        if media.path is not None and not media.files:  # pictures have no seconds
             end = media.start + cut(media, "full", Sampling(every=1)).duration
         parts = ("window", media.start, end), ("focus", media.focus, media.focus_end or end)
         sizes += [(f"{n} (s)", b - a) for n, a, b in parts if a is not None and b is not None]
