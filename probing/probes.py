@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,9 @@ from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from sally_anne.probing.solver import fit_heads, placed, scale_of
+
+# Above it the penalty is lost in rounding, and with it the one solution.
+MOST_C = 1e12
 
 MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
@@ -137,7 +141,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         if isinstance(x, Activations):
             if label is None:
                 raise ProbingError(f"say which label to fit: one of {', '.join(x.labels)}")
-            if 0 < len(x.train) < len(x):
+            if not len(x.train) and len(x):
+                raise ProbingError(f"none of the {len(x)} samples is for training: give x.train")
+            if len(x.train) < len(x):
                 words = f"fitted on the {len(x.train)} training samples of {len(x)}"
                 warnings.warn(f"{words}; give x.train to say so", stacklevel=2)
                 x = x.train
@@ -147,10 +153,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         x, y = np.asarray(x), np.asarray(y)
         if x.ndim != 4 or y.shape != (len(x),):
             raise ProbingError(f"need x [N, L, H, D] and y [N], got {x.shape} and {y.shape}")
-        if not self.c > 0 or self.solver not in ("sklearn", "batched"):  # NaN, too
-            raise ProbingError(
-                f"c must be positive and solver sklearn or batched, got {self.c}, {self.solver!r}"
-            )
+        number = isinstance(self.c, Real) and 0 < self.c <= MOST_C
+        if not number or self.solver not in ("sklearn", "batched"):
+            words = f"c must be positive, at most {MOST_C:.0e}, and solver sklearn or batched"
+            raise ProbingError(f"{words}, got {self.c!r}, {self.solver!r}")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ProbingError(

@@ -225,6 +225,8 @@ def evaluate(
         OptionError, HarnessError: an option that is wrong or of another task.
         BenchmarkError, ModelError: the task's files, or what the model or vector cannot do.
     """
+    if not isinstance(vector, SteeringVector | None):
+        raise HarnessError(f"give a vector, such as SteeringVector.load(...), not {vector!r:.60}")
     with TemporaryDirectory() as passing:
         where = Path(folder or passing)
         config = _config(EvalConfig, loaded, where, {"task": str(task), **options})

@@ -53,151 +53,79 @@ class Command:
         return _named(self.config)
 
 
-COMMANDS: dict[str, Command] = {
-    "probe": Command(
-        "find the attention heads that tell belief from fact",
-        *("probing.pipeline:main", "probing.config:ProbeConfig", RESUMES | TOGETHER),
-    ),
-    "nulls": Command(
-        "test a probing run's heads against permuted labels",
-        *("probing.reporting:nulls", "probing.config:NullsConfig"),
-    ),
-    "patch": Command(
-        "exchange heads within pairs: which are used",
-        *("probing.patching:run", "probing.config:PatchingConfig"),
-    ),
-    "check": Command(
-        "open a model: what would be captured, where, and what is doubtful",
-        *("models.check:run", "models.options:ModelOptions"),
-    ),
-    "models": Command(
-        "list the models that have a name here, and how each was tried",
-        *("models.options:list_models", "models.options:ListOptions", QUICK),
-    ),
-    "audit": Command(
-        "what else than a belief could explain a run's accuracy",
-        *("probing.audit:run", "probing.config:AuditConfig"),
-    ),
-    "sweep": Command(
-        "choose how many heads to steer, and how strongly",
-        *("steering.sweep:work", "steering.config:SweepConfig", RESUMES | TOGETHER),
-    ),
-    "steer": Command(
-        "make a steering vector from a probing run",
-        *("steering.fit:run", "steering.config:VectorConfig", QUICK),
-    ),
-    "evaluate": Command(
-        "ask a model, steered or not, a benchmark's questions",
-        *("harness.evaluate:run", "harness.config:EvalConfig", RESUMES | TOGETHER),
-    ),
-    "describe": Command(
-        "count what the questions of a benchmark or a file are",
-        *("harness.questions:describe", "harness.method_config:DescribeConfig", QUICK),
-    ),
-    "compare": Command(
-        "set finished evaluations side by side",
-        *("harness.compare:compare_runs", "harness.config:CompareConfig", QUICK | PAGE),
-    ),
-    "side-effects": Command(
-        "measure what else a steering vector changes",
-        *("steering.side_effects:run", "steering.config:SideEffectsConfig", RESUMES | PAGE),
-    ),
-    "bake": Command(
-        "write a checkpoint with a steering vector in its weights",
-        *("steering.bake:run", "steering.config:BakeConfig"),
-    ),
-    "build": Command(
-        "build the GridToM stories and films",
-        *("data.gridtom.build:run", "data.gridtom.build:BuildConfig", QUICK),
-    ),
-    "limp": Command(
-        "answer MuMA-ToM by inverse planning",
-        *("harness.limp:run", "harness.method_config:LimpConfig", RESUMES | PAGE),
-    ),
-    "bip-alm": Command(
-        "answer MMToM-QA by inverse planning",
-        *("harness.bip_alm:run", "harness.method_config:BipAlmConfig", RESUMES | PAGE),
-    ),
-    "distractors": Command(
-        "find questions that options alone answer",
-        *("harness.distractors:run", "harness.method_config:DistractorConfig", RESUMES | PAGE),
-    ),
-    "copilot": Command(
-        "write wrong options that do not give the right one away",
-        *("harness.copilot:run", "harness.method_config:CopilotConfig", RESUMES),
-    ),
-    "films": Command(
-        "rank films by how social their synopses are",
-        *("harness.films:run", "harness.method_config:FilmsConfig", RESUMES),
-    ),
-    "transcribe": Command(
-        "write the speech of films as subtitles",
-        *("data.speech:run", "data.transcripts:TranscribeConfig", RESUMES),
-    ),
-    "report": Command(
-        "write a finished run as one page to look at and share",
-        *("probing.pipeline:report", "figures.config:ReportConfig", QUICK),
-    ),
-    "figures": Command(
-        "draw a finished run: heatmap, densities, clusters, patching, curves",
-        *("figures.draw:run", "figures.config:FiguresConfig", QUICK),
-    ),
-    "table": Command(
-        "print a finished run's table as CSV, LaTeX or Markdown",
-        *("figures.draw:print_table", "figures.config:TableConfig", QUICK),
-    ),
-    "story": Command(
-        "draw a GridToM story: who sees and believes what, frame by frame",
-        *("figures.story:run", "figures.config:StoryConfig", QUICK),
-    ),
-    "recipe": Command(
-        "make a figure or table of the GridToM paper",
-        *("experiments.recipe:run", "experiments.recipe:RecipeConfig", RESUMES | QUICK),
-    ),
-    "table1": Command(
-        "measure table 1 of the GridToM paper",
-        *("experiments.table1:run", "experiments.config:Table1Config", RESUMES),
-    ),
-    "transfer": Command(
-        "fit on one run, test on another: what carries over",
-        *("experiments.transfer:run", "experiments.config:TransferConfig", PAGE),
-    ),
-    "looks": Command(
-        "show which frames and sentences heads look at",
-        *("experiments.looks:run", "experiments.config:LooksConfig"),
-    ),
-    "localisation": Command(
-        "score localisers on heads that are known",
-        *(
-            "experiments.localisation.bench:run",
-            "experiments.config:LocalisationConfig",
-            RESUMES | PAGE,
-        ),
-    ),
-    "plant": Command(
-        "train a model whose heads are known",
-        *("experiments.localisation.plant:run", "experiments.config:PlantConfig", RESUMES),
-    ),
-    "train-tiny": Command(
-        "train a shipped tiny model from scratch",
-        *("experiments.train_tiny.train:run", "experiments.config:TrainConfig", RESUMES),
-    ),
-    "evaluate-tiny": Command(
-        "measure what a tiny model can do",
-        *("experiments.train_tiny.evaluate:run", "experiments.config:EvaluateConfig"),
-    ),
-    "export-lm-eval": Command(
-        "write a steering vector as lm-eval's own `steered` model reads it",
-        "harness.adapters.lm_eval.export:run",
-        "harness.method_config:ExportConfig",
-    ),
-    "lm-eval": Command(
-        "run lm-eval with steered models and our tasks", *("harness.adapters.lm_eval:main",)
-    ),
-    "lmms-eval": Command(
-        "run lmms-eval with steered models and our tasks", *("harness.adapters.lmms_eval:main",)
-    ),
-}
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("probe", "find the attention heads that tell belief from fact",
+     "probing.pipeline:main", "probing.config:ProbeConfig", RESUMES | TOGETHER),
+    ("nulls", "test a probing run's heads against permuted labels",
+     "probing.reporting:nulls", "probing.config:NullsConfig"),
+    ("patch", "exchange heads within pairs: which are used",
+     "probing.patching:run", "probing.config:PatchingConfig"),
+    ("check", "open a model: what would be captured, where, and what is doubtful",
+     "models.check:run", "models.options:ModelOptions"),
+    ("models", "list the models that have a name here, and how each was tried",
+     "models.options:list_models", "models.options:ListOptions", QUICK),
+    ("audit", "what else than a belief could explain a run's accuracy",
+     "probing.audit:run", "probing.config:AuditConfig"),
+    ("sweep", "choose how many heads to steer, and how strongly",
+     "steering.sweep:work", "steering.config:SweepConfig", RESUMES | TOGETHER),
+    ("steer", "make a steering vector from a probing run",
+     "steering.fit:run", "steering.config:VectorConfig", QUICK),
+    ("evaluate", "ask a model, steered or not, a benchmark's questions",
+     "harness.evaluate:run", "harness.config:EvalConfig", RESUMES | TOGETHER),
+    ("describe", "count what the questions of a benchmark or a file are",
+     "harness.questions:describe", "harness.method_config:DescribeConfig", QUICK),
+    ("compare", "set finished evaluations side by side",
+     "harness.compare:compare_runs", "harness.config:CompareConfig", QUICK | PAGE),
+    ("side-effects", "measure what else a steering vector changes",
+     "steering.side_effects:run", "steering.config:SideEffectsConfig", RESUMES | PAGE),
+    ("bake", "write a checkpoint with a steering vector in its weights",
+     "steering.bake:run", "steering.config:BakeConfig"),
+    ("build", "build the GridToM stories and films",
+     "data.gridtom.build:run", "data.gridtom.build:BuildConfig", QUICK),
+    ("limp", "answer MuMA-ToM by inverse planning",
+     "harness.limp:run", "harness.method_config:LimpConfig", RESUMES | PAGE),
+    ("bip-alm", "answer MMToM-QA by inverse planning",
+     "harness.bip_alm:run", "harness.method_config:BipAlmConfig", RESUMES | PAGE),
+    ("distractors", "find questions that options alone answer",
+     "harness.distractors:run", "harness.method_config:DistractorConfig", RESUMES | PAGE),
+    ("copilot", "write wrong options that do not give the right one away",
+     "harness.copilot:run", "harness.method_config:CopilotConfig", RESUMES),
+    ("films", "rank films by how social their synopses are",
+     "harness.films:run", "harness.method_config:FilmsConfig", RESUMES),
+    ("transcribe", "write the speech of films as subtitles",
+     "data.speech:run", "data.transcripts:TranscribeConfig", RESUMES),
+    ("report", "write a finished run as one page to look at and share",
+     "probing.pipeline:report", "figures.config:ReportConfig", QUICK),
+    ("figures", "draw a finished run: heatmap, densities, clusters, patching, curves",
+     "figures.draw:run", "figures.config:FiguresConfig", QUICK),
+    ("table", "print a finished run's table as CSV, LaTeX or Markdown",
+     "figures.draw:print_table", "figures.config:TableConfig", QUICK),
+    ("story", "draw a GridToM story: who sees and believes what, frame by frame",
+     "figures.story:run", "figures.config:StoryConfig", QUICK),
+    ("recipe", "make a figure or table of the GridToM paper",
+     "experiments.recipe:run", "experiments.recipe:RecipeConfig", RESUMES | QUICK),
+    ("table1", "measure table 1 of the GridToM paper",
+     "experiments.table1:run", "experiments.config:Table1Config", RESUMES),
+    ("transfer", "fit on one run, test on another: what carries over",
+     "experiments.transfer:run", "experiments.config:TransferConfig", PAGE),
+    ("looks", "show which frames and sentences heads look at",
+     "experiments.looks:run", "experiments.config:LooksConfig"),
+    ("localisation", "score localisers on heads that are known",
+     "experiments.localisation.bench:run", "experiments.config:LocalisationConfig", RESUMES | PAGE),
+    ("plant", "train a model whose heads are known",
+     "experiments.localisation.plant:run", "experiments.config:PlantConfig", RESUMES),
+    ("train-tiny", "train a shipped tiny model from scratch",
+     "experiments.train_tiny.train:run", "experiments.config:TrainConfig", RESUMES),
+    ("evaluate-tiny", "measure what a tiny model can do",
+     "experiments.train_tiny.evaluate:run", "experiments.config:EvaluateConfig"),
+    ("export-lm-eval", "write a steering vector as lm-eval's own `steered` model reads it",
+     "harness.adapters.lm_eval.export:run", "harness.method_config:ExportConfig"),
+    ("lm-eval", "run lm-eval with steered models and our tasks",
+     "harness.adapters.lm_eval:main"),
+    ("lmms-eval", "run lmms-eval with steered models and our tasks",
+     "harness.adapters.lmms_eval:main"),
+)  # fmt: skip
+COMMANDS = {name: Command(*row) for name, *row in _ROWS}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

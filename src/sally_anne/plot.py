@@ -176,6 +176,8 @@ def _at_head(
     probes: HeadProbes, activations: Activations, layer: int | None, head: int | None
 ) -> tuple[Head, np.ndarray, np.ndarray]:
     """The head that is named, or the best, and what it gives of training samples and of others."""
+    if not isinstance(probes, HeadProbes):
+        raise ProbingError(f"give activations, then the probes of a label, not {probes!r:.60}")
     train = probes.fitted_on()
     if layer is None or head is None:
         if not hasattr(probes, "ranked_"):

@@ -65,6 +65,10 @@ def test_a_table_of_labels_is_a_mapping_and_groups_are_names() -> None:
         {"a": bool(a), "b": b} for a, b in zip(table.a, table.b, strict=True)
     ]
     assert [s.group for s in made] == ["0", "0", "1"]
+    made = sa.samples(
+        list("abcde"), {"a": [" x", "x", "y", "y ", "x"]}, [1, 1.0, "1 ", " 1", "1.0"]
+    )
+    assert {s.group for s in made} == {"1"} and {s.labels["a"] for s in made} == {"x", "y"}
 
 
 @pytest.mark.parametrize("none", [None, float("nan"), pd.NA, pd.NaT, pa.scalar(None)], ids=repr)
@@ -83,6 +87,7 @@ WRONG: list[dict[str, Any]] = [
     {"splits": list(SPLITS), "groups": ["g"] * 3},
     {"labels": {"fits": [0.5, 1.0, 0.0]}},
     {"labels": {"fits": [True, None, False]}},
+    {"labels": {"fits": ["a", " ", "b"]}},
     {"labels": {"fits": [True, False]}},
     {"labels": [True, False, True]},
     {"texts": ["a", "", "c"]},

@@ -13,6 +13,7 @@ from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 import sally_anne as sa
+from sally_anne.core.errors import MediaError
 from sally_anne.core.media import frames_of, read_picture, size_of_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
@@ -126,6 +127,27 @@ def test_pictures_are_turned_as_their_exif_says(tmp_path, suffix: str, orientati
     small = read_picture(path, 1000)
     assert small.shape[0] * small.shape[1] <= 1000
     assert (small.shape[0] > small.shape[1]) == (picture.shape[0] > picture.shape[1])
+
+
+@pytest.mark.parametrize("suffix", ["gif", "bmp", "tiff", "ppm", "tga", "png", "webp"])
+def test_one_picture_of_any_format_is_taken_and_several_in_a_file_are_not(tmp_path, suffix) -> None:
+    path, plain = tmp_path / f"a.{suffix}", Image.fromarray(corners())
+    plain.save(path, **({"lossless": True} if suffix == "webp" else {}))
+    assert np.array_equal(read_picture(path), corners())
+    if suffix in ("gif", "tiff", "png", "webp"):
+        plain.save(path, save_all=True, append_images=[plain.rotate(180)])
+        for given in (path, Image.open(path)):
+            with pytest.raises(MediaError, match="holds 2 pictures"):
+                frames_of([given])
+
+
+def test_a_film_that_is_cut_short_or_begins_late(tmp_path) -> None:
+    greys = [np.full((HEIGHT, WIDTH, 3), 6 * number, dtype=np.uint8) for number in range(40)]
+    path = encoded(tmp_path / "a.webm", greys, 4, "libvpx")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    for read_it in (lambda: frames_of(video=path), lambda: read(path)):
+        with pytest.raises(MediaError, match="cut short"):
+            read_it()
 
 
 def test_transparent_and_deep_pictures(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from dataclasses import replace
 
@@ -25,49 +26,20 @@ PURPLE = (Option("A", "red"), Option("B", "purple"))
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white")
 CHOSEN = {
     "B": r"""
-B
-b.
-(B)
-**B**
-b) purple
-B: purple
-option (b)
-The correct option is B.
-I choose B.
-It's B.
-Answer: B
-Answer: **B**
-Final answer: (b) purple
-The answer is (B) purple.
-So the answer is B.
-The answer is B because the door was closed.
-B because the red door is closed.
-\boxed{B}
-<answer> b. </answer>
-<think>It may be red, or A.</think>B
-<think>Answer: A</think>(b)
-{"answer": "B"}
+B | b. | (B) | **B** | b) purple | B: purple | option (b) | The correct option is B. | I choose B.
+It's B. | Answer: B | Answer: **B** | Final answer: (b) purple | The answer is (B) purple.
+So the answer is B. | The answer is B because the door was closed.
+B because the red door is closed. | \boxed{B} | <answer> b. </answer>
+<think>It may be red, or A.</think>B | <think>Answer: A</think>(b) | {"answer": "B"}
 Sure: {"reason": "red or purple", "answer": "purple"}
-{"steps": {"first": "red"}, "answer": "purple"}
-{'answer': 'B'}
-purple
-The purple room.
-It believes it is in the purple room.
-It is purple, not red.
-It isn't red. It is purple.
-It is in the purple room rather than in the red room.
-A is not supported. The answer is B.
-The answer is red. No: it saw all, so the answer is purple.
-First red, then purple. Answer: B
+{"steps": {"first": "red"}, "answer": "purple"} | {'answer': 'B'} | purple | The purple room.
+It believes it is in the purple room. | It is purple, not red. | It isn't red. It is purple.
+It is in the purple room rather than in the red room. | A is not supported. The answer is B.
+The answer is red. No: it saw all, so the answer is purple. | First red, then purple. Answer: B
 The answer is not red; it is purple
 """,
-    "A": """
-A
-(A)
-Answer: a
-The correct option is A.
-A because B is not supported.
-red
+    "A": r"""
+A | (A) | Answer: a | The correct option is A. | A because B is not supported. | red
 <think>purple</think>red
 """,
 }
@@ -89,7 +61,11 @@ INVALID = [
 
 @pytest.mark.parametrize(
     ("reply", "label"),
-    [(reply, label) for label, text in CHOSEN.items() for reply in text.strip().split("\n")],
+    [
+        (reply, label)
+        for label, text in CHOSEN.items()
+        for reply in re.split(r"\n| \| ", text.strip())
+    ],
 )
 def test_what_a_reply_chooses(reply: str, label: str) -> None:
     assert parse_choice(reply, PURPLE) == label
@@ -263,6 +239,14 @@ FORMS = (
     *("Antwort: {}", "Therefore: {}", "Selected: {}", "So {}."),
     *("Based on the transcript, {} is the most plausible.", "{} seems to be the best answer."),
     *("The answer is “{}”.", "Answer — {}", "**Answer:** {}"),
+    *("La respuesta correcta es la {}.", "Opción {}", "Elijo la opción {}", "Réponse finale : {}"),
+    *("C'est {}", "L'option {} est correcte", "Die richtige Antwort ist {}.", "Antwort {}"),
+    *("Ich wähle {}", "La risposta esatta è {}", "A resposta correta é a letra {}", "Es la {}"),
+    *("Правильный ответ: {}", "Вариант {}", "Jawaban yang benar adalah {}", "{}选项正确", "选{}项"),
+    *("答案就是{}", "{}です", "選択肢{}", "{}が正解です", "{}입니다", "옵션 {}"),
+    *("\\boxed{{\\mathbf{{{}}}}}", "$\\text{{{}}}$", "__{}__", "Answer → {}", "<final>{}</final>"),
+    *("Most likely {}.", "It must be {}", "My guess is {}", "{} it is.", "{}, since she left"),
+    *("{} would be correct", "{} - she did not see it", "Answer (A, B or C): {}", "Ans: {}"),
 )  # fmt: skip
 
 
@@ -280,7 +264,24 @@ def test_labels_in_other_languages(form: str, wide: bool) -> None:
     + ["答えはAではありません", "정답은 A가 아닙니다", "I would rule out option A."]
     + ["I don't think the answer is A", "I'm not sure if it's A", "<thinking>The answer is A"]
     + ["A is the only wrong one", "La respuesta es no A", "I doubt that the answer is A"]
-    + ["A or B is the most plausible", "答案是", "Réponse : A ou B ?", "not A", "选A吗?"],
+    + ["A or B is the most plausible", "答案是", "Réponse : A ou B ?", "not A", "选A吗?", "A?"]
+    + ["Opción A o B", "Opción A u opción B", "La opción A es incorrecta", "No creo que sea A"]
+    + ["Antwort A oder B", "Die Antwort ist nicht A", "La risposta non è A", "Não é A", "AかB"]
+    + ["La respuesta no es la A", "A ist falsch", "Ответ A или B", "Неправильный ответ: A"]
+    + [
+        "不应该选A",
+        "A选项错误",
+        "Aは間違いです",
+        "I wouldn't choose A",
+        "A vs. B",
+        "I doubt it is A",
+    ]
+    + [
+        "The wrong answer is A",
+        "If she saw it, the answer is A",
+        "\\boxed{A, B}",
+        "Option A or option B",
+    ],
 )
 def test_what_names_none_or_two_stays_invalid(reply: str) -> None:
     assert parse_choice(reply, LETTERS) is None

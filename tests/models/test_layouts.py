@@ -14,6 +14,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 
 import sally_anne as sa
@@ -146,7 +147,15 @@ def test_an_adapter_is_merged_wherever_it_lies(adapted, tmp_path) -> None:
         assert loaded.identity.fingerprint != base.identity.fingerprint
         assert loaded.changes["adapter"]
     assert not torch.allclose(states(given), states(base))
+    # What it lacks would stay random, and what the model lacks would be dropped.
+    stored = load_file(adapter / "adapter_model.safetensors")
+    for old, new in (("layers.0", "layers.7"), ("base_model.model.", "")):
+        odd = {name.replace(old, new): weight for name, weight in stored.items()}
+        save_file(odd, adapter / "adapter_model.safetensors")
+        with pytest.raises(ModelError, match="of one of them alone"):
+            _ = load_model(str(folder), adapter=str(adapter)).model
     # A model to which peft's own wrapper was given is another one, too.
+    save_file(stored, adapter / "adapter_model.safetensors")
     wrapped = peft.PeftModel.from_pretrained(plain, adapter)
     assert ModelIdentity.of_module(wrapped).fingerprint != base.identity.fingerprint
 

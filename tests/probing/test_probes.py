@@ -211,7 +211,7 @@ def test_of_several_classes_a_vector_goes_towards_one() -> None:
 @pytest.mark.parametrize(
     ("options", "x", "y"),
     [
-        ({"c": 0.0}, (N, L, H, D), np.arange(N) % 2),
+        *(({"c": c}, (N, L, H, D), np.arange(N) % 2) for c in (0.0, np.inf, 1e30, "1", None)),
         ({"solver": "svm"}, (N, L, H, D), np.arange(N) % 2),
         ({}, (N, L, H, D), np.ones(N, dtype=bool)),
         ({}, (N, L, H), np.arange(N) % 2),
@@ -242,6 +242,8 @@ def test_only_training_samples_are_fitted_and_unseen_classes_are_named() -> None
     twice = HeadProbes(c=C).fit(given.train[given.train.values("kind") < 2], label="kind")
     with pytest.raises(ProbingError, match="kind = 2"):
         twice.rank(given)
+    with pytest.raises(ProbingError, match="none of the 12 samples is for training"):
+        HeadProbes(c=C).fit(given.test, label="kind")
     with pytest.raises(ProbingError, match="x.validation"):
         whole.rank(given.validation.x)  # type: ignore[arg-type]
 

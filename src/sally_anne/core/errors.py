@@ -103,5 +103,6 @@ class FigureError(SallyAnneError, ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line; its type if it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What an error says, in one line, with what follows a colon; its type if it says nothing."""
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{first} {more[0].strip()}" if more and first.endswith(":") else first

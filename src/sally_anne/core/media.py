@@ -44,7 +44,7 @@ SAFE = {
 # PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
 UNREADABLE = (av.FFmpegError, OSError, ValueError)
 # Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
-FORMATS = ("PNG", "JPEG", "WEBP")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF")
 # Of one picture or frame as stored: a video in 8K has 33 million.
 MOST_PIXELS = 64_000_000
 
@@ -118,7 +118,8 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
         if container.format.name == "avi" and rate:
             # Its length is guessed from what is left of the file; its number of frames is not.
             declared = max(declared, stream.frames / float(rate))
-    if sure and not broken and declared - reach > 1 + 0.01 * declared:
+    # Some count the length from a beginning of their own.
+    if sure and not broken and declared - reach - max(origin, 0) > 1 + 0.01 * declared:
         broken = f"; it is cut short: its header says {declared:.2f} s. Download it again"
     # Without a key frame before them the first ones cannot be decoded.
     known = sorted(packet for packet in packets if keys and packet[0] >= min(keys))
@@ -294,6 +295,8 @@ def opened_picture(data: bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             yield image
+    except MediaError:
+        raise
     except UnidentifiedImageError as error:
         raise MediaError(f"is damaged, or of none of the formats {', '.join(FORMATS)}") from error
     # Pillow reports damage by many types: truncation is an OSError, broken chunks are
@@ -302,13 +305,6 @@ def opened_picture(data: bytes) -> Iterator[Image.Image]:
         raise MediaError(f"cannot be decoded ({error}); formats: {', '.join(FORMATS)}") from error
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
-
-
-def check_opened(image: Image.Image) -> None:
-    """As :func:`opened_picture`, of a picture that somebody else opened."""
-    # "MPO" is a JPEG of several pictures; made ones have no format.
-    if image.format not in (*FORMATS, "MPO", None):
-        raise MediaError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
 
 
 def check_file(path: Path) -> None:
@@ -343,6 +339,8 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     try:
         if isinstance(given, str | Path):
             timeline = timeline_of(Path(given))
+            if timeline.damage:
+                raise MediaError(f"{given}: ends at {timeline.end:.2f} s{timeline.damage}")
             moments = even_times(0, timeline.end, FRAMES)
             places = np.arange(len(timeline.times))
             if len(places) > FRAMES:
@@ -380,9 +378,15 @@ def pixels_of(one: Any) -> np.ndarray:
 def as_shown(picture: Image.Image) -> np.ndarray:
     """A picture as every viewer shows it, ``uint8 [H, W, 3]``.
 
-    Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8.
+    Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8. MediaError for one
+    that does not say what is white, and for several in one file.
     """
-    if picture.mode in ("F", "La") or (picture.mode == "I" and picture.format is None):
+    # "MPO" is a JPEG that comes with smaller ones, or with one for the other eye.
+    if (count := getattr(picture, "n_frames", 1)) > 1 and picture.format != "MPO":
+        raise MediaError(f"holds {count} pictures: give one of them, or a GIF as a video")
+    if picture.mode in ("F", "La") or (
+        picture.mode == "I" and picture.format not in ("PNG", "PPM")
+    ):
         raise MediaError(f"mode {picture.mode} does not say what is white: give it as RGB")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):

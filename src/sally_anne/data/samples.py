@@ -112,8 +112,9 @@ class Sample:
         if self.split not in (None, *SPLITS):
             self._fail(f"its split is {self.split!r}, not one of {', '.join(SPLITS)}")
         labels = {n: v.item() if isinstance(v, np.generic) else v for n, v in self.labels.items()}
+        labels = {n: v.strip() if isinstance(v, str) else v for n, v in labels.items()}
         for name, value in labels.items():
-            if not isinstance(value, bool | int | str):
+            if not isinstance(value, bool | int | str) or value == "":
                 must = "give true or false, a whole number or a text"
                 self._fail(f"its label {name!r} is {value!r}: {must}")
         turns = (turn["content"] for turn in messages)
@@ -129,7 +130,9 @@ class Sample:
             Path(i) if isinstance(i, str | Path) else self._pixels(pixels_of, i)
             for i in ((self.images,) if isinstance(self.images, str | Path) else self.images)
         )
-        group = "" if self.group is None else str(self.group)
+        # 1, 1.0 and "1 " are one, as tables that are joined make one of the other.
+        group = "" if self.group is None else normalize("NFC", str(self.group)).strip()
+        group = re.sub(r"^(-?\d+)\.0+$", r"\1", group)
         for name, value in {
             "text": self.text.rstrip(), "messages": messages, "labels": labels, "video": shown,
             "images": images, "group": group or self.pair or self.item_id,

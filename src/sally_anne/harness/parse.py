@@ -24,19 +24,50 @@ Parsed = tuple[str | None, bool]
 # A letter of a script whose words stand apart. Chinese, Japanese and Korean words do not, so
 # nothing tells where one begins.
 _LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
+# What announces an answer, and what stands between it and the answer: "is", a colon, an arrow.
+_NOUN = (
+    r"(?:answer|ans|solution|réponse|respuesta|risposta|resposta|antwort|antwoord|svar|ответ"
+    r"|odpowiedź|cevap|jawaban|đáp án|lösung|απάντηση|الإجابة|الجواب|उत्तर)"
+)
+_IS = r"(?:is|was|be|est|es|è|é|ist|lautet|är|er|to|là|adalah|هي|هو|είναι)\b"
 # "answer is", "Answer:", the same in broken JSON ('answer': ...) and in other languages.
 _CUE = re.compile(
-    r"\banswer\b[\"'*\s]*(?::|=|-(?!\w)|(?:is|was|(?:would|should|must)\s+be)\b)"
-    r"|(?:答案|回答|正解|答え)(?:应该|應該)?\s*(?:[是为為选選は:=]|$)|정?답[은는]?\s*[:=]?"
-    r"|\b(?:réponse|respuesta|risposta|resposta|antwort|ответ)\b\W{0,3}"
-    r"(?:(?:est|es|è|é|ist|lautet)\b|[:=-])",
+    r"(?<![^\W_])answer\b(?:\s?\([^)\n]*\))?[\"'*\s]*"
+    r"(?::|=+>?|-+>|→|-(?!\w)|(?:is|was|(?:would|should|must|has\s+to)\s+be)\b)"
+    r"|(?:答案|回答|正解|正答|答え)(?:应该|應該|就)?\s*(?:[是为為选選は:=】]|$)|정?답변?[은는]?\s*[:=]?"
+    rf"|(?<!\w){_NOUN}\b(?<!answer)(?:[^\S\n]+[^\W\d_]{{2,}}){{0,2}}?\W{{0,3}}(?:{_IS}|[:=-])",
     re.I,
 )
-# Other words that announce a label.
+# What denies in the languages above, between the word and a label.
+_NOT = r"(?:\b(?:not?|non|não|nicht|kein\w*|pas|не|niet|nie|inte|bukan|không|ليس\w*|un\w+)\b)"
+# Other words that announce a label, perhaps with an adjective: "la opción correcta es B".
 _LEAD = (
-    r"(?:\b(?:option|choice|response|choose|pick|select(?:ed)?|go(?:ing)?\s+with|it's|so|thus"
-    r"|(?:option|choice)\s+is|therefore|hence)\b[\s:=,\"'*(]{1,9}"
-    r"|[选選][择擇]?(?:项|項)?[\s:=\"'*(是]{0,9})"
+    r"(?:\b(?:(?:option|choice|letter|guess|conclusion|verdict|result|opción|opzione|opção|вариант"
+    r"|letra|lettre|lettera|буква|alternativa|옵션|선택지|only|leaves"
+    rf"|{_NOUN})(?:[^\S\n]+(?!{_NOT})[^\W\d_]{{2,}}){{0,4}}?(?:[^\S\n]+{_IS})?"
+    r"(?:[^\S\n]+(?:the|la|option|letra))?"
+    r"|response|ch(?:oose|ose|oosing)|pick(?:ing)?|select(?:ed|ing)?|vote|go(?:ing)?\s+(?:with|for)"
+    r"|(?:it|that|this)(?:'s|\s+(?:is|must\s+be|should\s+be|has\s+to\s+be|would\s+be))"
+    r"|(?:I|would|'d)\s+(?:think|believe|say|guess)|definitely|certainly|probably|likely|clearly"
+    r"|obviously|surely|consequently|conclusion|overall|summary|so|thus|therefore|hence"
+    r"|elijo|escojo|seleccion\w+|scelgo|choisis|dirais|escolho|wähle|выбираю)\b[\s:=,\"'*([-]{1,9}"
+    r"|[选選][择擇]?(?:项|項|択肢)?[\s:=\"'*(是は]{0,9})"
+)
+# Why, or how sure, after a label that begins a line.
+_WHY = (
+    r"(?:because|since|as|given|due\s+to|based\s+on|I\s+(?:think|believe|guess)|it\s+is|of\s+course"
+    r"|definitely|obviously|only|因为|因為|porque|parce|car|weil|perché|потому)"
+)
+# What says, after a label, that it is the answer.
+_BEST = (
+    r"(?:fits|makes\s+(?:the\s+)?most"
+    r"|(?:is|seems|appears|looks|(?:would|must|should|has\s+to)\s+be)"
+    r"(?:\s+(?:to\s+be|likely|probably|clearly))?\s+(?:the\s+)?"
+    r"(?:most|best|correct|right|likeliest|answer|one|only\s+(?!wrong|incorrect)))\b"
+)
+_RIGHT = (
+    r"(?:是?(?:正确|正確|对的|對的)|です(?!か)|を選|が正|だと思|가 정답|번|입니다|이다"
+    r"|[^\S\n]+(?:ist|est|es|è|é)[^\S\n]+(?:la[^\S\n]+)?(?:richtig|corr))"
 )
 _ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
 _LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
@@ -49,10 +80,12 @@ _THOUGHT = re.compile(
 # What a mention must not be preceded by, within so many characters: "not in the", "rather than".
 _NEGATED = re.compile(
     r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
-    r"|(?:any|every)thing\s+but)|n't)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'*(\s]*$"
-    r"|(?:[不没沒]|不是|没有|并非)(?:[选選][择擇]?)?[\"'*(\s]*$"
+    r"|(?:any|every)thing\s+but|unlikely|hardly|wrong|incorrect|eliminate|reject)|n't)"
+    r"(?:\s+(?:in|at|be|is|to|the|an?|answer|option|choice|choose|pick|select|say|go\s+with))*"
+    r"[\"'*(\s:]*$"
+    r"|(?:[不没沒]|不是|没有|并非)(?:应该|應該|能)?(?:[选選][择擇]?)?[\"'*(\s]*$"
     r"|\b(?:rule|ruled|ruling)\s+out\s+(?:option\s+|choice\s+|the\s+)*[\"'*(\s]*$"
-    r"|\b(?:no|nicht|pas|не|ليس(?:ت)?)(?:[^\S\n]+(?:está|es|ist))?[^\S\n]+$",
+    r"|\b(?:no|nicht|pas|non|não|не|ليس(?:ت)?)(?:[^\S\n]+(?:está|es|ist|è|é))?(?:[^\S\n]+la)?[^\S\n]+$",
     re.I,
 )
 # Languages that say it behind a mention.
@@ -60,7 +93,8 @@ _DENIED = re.compile(r"[\"'*)\s]*(?:の中|안)?(?:では(?:な|あり)|じゃ�
 # What takes back the cue that follows: "I don't think the answer is A".
 _DOUBTED = re.compile(
     r"(?:n't|\bnot|\bnever)\s+(?:\w+\s+)?(?:think|believe|say|sure|certain)\b[^.!?;,\n]*$"
-    r"|\b(?:doubt|unsure|uncertain)\b[^.!?;,\n]*$",
+    r"|\b(?:doubt|unsure|uncertain)\b[^.!?;,\n]*$|\bif\b[^.!?;\n]*$"
+    r"|\b(?:(?:wrong|incorrect)\s+(?:answer|option|choice)|неправильный\s+ответ)\b[^.!?;,\n]*$",
     re.I,
 )
 _NEAR = 60
@@ -68,10 +102,16 @@ _NEAR = 60
 # and no question mark.
 _ENDS = (
     rf"(?!{_LETTER}|['-]{_LETTER}|[吗嗎呢か]?\W{{0,3}}\?|[^\S\n]*[/&]"
-    rf"|[^\S\n]+(?!(?:because|since|as|so)\b){_LETTER})"
+    rf"|[^\S\n]+(?!(?:because|since|as|so|given|due|based)\b){_LETTER})"
 )
 # A second label: "A or B", "A/B", "A和B".
-_ANOTHER = r"(?:\W{0,3}(?:or|and)?\W{1,3}|\W{0,3}(?:或者?|和|还是|還是)\W{0,3})"
+_OR = r"(?:x?or|and|vs|ou|o|u|oder|und|y|e|et|или|и|of|och|atau)"
+_ANOTHER = (
+    rf"(?:\W{{0,3}}(?:{_OR}|possibly|maybe)?\W{{1,3}}(?:(?:maybe|possibly|or|option)\W{{1,3}})?"
+    r"|\W{0,3}(?:或者?|和|还是|還是|か|または|나|또는)\W{0,3})"
+)
+# How LaTeX says which letters a text is set in.
+_MARKUP = re.compile(r"\\(?:text|math)\w*\s?\{([^{}]*)\}|\\(?:rm|bf|it)\b\s?")
 # Quotes and dashes as keyboards have them.
 _MARKS = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—−", "''''\"\"\"\"'\"------")
 
@@ -88,7 +128,7 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     and "answer is" also in Chinese, Japanese, Korean and a few European languages.
     """
     by_label = {_plain(option.label): option.label for option in options}
-    reply = _plain_marks(_after_thinking(reply))
+    reply = _MARKUP.sub(r"\1", _plain_marks(_after_thinking(reply)))
     if answers := json_answers(reply):
         chosen = {_option_named(answer, options) for answer in answers}
         if len(chosen) == 1 and None not in chosen:
@@ -101,6 +141,7 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
         sorted((_spaced(_plain_marks(o.label)) for o in options), key=len, reverse=True)
     )
     another = re.compile(rf"{_ANOTHER}({labels})(?!{_LETTER})(?!\.\s)", re.I)
+    before = re.compile(rf"(?<!{_LETTER})(?:{labels})\W{{1,3}}{_OR}\W{{0,3}}$", re.I)
 
     def named(match: re.Match[str]) -> str:
         return by_label[_plain(" ".join(match[1].split()))]
@@ -108,21 +149,27 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     if cues := list(_CUE.finditer(reply)):
         end = cues[-1].end()
         rest = re.split(r"[.!?;]\s|\n", reply[end:].lstrip(" "), maxsplit=1)[0]
-        form = rf"\W*(?:(?:option|choice)\W+|[选選][项項]\W*)?({labels}){_ENDS}"
+        form = rf"[\W_]*(?:(?:option|choice)\W+|[选選][项項]\W*)?({labels}){_ENDS}"
         label = re.compile(form, re.I).match(reply, end)
         if label and rest.strip(" *") and not another.match(reply, label.end()):
             return None if _negated(reply, *label.span(1)) else named(label)
         if found := _texts(rest, options):
             return found.pop() if len(found) == 1 else None
     forms = (
-        rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|、|[^\S\n]+(?:because|since|as)\b|,\s*because)",
+        rf"^[^\w\n]*_*({labels})(?![.)][^\n]*[^\S\n](?:{labels})[.)]\s)(?=[^\w\n?]*_*$|[.):](?!\w)|、"
+        rf"|[选選][项項]\W*$|[^\S\n]+-+[^\S\n]|,?[^\S\n]*\(?{_WHY}(?!{_LETTER}))",
         rf"{_LEAD}({labels}){_ENDS}",
-        rf"(?<!\w)(?<!or\s)(?<!and\s)({labels})\s+(?:is|seems|appears)(?:\s+to\s+be)?\s+(?:the\s+)?"
-        r"(?:most|best|correct|right|likeliest|only\s+(?:correct|right|possible|plausible))\b",
-        rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
+        rf"(?<!\w)(?<!or\s)(?<!and\s)({labels})\s+{_BEST}",
+        rf"(?<!{_LETTER})(?<![和或与か])({labels})(?:[选選]?[项項])?\W?{_RIGHT}",
+        r"(?:\b(?:is|es|est|ist|è|é)(?:[^\S\n]+la)?[^\S\n]+|是|所以,?|→|[=-]>)\s?"
+        rf"({labels})(?=[^\w\n?]*$)",
+        rf"[.!]\s({labels})[^\w?]*\Z",
+        rf"(?:\\(?:f?box|boxed)\s?\{{|<(?:\w*answer|ans|final|option|response|choice)>|(?<!\w)\()"
+        rf"[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
     matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
-    if any(another.match(reply, match.end()) for match in matches):
+    ends = ((reply[max(0, m.start() - _NEAR) : m.start()], m.end()) for m in matches)
+    if any(before.search(start) or another.match(reply, end) for start, end in ends):
         return None
     found = {named(m) for m in matches if not _negated(reply, m.start(1), m.end(1))}
     found = found or (set() if matches else _texts(reply, options))

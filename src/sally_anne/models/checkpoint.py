@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -75,14 +77,13 @@ def located(name: str, revision: str | None = None) -> str:
                 f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
             )
     elif place.is_dir() and not any((place / n).exists() for n in ("config.json", ADAPTER[0])):
-        raise ModelError(
-            f"folder {place} has no config.json; give one with a model, or a GGUF file"
-        )
+        what = "give one with a model, or a GGUF file"
+        raise ModelError(f"folder {place} has no config.json; {what}{_below(place)}")
     if packed or place.is_dir():
         if revision is not None:
             raise ModelError(f"revision {revision!r} is for models of the hub, not for {place}")
         return str(place)
-    if entry is None and (location.count("/") != 1 or location[0] in "./~"):
+    if entry is None and not re.fullmatch(r"\w[\w.-]*/[\w.-]+", location, re.ASCII):
         known = "\n".join(f"  {name:27} {one.about}" for name, one in CATALOGUE.items())
         raise ModelError(
             f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
@@ -93,12 +94,32 @@ def located(name: str, revision: str | None = None) -> str:
     return location
 
 
+def _below(folder: Path) -> str:
+    """What is to be said of models and adapters one folder below."""
+    names = ("config.json", ADAPTER[0])
+    found = sorted({str(path.parent) for name in names for path in folder.glob(f"*/{name}")})
+    return f"; there is one in {', '.join(found[:3])}" if found else ""
+
+
 def check_files(name: str, folder: Path) -> None:
-    """Refuse pointers of Git LFS in the place of weights, or of a tokenizer."""
-    for path in sorted(filter(Path.is_file, folder.iterdir())):
-        with path.open("rb") as file:
-            if file.read(len(LFS)) == LFS:
-                raise ModelError(f"model {name!r}: {path} {POINTER}")
+    """Refuse pointers of Git LFS, settings that are no JSON, and weights that are not whole."""
+    for path in sorted({*filter(Path.is_file, folder.iterdir()), *weight_files(folder)}):
+        try:
+            with path.open("rb") as file:
+                if file.read(len(LFS)) == LFS:
+                    raise ModelError(f"model {name!r}: {path} {POINTER}")
+            if path.suffix == ".safetensors":
+                with safe_open(path, "pt"):
+                    continue
+            settings = path.name.endswith(("config.json", "index.json", "tokenizer.json"))
+            if settings and not isinstance(json.loads(path.read_text("utf-8")), dict):
+                raise ValueError("it holds no object")
+        except ModelError:
+            raise
+        # Whatever safetensors and JSON make of a file that is cut short or another one's.
+        except Exception as error:
+            why = "is not there" if not path.exists() else f"is damaged ({first_line(error)})"
+            raise ModelError(f"model {name!r}: {path} {why}; fetch it again") from error
 
 
 def stored_dtype(config: Any, location: str, commit: str | None) -> str:
@@ -123,6 +144,8 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     if adapter is not None and found is not None:
         raise ModelError(f"{location} holds an adapter itself: give --adapter or that, not both")
     if adapter is None and found is None:
+        if is_folder and (Path(location) / ADAPTER[1]).is_file():
+            raise ModelError(f"{location} has an adapter's weights without {ADAPTER[0]}")
         return location, None
     if importlib.util.find_spec("peft") is None:
         what = f"has a LoRA adapter ({adapter or found}), which peft reads"
@@ -134,14 +157,17 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
         folder = Path(location) if is_folder else hub.at_hand(location, MODEL)
     for file in ADAPTER:
         if not (folder / file).is_file():
-            raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")
+            raise ModelError(
+                f"the adapter {folder} has no {file}; write it with save_pretrained{_below(folder)}"
+            )
+    check_files(name, folder)
     if adapter is not None:
         return location, folder
     if (folder / "config.json").exists():
         return str(folder), folder
     about = read_object(folder / ADAPTER[0], ModelError, "peft")
     base = str(about.get("base_model_name_or_path") or "")
-    if not Path(base).is_dir() and base.count("/") != 1:
+    if not base or (not Path(base).is_dir() and base.count("/") != 1):
         raise ModelError(
             f"the adapter {location} is of {base!r}, which is not here: give --model FOLDER "
             f"--adapter {location}"
@@ -167,7 +193,15 @@ def merged(model: Any, name: str, folder: Path) -> Any:
     import peft
 
     try:
-        return peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+        adapted = peft.PeftModel.from_pretrained(model, str(folder))
+        if not hasattr(adapted.base_model, "merge_and_unload"):
+            raise ValueError(f"{type(adapted).__name__} has no weights to merge")
+        with safe_open(folder / ADAPTER[1], "pt") as file:
+            # What the file lacks stays random, and what the model lacks is dropped.
+            odd = sorted({*file.keys()} ^ {*peft.get_peft_model_state_dict(adapted)})  # noqa: SIM118
+        if odd:
+            raise ValueError(f"{len(odd)} weights are of one of them alone, the first is {odd[0]}")
+        return adapted.merge_and_unload()
     # Whatever peft raises of an adapter that fits another model, or of a kind without weights.
     except Exception as error:
         raise ModelError(
@@ -275,6 +309,15 @@ def read_weights(loaded: Any) -> Any:
             raise ModelError(
                 f"model {name!r}: the weights in {location} do not fit its config: "
                 f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+    with suppress(HookError):
+        layers, count = (heads := find_geometry(model)).layer_names[0], heads.n_layers
+        of_layer = re.compile(re.escape(layers.rpartition(".")[0]) + r"\.(\d+)\.")
+        known = map(of_layer.match, map(str, report.get("unexpected_keys", ())))
+        if more := [int(match[1]) for match in known if match and int(match[1]) >= count]:
+            raise ModelError(
+                f"model {name!r}: the weights in {location} are of {max(more) + 1} layers, its "
+                f"config says {count}"
             )
     model.config._name_or_path = location
     if packed:

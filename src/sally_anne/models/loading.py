@@ -306,6 +306,8 @@ def load_model(
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
         version = folder_hash(Path(location)) if is_here else str(commit)
         checkpoint.check_quantised(name, config, device_map)
+        auto = dtype == "auto"
+        stored = checkpoint.stored_dtype(config, location, commit) if auto else dtype
     except ModelError:
         raise
     # A damaged file ends in any kind of error: tokenizers have no kind of their own.
@@ -328,7 +330,7 @@ def load_model(
         source=name if entry and is_here else source,
         revision=version,
         family=family,
-        dtype=checkpoint.stored_dtype(config, location, commit) if dtype == "auto" else dtype,
+        dtype=stored,
         config=config,
         processor=opened,
         location=location,

@@ -70,10 +70,12 @@ def open_prompt(
 def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str, str]]:
     turns: Any = [{"role": "user", "content": content}] if isinstance(content, str) else content
     for turn in turns if isinstance(turns, list | tuple) and turns else [turns]:
-        if not (isinstance(turn, Mapping) and isinstance(turn.get("content"), str)):
+        said: Any = turn.get("content") if isinstance(turn, Mapping) else None
+        known = isinstance(said, str) and turn.get("role") in ("system", "user", "assistant")
+        if not known or turn is turns or any("\ud800" <= one <= "\udfff" for one in said):
             raise ModelError(
-                "a model is asked a text, or a chat of turns with a role and a text as content; "
-                f"this holds {turn!r:.60}"
+                "a model is asked a text, or a list of turns with a role of system, user or "
+                f"assistant and a text as content, without half surrogates; this holds {turn!r:.60}"
             )
     return [{**turn, "content": plain(loaded, turn["content"])} for turn in turns]
 

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jinja2 import TemplateError
-from PIL import Image
 from pydantic import FiniteFloat, PositiveInt, TypeAdapter, ValidationError
 
-from sally_anne.core.errors import HarnessError, MediaError
-from sally_anne.core.media import check_opened
+from sally_anne.core.errors import HarnessError
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
@@ -132,13 +130,3 @@ def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: boo
         raise HarnessError(
             f"the chat template of {loaded.name} refuses the turns {roles}: {error}"
         ) from error
-
-
-def checked(picture: Any) -> Any:
-    """What a task shows; of a picture that it has opened, of a format that we read."""
-    try:
-        if isinstance(picture, Image.Image):
-            check_opened(picture)
-    except MediaError as error:
-        raise HarnessError(f"a picture of the task {error}") from error
-    return picture

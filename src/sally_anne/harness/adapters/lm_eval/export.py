@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import ExportConfig
-from sally_anne.hooks.geometry import HEAD_OUT, RESID
+from sally_anne.hooks.geometry import HEAD_OUT, RESID, w_o
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
@@ -66,7 +65,10 @@ def steer_config(
             continue
         added = slices.flatten()
         if vector.site == HEAD_OUT:
-            added = _weight(model, o_proj).cpu().double() @ added
+            weight = w_o(model.get_submodule(o_proj)).detach()
+            if weight.is_meta or not weight.is_floating_point():
+                raise HarnessError(f"the weights of {o_proj} are quantised or not in memory")
+            added = weight.cpu().double() @ added
         added = added.float().clone()
         if not bool(torch.isfinite(added).all()):
             raise HarnessError(f"what is added at {name} is too large for float32")
@@ -116,19 +118,3 @@ def run(config: ExportConfig) -> None:
 def _check_name(out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise HarnessError(f"{out}: lm-eval's `steered` reads files that end in .pt or .pth")
-
-
-def _weight(model: Any, name: str) -> Any:
-    """The weight of W_o, ``[hidden, H * D]``."""
-    linear = model.get_submodule(name)
-    # A quantised layer is a subclass.
-    if type(linear) is not nn.Linear or not linear.weight.is_floating_point():
-        raise HarnessError(
-            f"{name} is not a plain linear layer but {type(linear).__name__}; export with weights "
-            "that are not quantised"
-        )
-    if linear.weight.is_meta:
-        raise HarnessError(
-            f"the weights of {name} are not in memory (offloaded); load the model onto one device"
-        )
-    return linear.weight.detach()

@@ -138,7 +138,7 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
             return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
         if isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 4:
             parts = list(one)
-    return frames_of([common.checked(one) for one in parts] or None)
+    return frames_of(parts or None)
 
 
 class Questions(questions.Questions, ConfigurableTask):
