@@ -22,17 +22,12 @@ from PIL import Image, ImageDraw, ImageFont
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run import symbol
+from sally_anne.data.gridtom import stories
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Perspective
 from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, open_stories
 from sally_anne.data.gridtom.render import FPS, HEIGHT, WIDTH, key_frames
 from sally_anne.data.gridtom.samples import build
-from sally_anne.data.gridtom.stories import (
-    BeliefCase,
-    StoryRecord,
-    StorySet,
-    beliefs_at_nodes,
-    generated,
-)
+from sally_anne.data.gridtom.stories import BeliefCase, StoryRecord, generated
 from sally_anne.figures import style
 from sally_anne.figures.config import StoryConfig
 
@@ -60,13 +55,13 @@ def draw(config: StoryConfig) -> list[Path]:
         FigureError: there is no story of this number; says which there are.
         BenchmarkError: the folder is damaged, or has no questions of this order.
     """
-    stories = open_stories(config.data) if config.data else generated(config.seed, plots=PLOTS)
+    known = open_stories(config.data) if config.data else generated(config.seed, plots=PLOTS)
     if config.maps:
-        return [_write(config.out / "maps.png", [_maps(stories)])]
-    if config.index not in stories.indices:
-        low, high = min(stories.indices), max(stories.indices)
-        raise FigureError(f"--index {config.index}: {stories.source} has stories {low} to {high}")
-    record = stories.story(config.index)
+        return [_write(config.out / "maps.png", [_maps(known)])]
+    if config.index not in known.indices:
+        low, high = min(known.indices), max(known.indices)
+        raise FigureError(f"--index {config.index}: {known.source} has stories {low} to {high}")
+    record = known.story(config.index)
     second = config.second if config.order == 2 else None
     case = record.case(config.order, config.first, second)
     order = ["order2"] if config.order == 2 else []
@@ -83,7 +78,7 @@ def draw(config: StoryConfig) -> list[Path]:
 
 def story_table(record: StoryRecord, case: BeliefCase) -> pd.DataFrame:
     """The beliefs shown: a row a node, with its ``frame``, and who holds the participant where."""
-    table = pd.DataFrame(beliefs_at_nodes(record, case), columns=WHO)
+    table = pd.DataFrame(stories.beliefs_at_nodes(record, case), columns=WHO)
     table.insert(0, "frame", case.nodes)
     return table
 
@@ -115,7 +110,7 @@ def picture(
         pen.text((x, y + 2), name, "black", font)
         image.paste(Image.fromarray(frames[place]), (x, y + LINE))
     passed = max(n for n, node in enumerate(case.nodes) if node <= tick or n == 0)
-    held = beliefs_at_nodes(record, case)[passed]
+    held = stories.beliefs_at_nodes(record, case)[passed]
     for row, (who, room) in enumerate(zip(WHO, held, strict=True)):
         wrong = row > 0 and room != held[row - 1]
         corner = (GAP, rows * tall + (1 + row) * LINE)
@@ -155,18 +150,18 @@ def story_words(record: StoryRecord, case: BeliefCase) -> list[str]:
     return lines
 
 
-def _maps(stories: StorySet) -> Image.Image:
+def _maps(known: stories.StorySet) -> Image.Image:
     """A contact sheet: the first frame of the lowest story of each map."""
     first: dict[str, int] = {}
-    for index in sorted(stories.indices):
-        first.setdefault(stories.identity(index).map, index)
+    for index in sorted(known.indices):
+        first.setdefault(known.identity(index).map, index)
     wide, tall, font = WIDTH + GAP, HEIGHT + LINE + GAP, _font(13)
     rows = -(-len(first) // MAPS_IN_A_ROW)
     image = Image.new("RGB", (min(MAPS_IN_A_ROW, len(first)) * wide, rows * tall), "white")
     for number, (name, index) in enumerate(first.items()):
         y, x = divmod(number, MAPS_IN_A_ROW)
         ImageDraw.Draw(image).text((x * wide, y * tall), f"{name}, story {index}", "black", font)
-        frame = stories.story(index).case(1, "TB").frames(ticks=[0])[0]
+        frame = known.story(index).case(1, "TB").frames(ticks=[0])[0]
         image.paste(Image.fromarray(frame), (x * wide, y * tall + LINE))
     return image
 

@@ -22,19 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from sally_anne.core import processes
 from sally_anne.core.console import counting, in_python
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.options import Seed, checked
-from sally_anne.core.processes import (
-    ALONE,
-    AUTO,
-    BatchSize,
-    Processes,
-    exit_with_parent,
-    fitting,
-    in_batches,
-    within_memory,
-)
+from sally_anne.core.processes import ALONE, AUTO, BatchSize, Processes, fitting
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.data.samples import Sample, copies, fingerprint, untrained, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
@@ -42,18 +34,11 @@ from sally_anne.hooks.backends import backend as backend_named
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
+from sally_anne.models import prompts
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import RAW, unknown_words
-from sally_anne.models.prompts import (
-    narrowed,
-    open_prompt,
-    pieces_of,
-    process,
-    reply_prompt,
-    sound_tokens,
-    to_model,
-)
+from sally_anne.models.prompts import to_model
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH, Position
@@ -109,7 +94,7 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
         return *kind(row), sample.context, 0 if sample.context else len(sample.content), row
 
     alike = groupby(sorted(range(len(samples)), key=place), kind)
-    return [batch for _, rows in alike for batch in in_batches(list(rows), batch_size)]
+    return [batch for _, rows in alike for batch in processes.in_batches(list(rows), batch_size)]
 
 
 def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
@@ -136,7 +121,7 @@ def prepare(
 
 
 def processed(
-    loaded: LoadedModel, prompts: Sequence[str | tuple[int, ...]], samples: Sequence[Sample]
+    loaded: LoadedModel, begun: Sequence[str | tuple[int, ...]], samples: Sequence[Sample]
 ) -> dict[str, np.ndarray]:
     """Inputs of prompts with what their samples show and play.
 
@@ -144,15 +129,16 @@ def processed(
     """
     clips = [sample.frames() for sample in samples] if samples[0].shows else None
     waves = [wave for sample in samples if (wave := sample.waveform()) is not None]
-    sounds = [pieces_of(loaded, wave) for wave in waves] or None
-    return narrowed(loaded, process(loaded, prompts, clips, sounds))
+    sounds = [prompts.pieces_of(loaded, wave) for wave in waves] or None
+    return prompts.narrowed(loaded, prompts.process(loaded, begun, clips, sounds))
 
 
 def laid_out(loaded: LoadedModel, sample: Sample, reply: bool) -> str:
     """A sample's rendered prompt, up to where an answer begins (``reply``) or its text ends."""
     wave = sample.waveform()
-    pieces = 0 if wave is None else len(pieces_of(loaded, wave))
-    return (reply_prompt if reply else open_prompt)(loaded, sample.turns, sample.shows, pieces)
+    pieces = 0 if wave is None else len(prompts.pieces_of(loaded, wave))
+    layout = prompts.reply_prompt if reply else prompts.open_prompt
+    return layout(loaded, sample.turns, sample.shows, pieces)
 
 
 def prompts_at(
@@ -183,7 +169,7 @@ def check_samples(
         longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
         (prompt,) = prompts_at(loaded, [longest], position)
         remedy = "give it less text" + ", or fewer frames, or --setting text" * longest.shows
-        sound = sum(n - 1 for n in sound_tokens(loaded, length)) if length else 0
+        sound = sum(n - 1 for n in prompts.sound_tokens(loaded, length)) if length else 0
         check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy, sound)
     return shapes
 
@@ -267,7 +253,7 @@ def extract(
     return Activations(x, items_table(samples), tuple(samples[0].labels), site, model)
 
 
-@within_memory(
+@processes.within_memory(
     "use a smaller --batch-size, and if it is 1 smaller --max-pixels",
     "its batches belong to the store, so delete the run's activations or give another --out too",
 )
@@ -309,7 +295,7 @@ def fill_store(
         The complete store, ``[N, L, H, D]``.
     """
     reader, native = backend_named(backend), backend == NATIVE
-    prompts = prompts_at(loaded, samples, position)
+    texts = prompts_at(loaded, samples, position)
     about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
     items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
@@ -319,7 +305,7 @@ def fill_store(
         model_id=loaded.source,
         model_revision=loaded.revision,
         processor_hash=loaded.processor_hash,
-        prompt_hash=hashlib.sha256("\0".join(prompts).encode()).hexdigest(),
+        prompt_hash=hashlib.sha256("\0".join(texts).encode()).hexdigest(),
         dtype=loaded.dtype,
         n_layers=geometry.n_layers,
         n_heads=geometry.n_heads,
@@ -328,7 +314,7 @@ def fill_store(
     )
 
     def prepared(rows: Sequence[int]) -> Prepared:
-        return prepare(loaded, [(samples[i], prompts[i]) for i in rows], native)
+        return prepare(loaded, [(samples[i], texts[i]) for i in rows], native)
 
     def activations(rows: Sequence[int], batch: Prepared) -> np.ndarray:
         if read is not None:
@@ -337,7 +323,7 @@ def fill_store(
 
     def trial(size: int) -> None:
         planned = plan_batches(samples, size)
-        longest = max(planned, key=lambda b: max(len(prompts[i]) for i in b))
+        longest = max(planned, key=lambda b: max(len(texts[i]) for i in b))
         activations(longest, prepared(longest))
 
     if batch_size == AUTO:
@@ -463,7 +449,7 @@ def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    exit_with_parent()
+    processes.exit_with_parent()
     # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
