@@ -15,17 +15,11 @@ from typing import Any
 import pandas as pd
 import torch
 
+from sally_anne.core import processes
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal
-from sally_anne.core.processes import (
-    AUTO,
-    MOST,
-    BatchSize,
-    in_batches,
-    rows_that_fit,
-    within_memory,
-)
+from sally_anne.core.processes import AUTO, in_batches
 from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.release import open_stories
@@ -55,7 +49,7 @@ FEWEST_PROBED = 20
 MOSTLY = 0.9
 
 
-@within_memory(
+@processes.within_memory(
     "use a smaller --decode-batch-size, then a smaller --batch-size, then smaller --max-pixels"
 )
 def answer_points(
@@ -64,7 +58,7 @@ def answer_points(
     vectors: Vectors,
     journal: Journal,
     batch_size: int,
-    decode_batch_size: BatchSize,
+    decode_batch_size: processes.BatchSize,
     max_new_tokens: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
@@ -108,7 +102,7 @@ def answer_points(
         inputs, (ending,) = cut_prompts(loaded, [longest])
         tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
-        rows = rows_that_fit(held, width, journal.processes)
+        rows = processes.rows_that_fit(held, width, journal.processes)
     geometry = find_geometry(loaded.skeleton)
     none = torch.zeros(geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
     deltas = {point: none if v is None else v.delta() for point, v in vectors.items()}
@@ -333,7 +327,7 @@ class Questions:
     ) -> list[Figure]:
         """What it takes to ask items at so many points, by name."""
         config, counter = self.config, Counter(loaded)
-        most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
+        most = processes.MOST if config.decode_batch_size == AUTO else config.decode_batch_size
         loads: list[Load] = []
         for items, count in parts.values():
             # Each batch is read once; its rows at all points go on from there, so many at once.

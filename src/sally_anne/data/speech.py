@@ -24,17 +24,10 @@ from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.core.processes import check_place
+from sally_anne.data import transcripts
 from sally_anne.data.items import VIDEOS, videos_in
 from sally_anne.data.read import one_line, read_json
-from sally_anne.data.transcripts import (
-    SUFFIXES,
-    TranscribeConfig,
-    Utterance,
-    read_transcript,
-    speaker_errors,
-    word_errors,
-    words_of,
-)
+from sally_anne.data.transcripts import TranscribeConfig, Utterance, read_transcript, words_of
 from sally_anne.hooks.identity import folder_hash
 
 # Samples a second, as Whisper, WavLM and Qwen's models with sound take them.
@@ -167,7 +160,7 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     films = _films(config.data)
     references: dict[str, tuple[Utterance, ...]] = {}
     if config.reference is not None:
-        there = videos_in(config.reference, (".srt", *SUFFIXES[::-1]))
+        there = videos_in(config.reference, (".srt", *transcripts.SUFFIXES[::-1]))
         references = {name: read_transcript(there[name]) for name in films if name in there}
         if not references:
             raise BenchmarkError(f"--reference {config.reference}: has no transcript of any film")
@@ -251,10 +244,10 @@ def _films(data: Path) -> dict[str, Path]:
 def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict[str, Any]:
     words = words_of(reference)
     errors: dict[str, Any] = {"words": len(words)}
-    errors["word_errors"] = word_errors(words, words_of(speech))
+    errors["word_errors"] = transcripts.word_errors(words, words_of(speech))
     # Speech of nobody would be a speaker of its own.
     if all(one.speaker for one in reference) and any(one.speaker for one in speech):
-        found = speaker_errors(reference, speech)
+        found = transcripts.speaker_errors(reference, speech)
         errors |= dict(zip(("missed", "confused", "seconds"), found, strict=True))
     return errors
 

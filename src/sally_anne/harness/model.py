@@ -17,19 +17,8 @@ from torch import Tensor
 
 from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import (
-    CACHE,
-    State,
-    end_tokens,
-    extend,
-    gained,
-    greedy,
-    log_probs_of,
-    prefill,
-    select,
-    split_common_prefix,
-    step,
-)
+from sally_anne.models import decoding
+from sally_anne.models.decoding import CACHE, State, extend, gained, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import padded
 from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
@@ -146,7 +135,7 @@ class SteeredModel:
 
         It stops at the strings ``stops``, too; the rest is as of :class:`Recorder`.
         """
-        ends = end_tokens(self.loaded)
+        ends = decoding.end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
             return _write(self.loaded, state, max_new_tokens, ends, stops, after_text)
@@ -171,7 +160,7 @@ class SteeredModel:
                 if column + 1 < longest:
                     tokens = [reply[min(column, len(reply) - 1)] for reply in replies]
                     fed = torch.tensor(tokens, device=state.logits.device)
-                    state = step(self.loaded, state, fed)
+                    state = decoding.step(self.loaded, state, fed)
         return [torch.stack(rows) for rows in found]
 
     def option_log_probs(
@@ -183,7 +172,7 @@ class SteeredModel:
         flat = [choice for choices in said for choice in choices]
         with self.prefilled(prompts) as (begun, ends):
             state = extend(self.loaded, begun, rows, [ends[i] for i in rows])
-            total = log_probs_of(self.loaded, state, flat)
+            total = decoding.log_probs_of(self.loaded, state, flat)
         scores = iter(total.tolist())
         return [[next(scores) for _ in choices] for choices in said]
 
@@ -213,7 +202,7 @@ def _write(
     """What goes on from each row of a state, which is used up; ``how`` is as of Recorder."""
     replies = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
     recorder = Recorder(loaded.processor.tokenizer, ends, replies, *how)
-    greedy(loaded, state, max_new_tokens, recorder)
+    decoding.greedy(loaded, state, max_new_tokens, recorder)
     for reply in replies:
         reply.text = recorder.cut(reply)
     return replies
@@ -241,7 +230,7 @@ def cut_prompts(
     """Tensors of all but the last tokens of each prompt, and the token ids that are left."""
     clips = [p.clip for p in prompts if p.clip is not None]
     sounds = [pieces_of(loaded, p.sound) for p in prompts if p.sound is not None]
-    shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
+    shared = [decoding.split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
 
@@ -264,7 +253,7 @@ def complete(
     loaded = model.loaded
     tokenizer = loaded.processor.tokenizer
     special = set(tokenizer.all_special_tokens)
-    ends = end_tokens(loaded)
+    ends = decoding.end_tokens(loaded)
     ends += [tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special]
     with torch.inference_mode(), model.applied():
         replies = _write(loaded, prefill(loaded, inputs), max_new_tokens, ends, stops)
@@ -321,7 +310,7 @@ def _forced(
     fed, mask = (t.to(device) for t in padded(loaded, [e[:-1] for e in endings], "right"))
     if not fed.shape[1]:
         return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
-    cache, whole = select(state.cache, index), state.mask[index]
+    cache, whole = decoding.select(state.cache, index), state.mask[index]
     following = state.following[index]
     for start in range(0, fed.shape[1], _COLUMNS):
         part = slice(start, start + _COLUMNS)

@@ -25,14 +25,8 @@ from sally_anne.core.folder import Journal, save_config
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import in_batches
 from sally_anne.data.items import Benchmark, Polarity, Question
-from sally_anne.harness.chat_endpoint import (
-    FILTERED,
-    AnyModel,
-    Budget,
-    open_endpoint,
-    open_second,
-    usage_line,
-)
+from sally_anne.harness import chat_endpoint
+from sally_anne.harness.chat_endpoint import AnyModel, open_second
 from sally_anne.harness.config import check_endpoint, check_steered, model_name
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
@@ -77,13 +71,13 @@ class Session(ExitStack):
         if hasattr(config, "endpoint"):
             check_endpoint(config)
         self.config, self.console = config, console or Console()
-        self.budget = Budget(getattr(config, "endpoint_limit", None))
+        self.budget = chat_endpoint.Budget(getattr(config, "endpoint_limit", None))
         self.models: dict[str, AnyModel] = {}
 
     def open(self, loaded: LoadedModel | None = None, videos: bool = False) -> AnyModel:
         """The model that the options name, unless it is ``loaded`` already."""
         if getattr(self.config, "endpoint", None) is not None:
-            return self._add("model", open_endpoint(self.config, self.budget))
+            return self._add("model", chat_endpoint.open_endpoint(self.config, self.budget))
         here = loaded or load_model(**self.config.opening(), videos=videos)
         return self._add("model", SteeredModel(here))
 
@@ -126,7 +120,7 @@ class Session(ExitStack):
 
     def end(self, *lines: str) -> None:
         """Print lines, what endpoints have cost, and where the run is."""
-        spent = [usage_line(role, usage) for role, usage in self.usage.items()]
+        spent = [chat_endpoint.usage_line(role, usage) for role, usage in self.usage.items()]
         print_lines(self.console, [*lines, *spent, f"run folder: {self.config.folder}"])
 
 
@@ -239,7 +233,7 @@ def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> li
             scores += [(likely, unlikely) for likely, unlikely in found]
             continue
         for reply in model.replies(batch, 1, logprobs=True, top_logprobs=TOP):
-            if reply.finish == FILTERED:
+            if reply.finish == chat_endpoint.FILTERED:
                 raise FilteredError("the endpoint's filter held a step back")
             if not reply.first:
                 raise HarnessError(

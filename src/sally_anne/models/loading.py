@@ -20,15 +20,9 @@ from sally_anne.core.console import Shown
 from sally_anne.core.errors import ModelError, SallyAnneError, first_line
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
+from sally_anne.hooks import identity
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.identity import (
-    FINGERPRINT,
-    ModelIdentity,
-    added_hash,
-    file_hash,
-    folder_hash,
-    weights_hash,
-)
+from sally_anne.hooks.identity import ModelIdentity, file_hash
 from sally_anne.models import checkpoint
 from sally_anne.models.checkpoint import ADAPTER, located, read_from, unavailable
 from sally_anne.models.decoding import decode, greedy, prefill
@@ -127,7 +121,7 @@ class LoadedModel(Shown):
         model = checkpoint.read_weights(self)
         if self.adapter is not None:
             model = checkpoint.merged(model, self.name, self.adapter)
-            setattr(model, FINGERPRINT, self.identity.fingerprint)
+            setattr(model, identity.FINGERPRINT, self.identity.fingerprint)
         model.eval()
         if model.device.type == "cuda":
             frames_at_once(model)
@@ -175,10 +169,10 @@ class LoadedModel(Shown):
     def identity(self) -> ModelIdentity:
         """What tells it from other models; the weights' hash once their files are here."""
         if not self._hash:
-            self._hash = weights_hash(self.location, self.hub_revision)
+            self._hash = identity.weights_hash(self.location, self.hub_revision)
             if self.adapter is not None:
                 added = file_hash(self.adapter / name for name in ADAPTER)
-                self._hash = added_hash(self._hash, added)
+                self._hash = identity.added_hash(self._hash, added)
         return ModelIdentity(
             source=self.source,
             revision=self.revision,
@@ -304,7 +298,7 @@ def load_model(
         opened = open_processor(name, family, place, config, how)
         check_frame_options(family, opened, name, max_pixels, crop)
         frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
-        version = folder_hash(Path(location)) if is_here else str(commit)
+        version = identity.folder_hash(Path(location)) if is_here else str(commit)
         checkpoint.check_quantised(name, config, device_map)
         auto = dtype == "auto"
         stored = checkpoint.stored_dtype(config, location, commit) if auto else dtype

@@ -19,6 +19,7 @@ import numpy as np
 from sally_anne.core.errors import MediaError, RecordError
 from sally_anne.core.files import read_object
 from sally_anne.core.media import read_frames, read_picture, timeline_of
+from sally_anne.data.gridtom import stories
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
 from sally_anne.data.gridtom.plot import (
     COLOURS,
@@ -30,17 +31,7 @@ from sally_anne.data.gridtom.plot import (
     Plot,
 )
 from sally_anne.data.gridtom.render import HEIGHT, WIDTH
-from sally_anne.data.gridtom.stories import (
-    CONDITIONS,
-    DEFAULT_SEED,
-    RETURNING,
-    VERSIONS,
-    BeliefCase,
-    StoryRecord,
-    StorySet,
-    generated,
-    initial_ticks,
-)
+from sally_anne.data.gridtom.stories import CONDITIONS, RETURNING, VERSIONS, StoryRecord, StorySet
 from sally_anne.data.read import Field, json_lines, read_bytes, some
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
@@ -134,7 +125,7 @@ def _story(record: Field, folder: Path) -> StoryRecord:
         place = f"{index}/{TYPES[first]}" if second is None else _inside(entry.get("frames"))
         _, believed, thought = cast.beliefs(first, second)
         versions.append(
-            BeliefCase(
+            stories.BeliefCase(
                 story=index,
                 first=first,
                 second=second,
@@ -212,7 +203,7 @@ def _initial(
     if not answer or not set(answer) <= set(choices):
         field.get("answer").fail(f"must be among the choices {', '.join(choices)}")
     question = InitialQuestion(text, answer, choices, (start, end))
-    if not initial_ticks(nodes, question):
+    if not stories.initial_ticks(nodes, question):
         field.get("section").fail(f"holds none of the frames that are shown: {start} to {end}")
     return question
 
@@ -262,13 +253,13 @@ def _inside(field: Field) -> str:
 
 
 def open_stories(
-    data: Path | None, seed: int = DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
+    data: Path | None, seed: int = stories.DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
 ) -> StorySet:
     """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
 
     BenchmarkError if the folder has none of a plot.
     """
     if data is None:
-        return generated(seed, plots=plots)
+        return stories.generated(seed, plots=plots)
     every = load(data)
     return every.subset(i for plot in plots for i in every.of_plot(plot).indices)

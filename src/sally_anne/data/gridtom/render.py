@@ -18,21 +18,12 @@ from minigrid.core.world_object import Door, Floor, Wall, WorldObj
 from minigrid.utils import rendering
 from PIL import Image
 
-from sally_anne.data.gridtom.plot import (
-    COLUMNS,
-    DOOR_MARKS,
-    ROOM_MARKS,
-    ROWS,
-    WALL,
-    Nodes,
-    Perspective,
-    State,
-    Trace,
-)
+from sally_anne.data.gridtom import plot
+from sally_anne.data.gridtom.plot import Perspective, Trace
 
 # Pixels of a cell's side, and how much finer an agent's is drawn before it is averaged.
 TILE, _FINER = 42, 3
-WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
+WIDTH, HEIGHT = plot.COLUMNS * TILE, plot.ROWS * TILE
 FPS = 3
 # What models are shown of a story: its seven key frames.
 CLIP_SHAPE = (7, HEIGHT, WIDTH)
@@ -73,10 +64,10 @@ def tile(
         colour, is_open: of a room, and of its door.
         agent: colour and direction of the agent who stands there, drawn as a triangle.
     """
-    ground: WorldObj | None = Wall() if mark == WALL else None
-    if mark in DOOR_MARKS:
+    ground: WorldObj | None = Wall() if mark == plot.WALL else None
+    if mark in plot.DOOR_MARKS:
         ground = Door(colour, is_open)
-    elif mark in ROOM_MARKS:
+    elif mark in plot.ROOM_MARKS:
         ground = RoomFloor(colour)
     if agent is None:
         return Grid.render_tile(ground, tile_size=TILE)
@@ -102,13 +93,13 @@ def render(
     return np.stack([_frame(trace, trace.states[t], perspective) for t in chosen])
 
 
-def key_frames(nodes: Nodes) -> tuple[int, ...]:
+def key_frames(nodes: plot.Nodes) -> tuple[int, ...]:
     """The seven frame numbers shown to models: four nodes and three midpoints (section 3.2)."""
     a, b, c, d = nodes
     return (a, (a + b) // 2, b, (b + c) // 2, c, (c + d) // 2, d)
 
 
-def _frame(trace: Trace, state: State, perspective: Perspective) -> np.ndarray:
+def _frame(trace: Trace, state: plot.State, perspective: Perspective) -> np.ndarray:
     layout, rooms = trace.story.layout, trace.story.rooms
     poses = zip(trace.story.cast, state.agents.values(), strict=False)
     agents = {cell: (colour, direction) for colour, (cell, direction) in poses}
@@ -118,7 +109,7 @@ def _frame(trace: Trace, state: State, perspective: Perspective) -> np.ndarray:
         mark, room = layout.mark((x, y)), layout.room_of((x, y))
         coloured = () if room is None else (rooms[room], state.open_doors[room])
         # Walls never move and stay drawn; they carry no information about the story.
-        masked = seen is not None and (x, y) not in seen and mark != WALL
+        masked = seen is not None and (x, y) not in seen and mark != plot.WALL
         drawn = MASKED if masked else tile(mark, *coloured, agent=agents.get((x, y)))
         image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
     return image
