@@ -45,7 +45,7 @@ from sally_anne.hooks.edit import Redirect
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.processor import plain
+from sally_anne.models.processor import eye_of, frame_ids, plain
 from sally_anne.models.prompts import to_model
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import Position
@@ -71,8 +71,8 @@ def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
 
     A last frame that fills a step alone is ``frame 7``, though it is read twice.
     """
-    eye = getattr(loaded.processor, "video_processor", None)
-    joined = int(getattr(eye, "temporal_patch_size", None) or 1)
+    pictures = loaded.showing.kind == "image"
+    joined = 1 if pictures else int(getattr(eye_of(loaded), "temporal_patch_size", None) or 1)
     ends = [(n, min(n + joined - 1, frames)) for n in range(1, frames + 1, joined)]
     return [f"frame {a}" if a == b else f"frames {a}-{b}" for a, b in ends]
 
@@ -114,8 +114,7 @@ def token_parts(loaded: LoadedModel, sample: Sample, prompt: str, ids: Sequence[
             if token != same:
                 break
             found[n if way > 0 else -1 - n] = own[n if way > 0 else -1 - n]
-    marks = (getattr(loaded.processor, f"{kind}_token", None) for kind in ("video", "image"))
-    film = {tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark}
+    film = frame_ids(loaded.config)
     steps = frame_parts(loaded, (sample.shape() or (0,))[0])
     seen = [place for place, token in enumerate(ids) if token in film]
     for n, place in enumerate(seen):

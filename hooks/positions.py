@@ -64,6 +64,8 @@ def real_columns(
     `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding;
     a PositionError for any other.
     """
+    if isinstance(attention_mask, dict):  # a mask a kind of layer, which see as much of themselves
+        attention_mask = next(iter(attention_mask.values()))
     if attention_mask is None:
         return torch.ones(batch, n_query, dtype=torch.bool, device=device)
     shape, columns = tuple(getattr(attention_mask, "shape", ())), n_cached + n_query

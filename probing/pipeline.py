@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +32,6 @@ from sally_anne.hooks.identity import SEEN
 from sally_anne.models import estimate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
-from sally_anne.models.videos import crop_notes
 from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
@@ -338,11 +336,8 @@ def require_same_probes(config: ProbeConfig) -> None:
 def _check_inputs(
     loaded: LoadedModel, data: SampleSet, config: ProbeConfig, console: Console
 ) -> Unknown:
-    """Print what goes into the model, padded frames and unknown words; the longest samples fit."""
+    """Print what goes into the model and unknown words; the longest samples fit."""
     shapes = extraction.check_samples(loaded, data.samples, config.position)
-    sizes = Counter(shape[1:] for shape in shapes if shape is not None)
-    for line in crop_notes(loaded, sizes):
-        console.print(escape(line))
     geometry = find_geometry(loaded.skeleton)
     seen = config.setting if any(shapes) else "sound" if data.senses["sounds"] else "text"
     console.print(

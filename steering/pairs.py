@@ -156,8 +156,8 @@ class Pairs:
         """The probing run that has to be made first, if none is there."""
         return self._probing
 
-    def check(self, loaded: LoadedModel) -> list[str]:
-        """Nothing is to be said first; ProbingError for answers that no token tells apart."""
+    def check(self, loaded: LoadedModel) -> None:
+        """ProbingError for answers that no token tells apart."""
         for (_, task), items in self._sides.items():
             for side in items if task != "text" else ():
                 for prompt in prompts_of(loaded, side.pair, side.reply):
@@ -168,7 +168,6 @@ class Pairs:
                             raise
                         why = "the model does not know the words of another task's pairs"
                         raise SteeringError(f"--max-other-drop: {why}; leave it out") from error
-        return []
 
     def leave_out(self, run: Run) -> None:
         """Test pairs are of the run's own split, so that none was seen."""

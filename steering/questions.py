@@ -264,11 +264,11 @@ class Questions:
             probing = replace(probing, stories=few)
         return probing
 
-    def check(self, loaded: LoadedModel) -> list[str]:
-        """Lines to be said first; an error if a question does not fit the model."""
+    def check(self, loaded: LoadedModel) -> None:
+        """A ContextError if a question does not fit the model."""
         kinds = product(self._configs, (None, *self.config.tasks))
         items = [item for kind in kinds for item in self.items(*kind)]
-        return list(check_items(loaded, items, self.config.reply_tokens))
+        check_items(loaded, items, self.config.reply_tokens)
 
     def leave_out(self, run: Run) -> None:
         """Ask about no story that a run, or what is baked into the model, has seen.

@@ -152,8 +152,7 @@ def run(
     if loaded is None:
         loaded = load_model(**config.opening() | {"device_map": device_map}, videos=asked.shows)
     console.print(f"{escape(loaded.described)}: {config.part}, setting {config.setting}")
-    for line in asked.check(loaded):
-        console.print(escape(line))
+    asked.check(loaded)
     config, grid = with_grid(config, loaded)
     probed = probing_run(config, source, loaded, console)
     asked.leave_out(probed)

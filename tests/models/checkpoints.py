@@ -20,11 +20,18 @@ FILMS = (
     *("qwen2-vl", "llava-next-video"),
     *("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl", "qwen2.5-omni"),
 )
-WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
+WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text")
 HEARS = ("qwen2-audio", "qwen2.5-omni")
+# Types that no table names, with the settings of small models and of their processors. A token of
+# `tokens` is what the config calls that of pictures or videos.
+TYPES: dict[str, Any] = json.loads(Path(__file__).with_name("types.json").read_text())
+SHOWN = (*FILMS, "gemma3", *TYPES)
+# With layers that keep a state; with heads in all layers but one.
+MIXED = ("qwen3-5", "lfm2-vl")
+FEWER = (*MIXED, "gemma4")
 NAMES = (*FILMS, *WORDS, "qwen2-audio")
 HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}
-HEAD_DIMS |= {"qwen2-audio": 8, "qwen2.5-omni": 8}  # 12 for the others
+HEAD_DIMS |= {"qwen2-audio": 8, "qwen2.5-omni": 8, "glm4v": 8, "video-llama-3": 8}  # or 12
 
 _END = "<|im_end|>"
 _SIZE, _PATCH = 56, 14  # pictures of the square towers: 16 patches, of which four are one token
@@ -56,6 +63,7 @@ _LIST_CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% for part in message['content'] %}"
     "{% if part['type'] == 'video' %}<video>\n"
+    "{% elif part['type'] == 'image' %}<image>\n"
     "{% elif part['type'] == 'audio' %}<|AUDIO|>\n"
     "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}"
     "<|im_end|>\n{% endfor %}"
@@ -77,11 +85,12 @@ _STRING_CHAT = (
 def save(name: str, folder: Path) -> Path:
     """Write a random model of the family, one of NAMES, with its processor."""
     tokenizer = _tokenizer(name)
+    processor = _processor(name, tokenizer)
     model = random_model(name, tokenizer)
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(_END)
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    _processor(name, tokenizer).save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 
@@ -89,11 +98,10 @@ def random_model(name: str, tokenizer: PreTrainedTokenizerFast | None = None) ->
     """A model of the family, one of NAMES, with the same weights each time."""
     torch.manual_seed(0)
     config = _config(name, tokenizer or _tokenizer(name))
-    reads_only = name in WORDS and name != "gemma3"
     if name in HEARS:
         model = getattr(transformers, family_of(config.model_type, name).class_name)(config)
     else:
-        auto = "AutoModelForCausalLM" if reads_only else "AutoModelForImageTextToText"
+        auto = "AutoModelForCausalLM" if name in WORDS else "AutoModelForImageTextToText"
         model = getattr(transformers, auto).from_config(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
@@ -161,8 +169,8 @@ def _tokenizer(name: str) -> PreTrainedTokenizerFast:
         unk_token=UNK,
         bos_token=BOS,
         eos_token=EOS,
-        extra_special_tokens=_MARKS.get(name, {}),
-        chat_template=_STRING_CHAT if name in WORDS and name != "gemma3" else None,
+        extra_special_tokens=_MARKS.get(name, TYPES.get(name, {}).get("marks", {})),
+        chat_template=_STRING_CHAT if name in WORDS else None,
     )
 
 
@@ -194,6 +202,14 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     tower = {"hidden_size": 32, "intermediate_size": 48, "image_size": _SIZE, "patch_size": _PATCH}
     tower |= {"num_hidden_layers": 2, "num_attention_heads": 4}
     siglip = {**tower, "model_type": "siglip_vision_model", "vision_use_head": False}
+
+    if name in TYPES:
+        own = TYPES[name]
+        parts = {"text_config": text | own["text_config"], "vision_config": own["vision_config"]}
+        config = AutoConfig.for_model(name.replace("-", "_"), **parts, **own.get("more", {}))
+        for kind, word in zip(("image", "video"), own["tokens"], strict=False):
+            setattr(config, f"{kind}_token_id", token(word))
+        return config
 
     def made(kind: str, tokens: dict[str, str], **parts: Any) -> Any:
         tokens = {f"{name}_{known}": token(word) for name, word in tokens.items()}
@@ -302,6 +318,9 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         ),
         "gemma3": ("Gemma3", ("Gemma3ImageProcessor", square), None, {"image_seq_length": 4}),
     }
+    if own := TYPES.get(name):
+        eyes = own["image"], own.get("video")
+        known[name] = (own["class"], *eyes, {**own.get("options", {})})
     if name not in known:
         return tokenizer
     kind, *eyes, options = known[name]
@@ -314,5 +333,14 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         options["feature_extractor"] = transformers.WhisperFeatureExtractor(feature_size=8)
     elif name.startswith("qwen"):
         chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
-    made = getattr(transformers, f"{kind}Processor")
-    return made(tokenizer=tokenizer, chat_template=chat, **options)
+    if name == "gemma4":
+        options["feature_extractor"] = transformers.Gemma4AudioFeatureExtractor()
+    options |= {"tokenizer": tokenizer, "chat_template": chat}
+    made = getattr(transformers, f"{kind}Processor")(**options)
+    if name == "gemma3" or (name in TYPES and chat == _LIST_CHAT):
+        for part in ("image", "video"):
+            chat = chat.replace(f"<{part}>", getattr(made, f"{part}_token", ""))
+        if name == "glm4v":
+            chat = chat.replace("<video>", "<|begin_of_video|><video><|end_of_video|>")
+        made.chat_template = chat
+    return made

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,27 +21,39 @@ from transformers import AutoProcessor
 
 from sally_anne.core.errors import ModelError
 from sally_anne.data.items import Setting
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.decoding import extend, prefill, split_common_prefix, step
+from sally_anne.models.decoding import (
+    extend,
+    prefill,
+    read_side_by_side,
+    split_common_prefix,
+    step,
+)
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import CATALOGUE
-from sally_anne.models.processor import BREAK
+from sally_anne.models.processor import BREAK, eye_of
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import pad_for_crop
 from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import dry_run
 from sally_anne.probing.pipeline import run as probe
 from tests.hooks.test_every_type import build
 from tests.hooks.tiny_inputs import added, vector_on
 from tests.models.checkpoints import (
+    FEWER,
     FILMS,
     HEAD_DIMS,
     HEADS,
     HIDDEN,
     LAYERS,
-    NAMES,
+    MIXED,
+    SHOWN,
+    TYPES,
     WINDOW,
     WORDS,
     lay_out_as_on_the_hub,
@@ -57,7 +68,8 @@ STORIES = (
     "The video ends here. Belief: The white agent {}",
 )
 ENDINGS = ("in the blue room.", "not in the purple room, and not in the green room.", "here now.")
-SEEN = [(name, video) for name in NAMES for video in (False, *([True] * (name in FILMS)))]
+NAMES = (*SHOWN, *WORDS, "qwen2-audio")
+SEEN = [(name, video) for name in NAMES for video in (False, *([True] * (name in SHOWN)))]
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +103,7 @@ def test_opens(opened: Callable[[str], LoadedModel], name: str) -> None:
     assert loaded.family.name == name
     assert type(loaded.model).__name__ == type(loaded.skeleton).__name__ == loaded.family.class_name
     found = find_geometry(loaded.model)
-    wanted = (LAYERS, HEADS, HEAD_DIMS.get(name, 12), HIDDEN)
+    wanted = (LAYERS - (name in FEWER), HEADS, HEAD_DIMS.get(name, 12), HIDDEN)
     assert (found.n_layers, found.n_heads, found.head_dim, found.hidden_size) == wanted
     assert find_geometry(loaded.skeleton) == found
     again = load_model(loaded.source)
@@ -139,7 +151,7 @@ def banded(height: int, width: int, band: int) -> np.ndarray:
 
 def seen(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Colours of all pixels that the tower is given, `[P, 3]`, from 0 to 255."""
-    eye = loaded.processor.video_processor
+    eye = eye_of(loaded)
     key = "pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"
     values = inputs[key]
     if values.ndim == 2:  # [patches, colours x frames x height x width]
@@ -150,14 +162,14 @@ def seen(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
     return 255 * (pixels * np.array(eye.image_std) + np.array(eye.image_mean))
 
 
-@pytest.mark.parametrize("name", [*FILMS, "tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.mark.parametrize("name", [*FILMS, "llava", "tiny-qwen2-vl", "tiny-llava-next-video"])
 @pytest.mark.parametrize(("height", "width"), [(420, 294), (126, 168), (72, 128)])
 def test_the_tower_sees_the_whole_frame(opened, name: str, height: int, width: int) -> None:
     """Each edge's colour covers as large a share of what is seen of the frame as of the frame."""
     loaded = load_model(name) if name.startswith("tiny") else opened(name)
     clip = banded(height, width, min(height, width) // 7)
     inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], [clip])
-    margins = pad_for_crop(clip, loaded.processor.video_processor)
+    margins = pad_for_crop(clip, eye_of(loaded))
     colours = seen(loaded, inputs)
     for colour in BANDS.values():
         shares = [
@@ -165,7 +177,7 @@ def test_the_tower_sees_the_whole_frame(opened, name: str, height: int, width: i
             for pixels in (colours, margins.astype(float))
         ]
         assert shares[0] == pytest.approx(shares[1], rel=0.25), (name, colour, shares)
-    crops = name == "llava-next-video"
+    crops = name in ("llava", "llava-next-video")
     assert (margins is clip) != crops
 
 
@@ -230,7 +242,11 @@ def test_a_reply_goes_on_as_a_plain_forward_would(opened, small_clips, name, vid
         for _ in range(3):
             tokens = state.logits.argmax(-1)
             said.append(tokens)
+            if name not in MIXED:
+                both = read_side_by_side(loaded, state, range(len(group)), tokens.tolist(), 2)
             state = step(loaded, state, tokens)
+            if name not in MIXED:
+                close(both, state.logits[:, None].expand_as(both))
         for row, prompt in enumerate(group):
             inputs = _longer(encode(loaded, [prompt], clips), [int(t[row]) for t in said])
             close(state.logits[row], loaded.model(**inputs, use_cache=False).logits[0, -1])
@@ -289,10 +305,10 @@ def test_marks_of_the_model_in_a_question_are_plain_text(opened, small_clips, na
     loaded = opened(name) if name in NAMES else shipped(name)
     tokenizer = loaded.processor.tokenizer
     marks = sorted({str(t) for t in tokenizer.added_tokens_decoder.values() if t.special})
-    named = [v for k, v in vars(loaded.processor).items() if k.endswith("_token") and v]
+    named = [v for k, v in vars(loaded.processor).items() if k[-6:] == "_token" and type(v) is str]
     piece = st.sampled_from([*marks, *named, "The door ", "<", "|>", " ", "\n", BREAK])
     text = "".join(data.draw(st.lists(piece, max_size=8))) + data.draw(st.sampled_from(marks)) * 2
-    video = loaded.family.frames_seen is not None and data.draw(st.booleans())
+    video = bool(loaded.showing.kind) and data.draw(st.booleans())
     clips = small_clips[:1] if video else None
     for make in (open_prompt, reply_prompt):
         found, bare = (
@@ -314,7 +330,7 @@ def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -
     loaded = load_model(str(folders[name]) if name == "qwen2-vl" else opened(name).source)
     if name == "qwen2.5-vl":
         # Steps of four seconds each, which count in its positions.
-        loaded.family = replace(loaded.family, frame_rate=0.5)
+        loaded.processor.video_processor.fps = 0.5
     clip = np.random.default_rng(1).integers(0, 256, (64, 64, 64, 3), dtype=np.uint8)
     group = prompts(loaded, True)[1]
     inputs = encode(loaded, group[:1], [clip])
@@ -331,11 +347,11 @@ def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -
         close(found[row], alone(loaded, prompt, clip)[0])
 
 
-@pytest.mark.parametrize("name", ["qwen3-vl", "gemma3", "qwen2-audio"])
-def test_runs(opened, tmp_path, name: str) -> None:
-    """The probing runs, from the folder."""
+@pytest.mark.parametrize("name", ["qwen3-vl", "qwen2-audio", "gemma3", *TYPES])
+def test_runs(opened, small_clips, tmp_path, name: str) -> None:
+    """The probing runs, from the folder, is planned before, and steering by 0 changes no bit."""
     loaded = opened(name)
-    setting: Setting = "multimodal" if name in FILMS else "text"
+    setting: Setting = "multimodal" if name in SHOWN else "text"
     config = ProbeConfig(
         model=loaded.source,
         setting=setting,
@@ -347,13 +363,21 @@ def test_runs(opened, tmp_path, name: str) -> None:
         validation_pairs=2,
         random_sets=5,
     )
+    assert dry_run(config)["samples N"].value == 32
     table = probe(config)
-    assert len(table) == LAYERS * HEADS
+    assert len(table) == (LAYERS - (name in FEWER)) * HEADS
+    assert ("question_used" in table) == (name not in MIXED)
     saved = json.loads((config.folder / "config.json").read_text())["model"]
     assert (saved["class"], saved["head_dim"]) == (
         loaded.family.class_name,
         HEAD_DIMS.get(name, 12),
     )
+    asked = [Prompt("where?", clip if name in SHOWN else None) for clip in small_clips]
+    vector = vector_on(loaded.skeleton, ((1, 2),), [1.0], 3, alpha=0.0)
+    plain, steered = (SteeredModel(loaded, v).generate(asked, 4) for v in (None, vector))
+    assert plain == steered
+    asked = EvalConfig(model=loaded.source, setting=setting, limit=2, out=tmp_path / "asked")
+    assert len(evaluate(asked)) > 0
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -417,6 +441,8 @@ def test_frames_are_not_read_again(tmp_path, small_clips) -> None:
             found = capture.take()[:, 0]
         for row, prompt in enumerate(group):
             close(found[row], alone(loaded, prompt, small_clips[0])[0])
+        # Of a beginning that ends with them, they are.
         prefix = prefill(loaded, encode(loaded, [bare], small_clips[:1]))
-        with pytest.raises(ModelError, match="--batch-size 1"):
-            extend(loaded, prefix, [0, 0], [(5, 6), (5, 6, 7, 8, 9)])
+        state = extend(loaded, prefix, [0, 0], [(5, 6), (5, 6, 7, 8, 9)])
+        alike = extend(loaded, prefix, [0], [(5, 6)])
+        close(state.logits[0], alike.logits[0])

@@ -283,8 +283,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"device_map": "cuda:99"}, "device 'cuda:99' cannot be used here.*--device cpu"),
         ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
         (
-            {"model": "gemma3", "setting": "multimodal"},
-            "'gemma3' takes no videos: run it with --setting text",
+            {"model": "llama3", "setting": "multimodal"},
+            "'llama3' takes no videos: run it with --setting text",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -40,7 +39,7 @@ from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import RAW
 from sally_anne.models.prompts import reply_prompt, sound_tokens
-from sally_anne.models.videos import REMEDY, check_room, crop_notes
+from sally_anne.models.videos import REMEDY, check_room
 
 KIND = "an evaluation"
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
@@ -107,9 +106,9 @@ def evaluate(
         videos, sounds = (any(map(attrgetter(name), work.items)) for name in ("clip", "sound"))
         opening = config.opening() | {"device_map": device_map}
         loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
-        check_senses(loaded.family, loaded.name, videos, sounds)
+        check_senses(loaded, videos, sounds)
         sizes = (config.reply_tokens, config.retold_tokens)
-        print_lines(console, check_items(loaded, work.items, *sizes))
+        check_items(loaded, work.items, *sizes)
         mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
         model = SteeredModel(loaded, vector, config.alpha)
     about = {
@@ -184,16 +183,14 @@ def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Conso
 
 def check_items(
     loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = protocols.RETOLD
-) -> list[str]:
+) -> None:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
-    Damaged films are left to be named where they are decoded. Returns lines for the user: that
-    frames are padded, and of how many films. A ContextError names the item.
+    Damaged films are left to be named where they are decoded. A ContextError names the item.
     """
-    sizes: Counter[tuple[int, int]] = Counter()
     tokens = cache(partial(sound_tokens, loaded))
 
-    def check_one(item: Question, exact: bool) -> tuple[int, int, int] | None:
+    def check_one(item: Question, exact: bool) -> None:
         shape = item.shape(exact) if item.shape else None
         notes: Mapping[str, str] = {}
         if exact and item.notes:
@@ -210,19 +207,16 @@ def check_items(
         if item.before:
             prompt = reply_prompt(loaded, item.text, False)
             check_room(loaded, f"item {item.item_id}", prompt, None, retold + reply)
-        return shape
 
     for item in items:
         if item.clip is not None and item.shape is None:
             continue
         with suppress(BenchmarkError):
             try:
-                shape = check_one(item, exact=False)
+                check_one(item, exact=False)
             except ContextError:
                 # There may be fewer frames in the film, and shorter notes.
-                shape = check_one(item, exact=True)
-            sizes.update([shape[1:]] if shape else [])
-    return crop_notes(loaded, sizes)
+                check_one(item, exact=True)
 
 
 @within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")

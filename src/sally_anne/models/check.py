@@ -16,11 +16,14 @@ from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, written
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
-from sally_anne.models.processor import unknown_words
+from sally_anne.models.processor import RAW, unknown_words
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
+from sally_anne.models.videos import video_size
 
 TEXT = "The white agent is in the red room."
 SHOWN = 60
+# Frames, height and width of the film whose tokens are told.
+FILM = (8, 420, 294)
 
 
 def run(options: ModelOptions, console: Console | None = None) -> dict[str, str]:
@@ -41,16 +44,14 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
     opened = open_prompt(loaded, TEXT, False)
     inputs = encode(loaded, [opened], None)
     last = loaded.processor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0, -2:].tolist())
-    marks = {name: getattr(loaded.processor, f"{name}_token", None) for name in ("video", "audio")}
-    senses = {"video": bool(family.frames_seen), "audio": family.hears}
-    takes = ["text", *(f"{what} ({marks[what]})" for what, able in senses.items() if able)]
+    sound = f", sounds ({loaded.processor.audio_token})" if family.hears else ""
     facts = {
         "model": f"{loaded.described}, {family.class_name}, opened by {known}",
         "heads": f"{geometry}, {geometry.n_kv_heads} of keys and values; hidden size "
         f"{geometry.hidden_size}",
         "captured": f"the input of {geometry.o_proj_names[0]} to {geometry.o_proj_names[-1]}",
         "left out": geometry.note or "no layer",
-        "takes": ", ".join(takes),
+        "takes": f"text{sound}; frames {shown(loaded)}",
         "attention": loaded.attention,
         "a statement ends": f"{loaded.prompt} prompt: ...{opened[-SHOWN:]!r}; tokens {last}",
         "a reply begins": f"after ...{reply_prompt(loaded, TEXT, False)[-SHOWN:]!r}",
@@ -63,6 +64,19 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
     if next(model.parameters()).dtype == torch.float16:
         doubts.append("float16 overflows in some models: --dtype bfloat16")
     return facts | {"doubtful": "; ".join(doubts) or "nothing was found"}
+
+
+def shown(loaded: LoadedModel) -> str:
+    """How frames are given, with the tokens that some take."""
+    kind, mark, between, why = loaded.showing
+    if not kind or loaded.prompt == RAW:
+        return f"none: {why or 'the prompt is raw'}; run it with --setting text"
+    how = "as one video" if kind == "video" else "each as a picture"
+    how += f", {mark}" + (f", {between!r} between two" if between else "")
+    if "frames" in loaded.limits:
+        return how
+    tokens = video_size(loaded, FILM)[0]
+    return f"{how}; {FILM[0]} of {FILM[2]} x {FILM[1]} pixels take {tokens:,} tokens"
 
 
 @torch.no_grad()

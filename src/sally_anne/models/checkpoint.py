@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
@@ -28,9 +28,17 @@ from sally_anne.core.files import LFS, POINTER, read_object
 from sally_anne.core.processes import first_gpu, is_out_of_memory
 from sally_anne.hooks.geometry import find_geometry, written
 from sally_anne.hooks.identity import GGUF, weight_files
-from sally_anne.models.decoding import State, extend, prefill, read_side_by_side, step
+from sally_anne.models.decoding import (
+    State,
+    extend,
+    prefill,
+    read_side_by_side,
+    split_common_prefix,
+    step,
+)
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
 from sally_anne.models.processor import padded
+from sally_anne.models.prompts import encode, open_prompt
 
 # The files of an adapter, as peft writes them.
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -361,14 +369,15 @@ def check_quantised(name: str, config: Any, place: str | None) -> None:
         ) from error
 
 
-def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
+def limits_of(loaded: Any) -> dict[str, str]:
     """What a loaded model of a type that is not known here cannot do, each with the reason.
 
-    Be read with padding on the left, with a cache, or words side by side after one text. A
-    ModelError if it does not run on words alone or sees later ones, or if a W_o puts out something
-    else than the sum over heads of z_h W_o,h (+ bias).
+    Be read with padding on the left, with a cache, words side by side after one text, or frames
+    before what several texts share. A ModelError if it does not run on words alone or sees later
+    ones, or if a W_o puts out something else than the sum over heads of z_h W_o,h (+ bias).
     """
-    row = (tokenizer("one two three four five six")["input_ids"] * 6)[:8]
+    name, model, limits = loaded.name, loaded.model, loaded.limits
+    row = (loaded.processor.tokenizer("one two three four five six")["input_ids"] * 6)[:8]
     ids = torch.tensor([row], device=model.device)
     seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     hooks = []
@@ -395,25 +404,34 @@ def limits_of(name: str, model: Any, tokenizer: Any) -> dict[str, str]:
         known = module.weight.is_floating_point() and not module.weight.is_meta
         if known and not _alike(written(module, z), out):
             raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
-    parts = SimpleNamespace(tokenizer=tokenizer)
-    like: Any = SimpleNamespace(name=name, model=model, limits={}, processor=parts)
 
     def begun(*rows: list[int]) -> State:
-        given = (part.to(model.device) for part in padded(like, rows))
-        return prefill(like, dict(zip(("input_ids", "attention_mask"), given, strict=True)))
+        given = (part.to(model.device) for part in padded(loaded, rows))
+        return prefill(loaded, dict(zip(("input_ids", "attention_mask"), given, strict=True)))
+
+    def with_frames() -> torch.Tensor:
+        clip = np.zeros((2, 64, 64, 3), dtype=np.uint8)
+        clip[1] = 255
+        text = open_prompt(loaded, "one two three four", True)
+        plain = model(**encode(loaded, [text], [clip])).logits[:, -1]
+        cut = split_common_prefix(loaded, [text])
+        shown = prefill(loaded, encode(loaded, [cut.beginning], [clip]))
+        # Below it is compared with a pass without frames.
+        return whole[:, -1] + extend(loaded, shown, [0], cut.endings).logits - plain
 
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "a cache": lambda: (
-            step(like, extend(like, begun(row[:-3]), [0], [row[-3:-1]]), ids[:, -1]).logits
+            step(loaded, extend(loaded, begun(row[:-3]), [0], [row[-3:-1]]), ids[:, -1]).logits
         ),
         "padding": lambda: extend(
-            like, begun(row[:-2], [*row, *row]), [0, 1], [row[-2:], row[:4]]
+            loaded, begun(row[:-2], [*row, *row]), [0, 1], [row[-2:], row[:4]]
         ).logits[:1],
-        "words side by side": lambda: read_side_by_side(like, begun(row[:-1]), [0], row[-1:], 2)[
+        "words side by side": lambda: read_side_by_side(loaded, begun(row[:-1]), [0], row[-1:], 2)[
             0, :1
         ],
     }
-    limits = like.limits
+    if loaded.showing.kind:
+        ways["frames"] = with_frames
     for way, read in ways.items():
         try:
             with torch.no_grad():

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from sally_anne.core.errors import ModelError
 from sally_anne.models.families import OpenModel
-from sally_anne.models.processor import RAW, padded, raw_ids
+from sally_anne.models.processor import RAW, frame_ids, padded, raw_ids
 from sally_anne.models.videos import positions_of, rotary
 
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
@@ -46,7 +47,7 @@ class State:
 
     ``logits [R, V]`` after each row's last token, keys and values of ``R`` rows, the ``ids`` and
     ``mask [R, T]`` of their columns (0 where one is padding), and the rotary position ``[R]`` of
-    the ``following`` token.
+    the ``following`` token. ``given`` is what it was given, if that may have to be read again.
     """
 
     logits: Tensor
@@ -54,6 +55,7 @@ class State:
     ids: Tensor
     mask: Tensor
     following: Tensor
+    given: dict[str, Tensor] = field(default_factory=dict)
 
 
 def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
@@ -79,9 +81,9 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     if len(set(prompts)) == 1:
         common = common[:-1]
     # Never before frames and sounds: they belong to the beginning.
-    video = loaded.processor.video_token if loaded.family.frames_seen else None
     sound = loaded.processor.audio_token if loaded.family.hears else None
-    first = 1 + max([-1, *(common.rfind(mark) for mark in (video, sound) if mark)])
+    marks = filter(None, (loaded.showing.mark, sound))
+    first = 1 + max([-1, *map(common.rfind, marks)])
     for gap in (" ", "\n"):
         end = len(common)
         while (end := common.rfind(gap, first, end)) > 0:
@@ -105,10 +107,16 @@ def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
     only: which tokens they still need differs from ending to ending.
     """
     require(loaded, "padding", inputs["attention_mask"])
+    if any(key.startswith("pixel_values") for key in inputs):
+        require(loaded, "frames")
     positions, following = positions_of(loaded.model, inputs)
     columns = inputs["input_ids"], inputs["attention_mask"], following
     cache = None if "a cache" in loaded.limits else _new_cache(loaded.model)
-    return _pass(loaded.model, inputs, positions, cache, *columns)
+    state = _pass(loaded.model, inputs, positions, cache, columns)
+    again = "a cache" in loaded.limits or not _is_plain(state.cache)
+    if again or _looks_back_so_far(loaded.model.config):
+        return replace(state, given=inputs)
+    return state
 
 
 def extend(
@@ -118,10 +126,6 @@ def extend(
 
     ``rows`` says for each ending (token ids) which beginning it follows; shorter ones are padded on
     the left, and the padding masked.
-
-    Raises:
-        ModelError: the model looks back a certain distance only, and an ending is so much shorter
-            than another that frames would have to go through it again.
     """
     device = state.mask.device
     index = torch.tensor(list(rows), device=device)
@@ -131,8 +135,11 @@ def extend(
     require(loaded, "padding", mask)
     gaps = (mask == 0).sum(1)
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
-        return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
-    columns = (part[index] for part in (state.ids, state.mask, state.following))
+        moved = _without_gaps(state, index, ids, mask, gaps)
+        if bool(_are_frames(loaded, moved[1]).any()):
+            return _read_whole(loaded, state, rows, endings)
+        return _run(loaded.model, *moved)
+    columns = state.ids[index], state.mask[index], state.following[index]
     chosen = State(state.logits, select(state.cache, index), *columns)
     return _run(loaded.model, chosen, ids, mask)
 
@@ -147,8 +154,7 @@ def read_side_by_side(
     (positions ``all``). The state stays as it is.
 
     Raises:
-        ModelError: the model's attention takes no mask of its own, or looks back less far than the
-            rows are long.
+        ModelError: the model's attention takes no mask of its own.
     """
     model, device = loaded.model, state.mask.device
     require(loaded, "words side by side")
@@ -158,23 +164,30 @@ def read_side_by_side(
             f"{config._attn_implementation} cannot do this: --attn-implementation sdpa"
         )
     index = torch.tensor(list(rows), device=device)
-    before = state.mask[index].bool()
-    window = getattr(config, "sliding_window", None)
-    if _looks_back_so_far(config) and (not window or before.shape[1] >= window):
-        raise ModelError(
-            f"model {loaded.name!r} looks back {window} tokens and the prompt has "
-            f"{before.shape[1]}; take shorter prompts (--setting text)"
-        )
+    cache, before = select(state.cache, index), state.mask[index].bool()
     own = torch.eye(count, dtype=torch.bool, device=device).expand(len(before), -1, -1)
-    seen = torch.cat([before[:, None].expand(-1, count, -1), own], dim=2)
-    mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
-    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
+
+    def sees(window: int | None) -> Tensor:
+        near = before.clone()
+        if window:
+            near[:, : max(0, before.shape[1] - window + 1)] = False
+        seen = torch.cat([near[:, None].expand(-1, count, -1), own], dim=2)
+        mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
+        return mask.masked_fill_(~seen, torch.finfo(model.dtype).min)[:, None]
+
+    window = getattr(config, "sliding_window", None)
+    kinds = {*(getattr(config, "layer_types", None) or ())}
+    if kinds - {"full_attention", "sliding_attention"}:
+        raise ModelError(f"model {loaded.name!r} has layers of {', '.join(sorted(kinds))}")
+    mask: Any = sees(None if kinds else window)
+    if "sliding_attention" in kinds:
+        mask = {"full_attention": mask, "sliding_attention": sees(window)}
     ids = torch.tensor(list(tokens), device=device)
     return model(
         input_ids=ids[:, None].expand(-1, count).contiguous(),
-        attention_mask=mask[:, None],
+        attention_mask=mask,
         position_ids=rotary(model, state.following[index][:, None].expand(-1, count)),
-        **{CACHE: select(state.cache, index)},
+        **{CACHE: cache},
         use_cache=True,
     ).logits
 
@@ -300,11 +313,34 @@ def _new_cache(model: Any) -> DynamicCache:
 def _read_whole(
     loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
 ) -> State:
-    """As :func:`extend`, but that each row is read from its first word on."""
+    """As :func:`extend`, but that each row is read from its first word on, with its frames.
+
+    A ModelError if it cannot be said which frames are whose.
+    """
     begun = (state.ids[row][state.mask[row].bool()].tolist() for row in rows)
     parts = padded(loaded, [[*b, *end] for b, end in zip(begun, endings, strict=True)])
     ids, mask = (part.to(state.mask.device) for part in parts)
-    return prefill(loaded, {"input_ids": ids, "attention_mask": mask})
+    inputs, count = {"input_ids": ids, "attention_mask": mask}, len(state.ids)
+    shown = _are_frames(loaded, state.ids).sum(1)
+    for key, value in state.given.items():
+        if value.shape == state.ids.shape:  # of each token
+            own = [value[row][state.mask[row].bool()] for row in rows]
+            ends = [
+                (ids.shape[1] - len(o) - len(e), len(e)) for o, e in zip(own, endings, strict=True)
+            ]
+            inputs.setdefault(key, torch.stack([*map(pad, own, ends)]))
+        elif len(value) % count or len(shown.unique()) > 1:
+            raise ModelError(
+                f"model {loaded.name!r} reads each text whole, and the films of one batch differ "
+                "in what they take: use --batch-size 1"
+            )
+        else:
+            inputs[key] = torch.cat([value.chunk(count)[row] for row in rows])
+    return prefill(loaded, inputs)
+
+
+def _are_frames(loaded: OpenModel, ids: Tensor) -> Tensor:
+    return torch.isin(ids, torch.tensor(frame_ids(loaded.config)).to(ids))
 
 
 def _looks_back_so_far(config: Any) -> bool:
@@ -317,7 +353,7 @@ def _looks_back_so_far(config: Any) -> bool:
 
 
 def _without_gaps(
-    loaded: OpenModel, state: State, index: Tensor, ids: Tensor, mask: Tensor, gaps: Tensor
+    state: State, index: Tensor, ids: Tensor, mask: Tensor, gaps: Tensor
 ) -> tuple[State, Tensor, Tensor]:
     """Beginnings and endings without padding between them, which would count as distance.
 
@@ -331,13 +367,6 @@ def _without_gaps(
     moved = torch.cat([state.ids[index], ids], dim=1).gather(1, source)
     real = torch.cat([state.mask[index], mask], dim=1).gather(1, source) * there
     again, asked = moved[:, width:], real[:, width:]
-    for name in ("video_token_id", "image_token_id"):
-        frames = again == getattr(loaded.model.config, name, None)
-        if bool((frames & (asked > 0)).any()):
-            raise ModelError(
-                f"model {loaded.name!r} looks back a certain distance only, so prompts of one "
-                "batch may not differ so much in what follows their frames; use --batch-size 1"
-            )
     cache = select(state.cache, index, source[:, :width])
     following = state.following[index] - (asked - mask).sum(1)
     return State(state.logits, cache, moved[:, :width], real[:, :width], following), again, asked
@@ -348,11 +377,15 @@ def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
     whole, following = torch.cat([state.mask, mask], dim=1), state.following + mask.sum(1)
     inputs = {"input_ids": ids, "attention_mask": whole}
     columns = torch.cat([state.ids, ids], dim=1), whole, following
-    return _pass(model, inputs, positions, state.cache, *columns)
+    return _pass(model, inputs, positions, state.cache, columns)
 
 
 def _pass(
-    model: Any, inputs: dict[str, Any], positions: Tensor, cache: Any, *known: Tensor
+    model: Any,
+    inputs: dict[str, Any],
+    positions: Tensor,
+    cache: Any,
+    known: tuple[Tensor, Tensor, Tensor],
 ) -> State:
     """The state after one pass, of which ids, mask and what follows are ``known``."""
     # One row of logits: all others would cost as much as the model.

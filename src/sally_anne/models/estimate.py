@@ -22,7 +22,7 @@ from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
-from sally_anne.models.processor import RAW, TextProcessor, frame_of
+from sally_anne.models.processor import RAW, TextProcessor, showing_of
 from sally_anne.models.videos import context_of, side_of, video_size, words_of
 
 # Bytes of a number of a linear layer.
@@ -220,8 +220,8 @@ def _tower(config: Any) -> tuple[float, int]:
     tower = getattr(config, "vision_config", None)
     if tower is None:
         return 0, 0
-    width = getattr(tower, "embed_dim", None) or tower.hidden_size
-    inner = getattr(tower, "intermediate_size", None) or width * tower.mlp_ratio
+    width = getattr(tower, "embed_dim", None) or getattr(tower, "hidden_size", None) or 1024
+    inner = getattr(tower, "intermediate_size", None) or width * getattr(tower, "mlp_ratio", 4)
     return 3 * (inner + width), 3 * side_of(tower) ** 2 * getattr(tower, "temporal_patch_size", 1)
 
 
@@ -263,17 +263,16 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     entry, source = every[name], CATALOGUE[name].source
     config = transformers.AutoConfig.for_model(**entry["config"])
     family, processor = family_of(config.model_type, name), _processor(entry)
-    check_senses(family, name, videos)
-    check_frame_options(family, processor, name, options.max_pixels, options.crop)
     dtype = entry["dtype"] if dtype == "auto" else dtype
-    loaded = PublishedModel(name, source, "published", family, dtype, config, processor, source)
+    known = family, showing_of(family, processor), dtype, config, processor, source
+    loaded = PublishedModel(name, source, "published", *known)
     loaded.parameters = entry["parameters"]
-    if options.max_pixels is not None:
-        loaded.changes["max_pixels"] = str(options.max_pixels)
-    if options.crop:
-        loaded.changes["crop"] = "True"
+    given = {"max_pixels": options.max_pixels, "crop": options.crop}
+    loaded.changes |= {option: str(value) for option, value in given.items() if value}
+    check_senses(loaded, videos)
+    check_frame_options(loaded)
     if options.prompt == RAW:
-        loaded.prompt = loaded.changes["prompt"] = frame_of(name, RAW, True, videos)
+        loaded.prompt = loaded.changes["prompt"] = RAW
     return loaded
 
 
@@ -287,6 +286,8 @@ def _processor(entry: dict[str, Any]) -> Any:
         return TextProcessor(tokenizer)
     eyes = {}
     for part in ("image_processor", "video_processor"):
+        if part not in described:
+            continue
         settings = dict(described[part])
         eyes[part] = getattr(transformers, settings.pop("class"))(**settings)
     how = {"tokenizer": tokenizer, "chat_template": tokenizer.chat_template}

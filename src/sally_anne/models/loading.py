@@ -26,7 +26,7 @@ from sally_anne.hooks.identity import ModelIdentity, file_hash
 from sally_anne.models import checkpoint
 from sally_anne.models.checkpoint import ADAPTER, located, read_from, unavailable
 from sally_anne.models.decoding import decode, greedy, prefill
-from sally_anne.models.families import FAMILIES, Family, check_senses, family_of
+from sally_anne.models.families import FAMILIES, Family, Showing, check_senses, family_of
 from sally_anne.models.options import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -35,9 +35,18 @@ from sally_anne.models.options import (
     PromptFrame,
     Quantization,
 )
-from sally_anne.models.processor import RAW, frame_of, hash_of, layout_of, marks_of, open_processor
+from sally_anne.models.processor import (
+    RAW,
+    eye_of,
+    frame_of,
+    hash_of,
+    layout_of,
+    marks_of,
+    open_processor,
+    showing_of,
+)
 from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
-from sally_anne.models.videos import crops, frames_at_once
+from sally_anne.models.videos import crops, frames_at_once, limited
 
 
 @dataclass(repr=False)
@@ -48,6 +57,7 @@ class LoadedModel(Shown):
         name: what the user asked for.
         source: hub id, folder, GGUF file, or the catalogue name of a shipped model.
         revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
+        showing: how it is given frames.
         processor: pads on the left, so that the last prompt token of every row is the last column;
             a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
         location: where its files are, a folder, GGUF file or hub id.
@@ -68,6 +78,7 @@ class LoadedModel(Shown):
     source: str
     revision: str
     family: Family
+    showing: Showing
     dtype: str
     config: Any
     processor: Any
@@ -126,7 +137,8 @@ class LoadedModel(Shown):
         if model.device.type == "cuda":
             frames_at_once(model)
         if self.family not in FAMILIES:
-            self.limits |= checkpoint.limits_of(self.name, model, self.processor.tokenizer)
+            vars(self)["model"] = model
+            checkpoint.limits_of(self)
         return model
 
     @checked
@@ -257,8 +269,8 @@ def load_model(
     processes.check_place(device_map)
     checkpoint.check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
-    if entry and not entry.videos:
-        check_senses(None, name, videos)
+    if entry and videos and not entry.frames:
+        raise ModelError(f"model {name!r} takes no videos: run it with --setting text")
     source = located(name, revision)
     location, adapter_folder = checkpoint.with_adapter(name, source, adapter)
     folder, how = read_from(location)
@@ -279,7 +291,6 @@ def load_model(
         # Of Qwen2.5-Omni the part that reads and writes text.
         config = getattr(config, "thinker_config", config)
         family = family_of(config.model_type, name, config.architectures or ())
-        check_senses(family, name, videos, sounds)
         strategy = getattr(config, "vision_feature_select_strategy", None)
         if family.name == "llava-next-video" and strategy not in (None, "default"):
             raise ModelError(
@@ -296,8 +307,8 @@ def load_model(
             place, own = read_from(located(processor))
             how = {"trust_remote_code": False, **own}
         opened = open_processor(name, family, place, config, how)
-        check_frame_options(family, opened, name, max_pixels, crop)
-        frame = frame_of(name, prompt, layout_of(opened), videos or sounds)
+        showing = showing_of(family, opened)
+        frame = frame_of(name, prompt, layout_of(opened))
         version = identity.folder_hash(Path(location)) if is_here else str(commit)
         checkpoint.check_quantised(name, config, device_map)
         auto = dtype == "auto"
@@ -319,11 +330,12 @@ def load_model(
         "prompt": RAW if frame == RAW else None,
         "date": today.isoformat() if frame != RAW and NOW.search(str(layout_of(opened))) else None,
     }
-    return LoadedModel(
+    loaded = LoadedModel(
         name=name,
         source=name if entry and is_here else source,
         revision=version,
         family=family,
+        showing=showing,
         dtype=stored,
         config=config,
         processor=opened,
@@ -335,18 +347,20 @@ def load_model(
         date=today,
         changes={option: str(value) for option, value in asked.items() if value is not None},
     )
+    check_senses(loaded, videos, sounds)
+    check_frame_options(loaded)
+    return loaded
 
 
-def check_frame_options(
-    family: Family, processor: Any, name: str, max_pixels: int | None, crop: bool
-) -> None:
+def check_frame_options(loaded: LoadedModel) -> None:
     """Refuse options of frames that change nothing: of one size, or of which nothing is cut off."""
-    if max_pixels is not None and family.frame_limit is None:
+    eye = eye_of(loaded)
+    if "max_pixels" in loaded.changes and limited(eye) is None:
         raise ModelError(
-            f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
-            "many tokens for a small frame as for a large one; show it fewer with --frames"
+            f"--max-pixels has no effect on model {loaded.name!r} ({loaded.family.class_name}), "
+            "whose processor has sizes of its own for frames; show it fewer with --frames"
         )
-    if crop and not crops(getattr(processor, "video_processor", None)):
+    if "crop" in loaded.changes and not crops(eye):
         raise ModelError(
-            f"--crop has no effect on model {name!r}: it sees frames whole; leave it out"
+            f"--crop has no effect on model {loaded.name!r}: it sees frames whole; leave it out"
         )

@@ -24,16 +24,16 @@ PromptFrame = Literal["auto", "chat", "raw"]
 
 
 class Entry(NamedTuple):
-    """One name of the catalogue: a hub id or packaged folder, and whether it watches videos."""
+    """One name of the catalogue: a hub id or packaged folder, and how it is given frames."""
 
     source: str
     note: str
-    videos: bool = True
+    frames: str = "frames as one video"
 
     @property
     def about(self) -> str:
-        """Its note, and what it does not take."""
-        return self.note if self.videos else f"{self.note}, text alone"
+        """Its note, and how it is given frames."""
+        return f"{self.note}, {self.frames or 'text alone'}"
 
 
 _TINY = Path(str(files("sally_anne.models"))) / "tiny"
@@ -54,13 +54,15 @@ CATALOGUE: dict[str, Entry] = {
         "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
     ),
     "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
-    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256", False),
-    "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128", False),
-    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128", False),
-    "smollm2": Entry("HuggingFaceTB/SmolLM2-135M-Instruct", "30 layers x 9 heads x 64", False),
-    "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", False),
+    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256", "each frame a picture"),
+    "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128", ""),
+    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128", ""),
+    "smollm2": Entry("HuggingFaceTB/SmolLM2-135M-Instruct", "30 layers x 9 heads x 64", ""),
+    "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", ""),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
+# Where a checkpoint says how it takes pictures.
+PICTURES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,15 @@ def reads_only(model: str | Path) -> bool:
     """Whether a model takes no films, as far as its catalogue entry, file or folder says so."""
     for name, entry in CATALOGUE.items():
         if str(model) in (name, entry.source):
-            return not entry.videos
+            return not entry.frames
     place = Path(model).expanduser()
     if place.suffix == GGUF or (place.is_dir() and any(place.glob(f"*{GGUF}"))):
         return True
     try:
         about = read_object(place / "config.json", ModelError, "save_pretrained")
         named = str(about.get("model_type")), str(model), about.get("architectures") or ()
-        return family_of(*named).frames_seen is None
+        shown = any((place / name).exists() for name in PICTURES)
+        return family_of(*named).reads_only or not shown
     except ModelError:  # of a hub's model it is not known yet; what is wrong is said at loading
         return False
 

@@ -20,11 +20,9 @@ import transformers
 from tokenizers import normalizers
 from torch.nn.utils.rnn import pad_sequence
 from transformers.image_utils import SizeDict
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.families import Family, OpenModel
+from sally_anne.models.families import FAMILIES, Family, OpenModel, Showing
 
 # A noncharacter: Unicode keeps it for use inside programs, and no text that is exchanged holds it.
 BREAK = "\ufdd0"
@@ -36,12 +34,10 @@ def open_processor(
     name: str, family: Family, location: str, config: Any, options: dict[str, Any]
 ) -> Any:
     processor = _opened(family, location, config, options)
-    parts = ["tokenizer"] * (not family.reads_only) + ["video_processor"] * bool(family.frames_seen)
-    if missing := [part for part in parts if not hasattr(processor, part)]:
+    if not hasattr(processor, "tokenizer"):
         raise ModelError(
             f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
-            f"processor of {family.class_name} (without {missing[0]}); save it there with "
-            "processor.save_pretrained"
+            f"processor of {family.class_name}; save it there with processor.save_pretrained"
         )
     tokenizer = processor.tokenizer
     if not hasattr(tokenizer, "backend_tokenizer"):
@@ -62,38 +58,82 @@ def open_processor(
 
 
 def _opened(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
-    """Of a model that takes videos, with the video processor of its own class.
+    """The type's own processor; a tokenizer where there is none, or nothing but text is read."""
 
-    AutoProcessor guesses that class from the image processor's name where a checkpoint has no
-    settings for videos: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
-    name of the whole processor and calls itself without end.
-    """
-    if family.reads_only:
-        return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
-    # The latter: a part of Qwen2.5-Omni, whose processor is the whole model's.
-    if not family.frames_seen or type(config) not in PROCESSOR_MAPPING:
-        try:
-            made = transformers.AutoProcessor.from_pretrained(location, **options)
-        except OSError:
-            if family.hears or family.frames_seen:
-                raise
-            # Of pictures that it is never shown nothing need be known.
-            made = TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
-        return made
-    kind: Any = PROCESSOR_MAPPING[type(config)]
-    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
-    classes: dict[str, Any] = {
-        "tokenizer": transformers.AutoTokenizer,
-        "image_processor": transformers.AutoImageProcessor,
-        "video_processor": eyes["torchvision"],
-    }
-    parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
-    settings, _ = kind.get_processor_dict(location, **options)
-    processor = kind.from_args_and_dict(parts, settings)
+    def own(kind: str) -> Any:
+        return getattr(transformers, kind).from_pretrained(location, **options)
+
+    processor: Any
+    try:
+        if family.reads_only:
+            processor = TextProcessor(own("AutoTokenizer"))
+        elif family.name == "llava-next-video":
+            # Where a checkpoint has no settings for videos AutoProcessor guesses their class from
+            # the name LlavaNextImageProcessor, and gets the whole processor's, without end.
+            parts = "LlavaNextVideoVideoProcessor", "AutoImageProcessor", "AutoTokenizer"
+            kind = transformers.LlavaNextVideoProcessor
+            settings, _ = kind.get_processor_dict(location, **options)
+            processor = kind.from_args_and_dict([*map(own, parts)], settings)
+        else:
+            processor = own("AutoProcessor")
+    except OSError:
+        if family in FAMILIES:
+            raise
+        # Of pictures that it is never shown nothing need be known.
+        processor = TextProcessor(own("AutoTokenizer"))
     if getattr(processor, "patch_size", 0) is None:
         # Early conversions of LLaVA's checkpoints say it in the model's config alone.
         processor.patch_size = config.vision_config.patch_size
     return processor
+
+
+def showing_of(family: Family, processor: Any) -> Showing:
+    """How a model is given frames, by its processor and what its chat template makes of them.
+
+    As a video if both know one, else as pictures. A prompt is made with one picture, and what the
+    template writes between several is put there with the frames, once their number is known.
+    """
+    why = "it has no processor of pictures or videos"
+    for kind in ("video", "image"):
+        mark = str(getattr(processor, f"{kind}_token", None) or "")
+        if not mark or not getattr(processor, f"{kind}_processor", None):
+            continue
+        why = f"its chat template writes no place for them, such as {mark!r}"
+        one, two, three = (_with_parts(processor, kind, count) for count in (1, 2, 3))
+        before, _, after = one.partition(mark)
+        if one.count(mark) != 1:
+            continue
+        if kind == "video":
+            # A processor that knows these marks puts them around each step of a video, and leaves
+            # those of the template around the whole.
+            ends = (getattr(processor, f"vision_{end}_token", "") for end in ("start", "end"))
+            around = mark.join(ends)
+            return Showing(kind, around if around in one else mark)
+        between = two.removeprefix(before + mark).removesuffix(mark + after)
+        if three == before + between.join([mark] * 3) + after:
+            return Showing(kind, mark, between)
+        why = "its chat template numbers pictures"
+    return Showing(why=why if layout_of(processor) else "it has no chat template")
+
+
+def _with_parts(processor: Any, kind: str, count: int) -> str:
+    """A user's turn with so many pictures or videos; empty if the chat template takes none."""
+    parts = [*[{"type": kind}] * count, {"type": "text", "text": "?"}]
+    try:
+        return processor.apply_chat_template([{"role": "user", "content": parts}], tokenize=False)
+    except Exception:  # what a template does is up to who wrote it
+        return ""
+
+
+def eye_of(loaded: OpenModel) -> Any:
+    """What makes tensors of frames, if it is shown any."""
+    return getattr(loaded.processor, f"{loaded.showing.kind or 'no'}_processor", None)
+
+
+def frame_ids(config: Any) -> list[int]:
+    """The tokens in whose places a model of this config puts frames."""
+    names = (f"{kind}_token_{end}" for kind in ("image", "video") for end in ("id", "index"))
+    return [token for name in names if (token := getattr(config, name, None)) is not None]
 
 
 def layout_of(processor: Any) -> Any:
@@ -101,21 +141,14 @@ def layout_of(processor: Any) -> Any:
     return processor.chat_template or processor.tokenizer.chat_template
 
 
-def frame_of(name: str, asked: str, layout: Any, shows: bool) -> str:
+def frame_of(name: str, asked: str, layout: Any) -> str:
     """What stands around a text, ``chat`` or ``raw``; a ModelError if that cannot be."""
     if asked == "chat" and not layout:
         raise ModelError(
             f"model {name!r} has no chat template: leave --prompt chat out, and texts are read as "
             "they are; or take a model that was tuned on conversations (often named -Instruct)"
         )
-    if asked == "chat" or (layout and asked != RAW):
-        return "chat"
-    if shows:
-        raise ModelError(
-            f"model {name!r}: what is shown and played has no place in a raw prompt; run it with "
-            "--setting text" + (", or leave --prompt raw out" if layout else "")
-        )
-    return RAW
+    return "chat" if layout and asked != RAW else RAW
 
 
 def hash_of(processor: Any) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sally_anne.core.errors import ContextError, MediaError, ModelError
-from sally_anne.models.families import OpenModel, check_frames, check_senses
+from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.models.families import OpenModel, check_senses
 from sally_anne.models.processor import RAW, layout_of, padded, plain, raw_ids
-from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
+from sally_anne.models.videos import REMEDY, context_of, processed
 
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
 _SHORTEST = 1600
@@ -103,13 +103,12 @@ def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> lis
 def _render(
     loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool, sounds: int = 0
 ) -> str:
-    for senses in ((video, False), (False, bool(sounds))):
-        check_senses(loaded.family, loaded.name, *senses)
+    check_senses(loaded, video, bool(sounds))
     chat: list[dict[str, Any]] = []
     for turn in turns:
         parts: list[dict[str, str]] = []
         if turn["role"] == "user":
-            parts = [{"type": "video"}] * video + [{"type": "audio"}] * sounds
+            parts = [{"type": loaded.showing.kind}] * video + [{"type": "audio"}] * sounds
             video, sounds = False, 0
         chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
     if loaded.prompt == RAW:
@@ -147,7 +146,7 @@ def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
     Its processor would drop what is beyond one piece (30 seconds of Qwen2-Audio). A last piece of
     less than a tenth of a second is made as long by silence.
     """
-    check_senses(loaded.family, loaded.name, sounds=True)
+    check_senses(loaded, sounds=True)
     if sound.ndim != 1 or not len(sound) or not np.isfinite(sound).all():
         raise ModelError(f"a sound is float [S] of finite samples, this is {list(sound.shape)}")
     longest = loaded.processor.feature_extractor.n_samples
@@ -201,7 +200,8 @@ def process(
         rows = [p if isinstance(p, tuple) else raw_ids(loaded, p) for p in prompts]
         inputs = dict(zip(("input_ids", "attention_mask"), padded(loaded, rows), strict=True))
     else:
-        inputs = _processed(loaded, [str(prompt) for prompt in prompts], clips, sounds)
+        inputs = processed(loaded, [str(prompt) for prompt in prompts], clips, sounds)
+        _check_ends(loaded, prompts, inputs["input_ids"])
     context = context_of(loaded)
     for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
         if context is not None and (tokens := int(mask.sum())) > context:
@@ -212,71 +212,17 @@ def process(
     return {key: np.asarray(value) for key, value in inputs.items()}
 
 
-def _processed(
-    loaded: OpenModel,
-    prompts: Sequence[str],
-    clips: Sequence[np.ndarray] | None,
-    sounds: Sequence[Sequence[np.ndarray]] | None,
-) -> Any:
-    _check_places(loaded, prompts, 0 if clips is None else 1, sounds)
-    arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
-    if clips is not None:
-        check_senses(loaded.family, loaded.name, videos=True)
-        eye = loaded.processor.video_processor
-        shaped = clips if "crop" in loaded.changes else [pad_for_crop(clip, eye) for clip in clips]
-        arguments |= {"videos": list(shaped), "do_sample_frames": False}
-        if (rate := loaded.family.frame_rate) is not None:
-            arguments["video_metadata"] = [times_of(len(clip), rate) for clip in clips]
-        limits = [size_limits(loaded, len(clip)) for clip in clips]
-        if any(each != limits[0] for each in limits):
+def _check_ends(loaded: OpenModel, prompts: Sequence[Any], ids: Any) -> None:
+    """Each row ends with its prompt's last token: a processor may write more behind it."""
+    tokenizer = loaded.processor.tokenizer
+    for prompt, row in zip(prompts, ids.tolist(), strict=True):
+        tail = prompt.rpartition(loaded.showing.mark or "\0")[2] or prompt
+        own = tokenizer(tail, add_special_tokens=False)["input_ids"]
+        if own and row[-1] != own[-1]:
             raise ModelError(
-                f"{loaded.name}: clips of one batch differ in length, so their frames would have "
-                "other sizes than by themselves; use --batch-size 1"
+                f"the processor of {loaded.name} writes {tokenizer.decode(row[-1:])!r} behind a "
+                f"prompt, so its last token cannot be read: the prompt ends with {tail[-40:]!r}"
             )
-        if limits[0] is not None:
-            arguments["size"] = limits[0]
-        if mark := loaded.family.video_mark:
-            bare = loaded.processor.video_token
-            arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
-    if sounds is not None:
-        arguments["audio"] = [piece for pieces in sounds for piece in pieces]
-        arguments["sampling_rate"] = loaded.processor.feature_extractor.sampling_rate
-    first_token = loaded.processor.tokenizer.bos_token
-    if first_token and all(p.startswith(first_token) for p in prompts):
-        # The template wrote it already; the tokenizer would put a second one before it.
-        arguments["add_special_tokens"] = False
-    try:
-        inputs = loaded.processor(**arguments)
-    except ValueError as error:
-        if clips is None:
-            raise
-        size = " x ".join(map(str, clips[0].shape[2:0:-1]))
-        raise MediaError(
-            f"frames of {size} pixels cannot be shown to {loaded.name}: {error}"
-        ) from error
-    if clips is not None:
-        check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
-    return inputs
-
-
-def _check_places(
-    loaded: OpenModel,
-    prompts: Sequence[str],
-    clips: int,
-    sounds: Sequence[Sequence[np.ndarray]] | None,
-) -> None:
-    """Each prompt has as many places as it has clips and pieces of sound, and none of pictures."""
-    for name, what in (("video", "frames"), ("image", "frames"), ("audio", "sound")):
-        mark: Any = getattr(loaded.processor, f"{name}_token", None)
-        for number, prompt in enumerate(prompts if mark else ()):
-            pieces = 0 if sounds is None else len(sounds[number])
-            expected = {"video": clips, "image": 0, "audio": pieces}[name]
-            if (found := prompt.count(mark)) != expected:
-                raise ModelError(
-                    f"{loaded.name} reads {mark!r} as a place of {what}: the prompt "
-                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} "
-                    f"{'pieces' if name == 'audio' else 'clips'}; write it otherwise"
-                )
 
 
 def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,17 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sally_anne.core.errors import ContextError, MediaError
-from sally_anne.models.families import OpenModel
-from sally_anne.models.processor import RAW, raw_ids
+from sally_anne.core.errors import ContextError, MediaError, ModelError, first_line
+from sally_anne.core.processes import is_out_of_memory
+from sally_anne.models.families import OpenModel, check_senses
+from sally_anne.models.processor import RAW, eye_of, raw_ids
 
 # Its name has to hold `flash`, by which towers know that frames need not come one by one.
 FRAMES_AT_ONCE = "sally_anne_flash_frames"
+# Video processors whose longest edge limits the pixels of each frame, and of all frames together.
+EACH, TOGETHER = "Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"
+# Frames a second that makers' own code takes from a video, where the processor does not say it.
+RATE = 2.0
 # Of the context that a video may fill by default; words and reply have the rest.
 VIDEO_SHARE = 0.75
 REMEDY = (
@@ -28,8 +34,10 @@ REMEDY = (
 
 
 def crops(eye: Any) -> bool:
-    """Whether a video processor scales frames and cuts out their middle."""
-    return bool(getattr(eye, "do_center_crop", None) and eye.do_resize)
+    """Whether a processor of frames scales them and cuts out their middle."""
+    # LLaVA-NeXT's cuts a picture into tiles, of which it crops nothing.
+    tiles = getattr(type(eye), "image_grid_pinpoints", None)
+    return bool(getattr(eye, "do_center_crop", None) and eye.do_resize and not tiles)
 
 
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
@@ -38,78 +46,164 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     The margins have the mean colour that the processor subtracts, as LLaVA's own code pads
     pictures (``expand2square``); ``clip [F, height, width, 3]`` itself if nothing is cut off.
     """
+    if not crops(eye):
+        return clip
     height, width = clip.shape[1:3]
-    high, wide = _canvas(eye, height, width)
-    if (high, wide) == (height, width):
+    cut = (eye.size.shortest_edge or eye.size.height) / eye.crop_size.height
+    side = math.ceil(max(height, width) * max(1.0, cut))
+    if height == width == side:
         return clip
     mean = np.rint(255 * np.asarray(eye.image_mean)).astype(np.uint8)
-    padded = np.broadcast_to(mean, (len(clip), high, wide, 3)).copy()
-    top, left = (high - height) // 2, (wide - width) // 2
+    padded = np.broadcast_to(mean, (len(clip), side, side, 3)).copy()
+    top, left = (side - height) // 2, (side - width) // 2
     padded[:, top : top + height, left : left + width] = clip
     return padded
 
 
-def _canvas(eye: Any, height: int, width: int) -> tuple[int, int]:
-    """Height and width to which frames must be padded before they are scaled and cropped."""
-    if not crops(eye):
-        return height, width
-    cut = (eye.size.shortest_edge or eye.size.height) / eye.crop_size.height
-    side = math.ceil(max(height, width) * max(1.0, cut))
-    return side, side
-
-
-def times_of(frames: int, rate: float) -> dict[str, Any]:
-    """When each frame is, as a video processor takes it: one after another, ``rate`` a second."""
-    times = {"total_num_frames": frames, "fps": rate, "duration": frames / rate}
-    return times | {"frames_indices": list(range(frames))}
+def limited(eye: Any) -> str | None:
+    """Which of the two ways limits the size of frames, if one does."""
+    names = {kind.__name__ for kind in type(eye).__mro__}
+    return next((name for name in (EACH, TOGETHER) if name in names), None)
 
 
 def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
     """The video processor's limits on the size of a clip's frames; None leaves its settings."""
-    if loaded.family.frame_limit is None:
-        return None
-    eye, context = loaded.processor.video_processor, context_of(loaded)
-    given = loaded.changes.get("max_pixels")
-    if given is None and context is None:
+    eye, context = eye_of(loaded), context_of(loaded)
+    given, kind = loaded.changes.get("max_pixels"), limited(eye)
+    if kind is None or (given is None and context is None):
         return None
     steps = -(-frames // eye.temporal_patch_size)
     tokens = max(1, int(VIDEO_SHARE * (context or 0)) // steps)
     pixels = int(given or tokens * (eye.patch_size * eye.merge_size) ** 2)
-    limit = loaded.family.frame_limit(frames, pixels)
+    limit = pixels if kind == EACH else frames * pixels
     if limit >= eye.size.longest_edge:
         return None
     return {"shortest_edge": min(eye.size.shortest_edge, limit), "longest_edge": limit}
 
 
+def processed(
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    clips: Sequence[Any] | None,
+    sounds: Sequence[Sequence[np.ndarray]] | None = None,
+) -> Any:
+    """What the processor makes of rendered chats; see :func:`sally_anne.models.prompts.process`."""
+    _check_places(loaded, prompts, clips is not None, sounds)
+    arguments: dict[str, Any] = {"text": [*prompts], "return_tensors": "pt", "padding": True}
+    if clips is not None:
+        arguments |= _shown(loaded, prompts, clips)
+    if sounds is not None:
+        arguments["audio"] = [piece for pieces in sounds for piece in pieces]
+        arguments["sampling_rate"] = loaded.processor.feature_extractor.sampling_rate
+    first_token = loaded.processor.tokenizer.bos_token
+    if first_token and all(p.startswith(first_token) for p in prompts):
+        # The template wrote it already; the tokenizer would put a second one before it.
+        arguments["add_special_tokens"] = False
+    try:
+        inputs = loaded.processor(**arguments)
+    # Processors take what they do not know for errors of any kind.
+    except Exception as error:
+        if clips is None or is_out_of_memory(error):
+            raise
+        size = " x ".join(map(str, clips[0].shape[2:0:-1]))
+        raise MediaError(
+            f"frames of {size} pixels cannot be shown to {loaded.name}: {first_line(error)}"
+        ) from error
+    if clips is not None and loaded.showing.kind == "video":
+        _check_kept(loaded, inputs, [len(clip) for clip in clips])
+        inputs.pop("video_metadata", None)
+    return inputs
+
+
+def _shown(loaded: OpenModel, texts: Sequence[str], clips: Sequence[Any]) -> dict[str, Any]:
+    """The processor's arguments for clips, and for texts with as many marks as it wants."""
+    check_senses(loaded, videos=True)
+    (kind, mark, between, _), eye = loaded.showing, eye_of(loaded)
+    shaped = clips if "crop" in loaded.changes else [pad_for_crop(clip, eye) for clip in clips]
+    if kind == "image":
+        many = [between.join([mark] * len(clip)) for clip in clips]
+        texts = [text.replace(mark, own) for text, own in zip(texts, many, strict=True)]
+        return {"images": [list(clip) for clip in shaped], "text": texts}
+    rate = getattr(eye, "fps", None) or RATE
+    times = []  # of frames, one after another
+    for count in map(len, clips):
+        indices = {"total_num_frames": count, "frames_indices": list(range(count))}
+        times.append({"fps": rate, "duration": count / rate, **indices})
+    texts = [text.replace(mark, loaded.processor.video_token) for text in texts]
+    arguments: dict[str, Any] = {"videos": list(shaped), "text": texts, "video_metadata": times}
+    limits = [size_limits(loaded, len(clip)) for clip in clips]
+    if any(each != limits[0] for each in limits):
+        raise ModelError(
+            f"{loaded.name}: clips of one batch differ in length, so their frames would have "
+            "other sizes than by themselves; use --batch-size 1"
+        )
+    size = {} if limits[0] is None else {"size": limits[0]}
+    # Some write times by what their video processor returns of them.
+    return arguments | size | {"do_sample_frames": False, "return_metadata": True}
+
+
+def _check_places(
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    shown: bool,
+    sounds: Sequence[Sequence[np.ndarray]] | None,
+) -> None:
+    """Each prompt has one place for its clip, and as many as it has pieces of sound."""
+    for kind in ("video", "image", "audio"):
+        mark = str(getattr(loaded.processor, f"{kind}_token", None) or "")
+        for number, prompt in enumerate(prompts if mark else ()):
+            expected = int(shown and kind == loaded.showing.kind)
+            if kind == "audio" and sounds is not None:
+                expected = len(sounds[number])
+            if (found := prompt.count(mark)) != expected:
+                raise ModelError(
+                    f"{loaded.name} reads {mark!r} as a place of frames or sound: the prompt "
+                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} clips or pieces; "
+                    "write it otherwise"
+                )
+
+
+def _check_kept(loaded: OpenModel, inputs: Mapping[str, Any], lengths: list[int]) -> None:
+    """Refuse a processor that dropped or resampled frames of clips of these ``lengths``."""
+    # Clips are padded to whole temporal patches.
+    patch = getattr(eye_of(loaded), "temporal_patch_size", None) or 1
+    wanted = [math.ceil(frames / patch) * patch for frames in lengths]
+    grids = inputs.get("video_grid_thw", inputs.get("video_grids"))
+    pixels = inputs.get("pixel_values_videos", inputs.get("pixel_values"))
+    if grids is not None:
+        kept = [int(steps) * patch for steps in grids[:, 0]]
+        if patch > 1 and int(grids[:, 0].sum()) in (sum(lengths), sum(wanted)):
+            kept = wanted  # some count frames, and pool them later
+    elif pixels.ndim == 5:  # clips that are filled up to the longest
+        kept, wanted = [pixels.shape[1]], [max(wanted)]
+    else:  # the frames of all clips one after another
+        kept, wanted = [len(pixels)], [sum(wanted)]
+    if kept != wanted:
+        raise ModelError(
+            f"the processor of {loaded.family.name} kept {kept} frames, {wanted} were expected: "
+            "its settings resample frames; use the processor's own files with do_sample_frames off"
+        )
+
+
 def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     """Tokens of a clip (frames, height, width), with what is written between frames, and patches.
 
-    The processor runs on a clip without pixels, so the numbers are its own.
+    The processor runs on a clip without pixels where it can, so the numbers are its own. Where
+    they depend on what is seen, they are of frames that have nothing in common.
     """
     if shape in loaded.video_sizes:
         return loaded.video_sizes[shape]
-    frames, height, width = shape
-    processor, eye = loaded.processor, loaded.processor.video_processor
-    options: dict[str, Any] = {"do_sample_frames": False, "return_tensors": "pt"}
-    if limits := size_limits(loaded, frames):
-        options["size"] = limits
-    canvas = (height, width) if "crop" in loaded.changes else _canvas(eye, height, width)
-    empty = torch.empty(frames, 3, *canvas, dtype=torch.uint8, device="meta")
-    times = times_of(frames, loaded.family.frame_rate or 1.0)
-    try:
-        found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
-    except ValueError as error:
-        raise MediaError(
-            f"frames of {width} x {height} pixels cannot be shown to {loaded.name}: {error}"
-        ) from error
-    # Processors ask it for its shape alone.
-    pixels = found["pixel_values_videos"] = np.broadcast_to(0.0, found["pixel_values_videos"].shape)
-    # The last is asked for by Qwen2.5-Omni, which may put a film's sound among its frames.
-    text = processor.replace_video_token(found, 0, load_audio_from_video=False)
-    tokens = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
-    patches = len(pixels)  # cut already, a row a patch
-    if pixels.ndim > 2:
-        side = side_of(loaded.config.vision_config)
+    mark, (frames, high, wide) = loaded.showing.mark, shape
+    clip: Any = torch.empty(frames, 3, high, wide, dtype=torch.uint8, device="meta")
+    if limited(eye_of(loaded)) is None:
+        clip = np.zeros((*shape, 3), dtype=np.uint8)
+        clip[::2] = 255
+    inputs = processed(loaded, [mark], [clip])
+    tokens = int(inputs["attention_mask"].sum()) - words_of(loaded, mark, True)
+    pixels = next(inputs[key] for key in inputs if key.startswith("pixel_values"))
+    patches = math.prod(pixels.shape[:-1])  # cut already
+    if pixels.ndim > 3:
+        side = side_of(getattr(loaded.config, "vision_config", None))
         *clip, _, high, wide = pixels.shape
         patches = math.prod(clip) * (high // side) * (wide // side)
     return loaded.video_sizes.setdefault(shape, (tokens, patches))
@@ -117,7 +211,8 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
 
 def side_of(tower: Any) -> int:
     """Pixels of a patch's side, of a vision tower's config."""
-    return tower.patch_size if isinstance(tower.patch_size, int) else tower.patch_size[0]
+    side = getattr(tower, "patch_size", None) or 14
+    return side if isinstance(side, int) else side[0]
 
 
 def context_of(loaded: OpenModel) -> int | None:
@@ -164,27 +259,11 @@ def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> i
     if loaded.prompt == RAW:
         return len(raw_ids(loaded, prompt))
     tokenizer = loaded.processor.tokenizer
-    if mark := loaded.family.video_mark:
-        prompt = prompt.replace(mark, loaded.processor.video_token)
+    if loaded.showing.kind == "video":
+        prompt = prompt.replace(loaded.showing.mark, loaded.processor.video_token)
     first = tokenizer.bos_token
     written = bool(first) and prompt.startswith(first)
     return len(tokenizer(prompt, add_special_tokens=not written)["input_ids"]) - video
-
-
-def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
-    """A line if frames are, or would be cropped; ``sizes`` counts videos by height and width."""
-    eye = getattr(loaded.processor, "video_processor", None)
-    canvas = {size: _canvas(eye, *size) for size in sizes}
-    lost = {size: 1 - math.prod(size) / math.prod(c) for size, c in canvas.items() if c != size}
-    if not lost:
-        return []
-    count, worst = sum(sizes[size] for size in lost), max(lost.values())
-    cut = "cuts off" if (crop := "crop" in loaded.changes) else "would cut off"
-    then = "(--crop)" if crop else "They are padded first"
-    return [
-        f"{count} of {sum(sizes.values())} videos are not of the shape that {loaded.name} sees: "
-        f"its processor {cut} up to {100 * worst:.0f} % of a frame. {then}"
-    ]
 
 
 def _is_mrope(model: Any) -> bool:
@@ -199,24 +278,21 @@ def rotary(model: Any, positions: Tensor) -> Tensor:
 def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
     mask = inputs["attention_mask"]
-    if _is_mrope(model) and "video_grid_thw" in inputs:
+    if _is_mrope(model) and any(key.startswith("pixel_values") for key in inputs):
         # One word more says where the text goes on. The model's own difference would not do: it
         # counts from the highest position, which in a long video is not that of the last word.
         more = torch.ones_like(mask[:, :1])
-        known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
-        if "mm_token_type_ids" in inputs:
+        index = model.model.get_rope_index
+        known = {k: inputs[k] for k in inspect.signature(index).parameters if k in inputs}
+        known |= {k: torch.cat([known[k], more], dim=1) for k in ("input_ids", "attention_mask")}
+        if "mm_token_type_ids" in known:
             known["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1)
         # Qwen2.5-Omni has names of its own, and counts what it hears as well.
         if "video_second_per_grid" in inputs:
             known["second_per_grids"] = inputs["video_second_per_grid"]
         if "feature_attention_mask" in inputs:
             known["audio_seqlens"] = inputs["feature_attention_mask"].sum(1)
-        positions, _ = model.model.get_rope_index(
-            torch.cat([inputs["input_ids"], more], dim=1),
-            video_grid_thw=inputs["video_grid_thw"],
-            attention_mask=torch.cat([mask, more], dim=1),
-            **known,
-        )
+        positions, _ = index(**known)
         return positions[..., :-1], positions[0, :, -1]
     return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
 
