@@ -44,7 +44,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", [lambda column: column, np.asarray, list, tuple, pa.array, iter])
 def test_columns_go_by_place(change: str, kind) -> None:
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=200, deadline=None)
     @given(tables)
     def holds(table: pd.DataFrame) -> None:
         table = CHANGES[change](table)
