@@ -193,8 +193,8 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     """
     if shape in loaded.video_sizes:
         return loaded.video_sizes[shape]
-    mark, (frames, high, wide) = loaded.showing.mark, shape
-    clip: Any = torch.empty(frames, 3, high, wide, dtype=torch.uint8, device="meta")
+    mark = loaded.showing.mark
+    clip: Any = torch.empty(*shape, 3, dtype=torch.uint8, device="meta")
     if limited(eye_of(loaded)) is None:
         clip = np.zeros((*shape, 3), dtype=np.uint8)
         clip[::2] = 255
