@@ -17,7 +17,6 @@ from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
 from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
 
 CONTROLS = ("random", "random_heads")
-NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 # By what heads are ranked: the probe's validation accuracy, the same in the condition where it is
 # worst, or what they carry within pairs.
 RankBy = Literal["probe_accuracy", "worst_condition", "patching"]
@@ -25,7 +24,6 @@ RankBy = Literal["probe_accuracy", "worst_condition", "patching"]
 FOUND = "found"
 # What steering should leave alone.
 ControlTask = Literal["initial", "reality"]
-CONTROL_TASKS: tuple[ControlTask, ...] = get_args(ControlTask)
 # Options of the probing run that a sweep makes.
 OF_PROBES = ("contrast", "site", "normalise", "solver", "split_seed")
 PAIR_TASKS = ("text", "other")
@@ -203,7 +201,7 @@ class SweepConfig(SteeringOptions):
     @property
     def tasks(self) -> dict[str, float]:
         """How far what is measured may fall of each kind that steering should leave alone."""
-        names = PAIR_TASKS if self.on_pairs else CONTROL_TASKS
+        names = PAIR_TASKS if self.on_pairs else get_args(ControlTask)
         drops = {task: getattr(self, f"max_{task}_drop") for task in names}
         return {task: drop for task, drop in drops.items() if drop is not None}
 
@@ -221,6 +219,12 @@ class SweepConfig(SteeringOptions):
             return self.out
         model, direction = Path(self.model).name or "model", self.direction.replace(":", "-")
         return Path("runs") / "sweep" / self.named(model, self.part, direction)
+
+
+def neutral_prompts() -> list[str]:
+    """Plain sentences that ask for nothing, in which nothing should change."""
+    file = Path(__file__).parent / "neutral_prompts.txt"
+    return file.read_text(encoding="utf-8").splitlines()
 
 
 def own_name(path: Path) -> str:

@@ -37,7 +37,7 @@ from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import COLUMNS, answer_ids, prompts_of, read_pair
 from sally_anne.probing.patching import NO_PAIRS
-from sally_anne.steering.config import NEUTRAL, SweepConfig
+from sally_anne.steering.config import SweepConfig, neutral_prompts
 from sally_anne.steering.fit import class_towards
 from sally_anne.steering.points import Measure, Vectors
 
@@ -130,8 +130,7 @@ class Pairs:
         asks = "other" in config.tasks
         seed: Any = config.split_seed
         more = datasets.questions(other, None, seed) if asks else None
-        lines = NEUTRAL.read_text(encoding="utf-8").splitlines()
-        texts = [Text(f"text {n}", line) for n, line in enumerate(lines)]
+        texts = [Text(f"text {n}", line) for n, line in enumerate(neutral_prompts())]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):
             sides = []

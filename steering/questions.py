@@ -89,7 +89,11 @@ def answer_points(
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
     left = [point for point in vectors if any((point, i.item_id) in missing for i in items)]
     asked = {item_id for _, item_id in missing}
-    batches = _of_one_shape(items, batch_size)
+    # Of one shape, as the clips of a batch are one tensor in LLaVA-NeXT-Video.
+    shapes: dict[Any, list[Question]] = {}
+    for item in items:
+        shapes.setdefault(item.shape(True) if item.shape else None, []).append(item)
+    batches = [batch for alike in shapes.values() for batch in in_batches(alike, batch_size)]
     todo = journal.processes.share([b for b in batches if asked & {i.item_id for i in b}])
     done = len(keys) - len(missing)
     total = done + sum((p, i.item_id) in missing for b in todo for p, i in product(left, b))
@@ -142,14 +146,6 @@ def answer_points(
     return pd.concat(tables, ignore_index=True)
 
 
-def _of_one_shape(items: Sequence[Question], batch_size: int) -> list[list[Question]]:
-    """Batches of items whose clips have one shape: one tensor in LLaVA-NeXT-Video."""
-    groups: dict[tuple[int, int, int] | None, list[Question]] = {}
-    for item in items:
-        groups.setdefault(item.shape(True) if item.shape else None, []).append(item)
-    return [list(batch) for group in groups.values() for batch in in_batches(group, batch_size)]
-
-
 def chance(items: Sequence[Question]) -> float:
     """Share of items that guessing gets right: one option, or as many as are to be named."""
     return sum(1 / comb(len(i.options), len(i.key)) for i in items) / len(items)
@@ -167,20 +163,9 @@ class Beliefs(Measure):
     def __init__(self, parser: str = "robust", chances: Mapping[str, float] | None = None) -> None:
         self.parser, self.chances = parser, chances or {}
 
-    def of(
-        self, rows: pd.DataFrame, task: str | None = None, **resampling: Any
-    ) -> dict[str, Estimate]:
-        scored = scores(rows, self.parser)
-        found = estimates(scored, task is None, **resampling)
+    def of(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, Estimate]:
+        found = estimates(scores(rows, self.parser), task is None)
         return found if task is None else {task: found["overall"]}
-
-    def row(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, dict[str, Any]]:
-        """Where intervals are over maps, belief measures also have those over stories."""
-        found = super().row(rows, task)
-        if task is None and over(rows) == "map":
-            for measure, one in self.of(rows, unit="story").items():
-                found[measure] |= {"story_low": one.low, "story_high": one.high}
-        return found
 
     def change(
         self, before: pd.DataFrame, after: pd.DataFrame, task: str | None = None, draws: int = 2000
@@ -219,13 +204,6 @@ def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000)
     group = pd.factorize(stories[unit], sort=True)[0]
     times = draw_groups(int(group.max()) + 1, bootstrap)
     return estimate_mean(stories["lost"].to_numpy(float), group, times)
-
-
-def spread(items: Sequence[Question], stories: int) -> list[Question]:
-    """The items of so many stories at most, of all maps in turn, always the same, in order."""
-    maps = {item.group: item.map for item in items}
-    kept = set(in_turn(maps, maps.__getitem__, str)[:stories])
-    return [item for item in items if item.group in kept]
 
 
 class Questions:
@@ -297,14 +275,16 @@ class Questions:
     def items(self, split: str, task: str | None = None, most: int | None = None) -> list[Question]:
         """The belief questions of a split, or its control questions of one kind.
 
-        With ``most`` of so many stories. Of validation questions the chance is kept.
+        With ``most`` of so many stories, of all maps in turn.
         """
         config = self._configs[split]
         if task is not None:
             own: Any = {"order": task, "protocol": EvalConfig.protocol}
             config = replace(config, **own)
         items = items_of(config, self.stories, self.members[split])
-        return items if most is None else spread(items, most)
+        maps = {item.group: item.map for item in items}
+        kept = set(in_turn(maps, maps.__getitem__, str)[:most])
+        return [item for item in items if item.group in kept]
 
     def answer(
         self,

@@ -28,7 +28,7 @@ from sally_anne.harness.score import differences, estimates, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering.config import NEUTRAL, SideEffectsConfig
+from sally_anne.steering.config import SideEffectsConfig, neutral_prompts
 
 # Tokens of a reply to a neutral prompt.
 REPLY = 16
@@ -51,7 +51,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
             )
     if len({each.out for each in evaluations.values()}) < len(config.tasks):
         raise SteeringError("--tasks: two have the same name; ask them in two runs")
-    prompts = [Prompt(line) for line in NEUTRAL.read_text(encoding="utf-8").splitlines()]
+    prompts = [*map(Prompt, neutral_prompts())]
     vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(**config.opening())
     mismatch = require_fits(vector, loaded, config.alpha)
