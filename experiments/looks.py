@@ -22,7 +22,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares
+from sally_anne.core.bootstrap import draw_groups, estimate_shares, too_few
 from sally_anne.core.console import (
     Console,
     counting,
@@ -33,7 +33,8 @@ from sally_anne.core.console import (
     print_table,
 )
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.folder import claimed
+from sally_anne.core.folder import Journal, claimed
+from sally_anne.core.folder import fingerprint as digest_of
 from sally_anne.core.options import check_options
 from sally_anne.core.run import AGAINST, USED, Head, Run, heads_of, symbol, verdicts
 from sally_anne.data.pairs import ContrastPair
@@ -174,14 +175,20 @@ def read_knocked_out(
     reply: bool,
     parts: Sequence[str],
     sets: Tensor,
+    folder: Path,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs' logit differences ``[P]``, and what they lose without a part, ``[P, parts, S]``.
 
-    Each of ``sets``, bool ``[S, L, H]``, may not look at it from the last token.
+    Each of ``sets``, bool ``[S, L, H]``, may not look at it from the last token. A file in
+    ``folder`` keeps each pair, so that a stopped run goes on there.
     """
-    whole, lost = [], []
-    with counting(in_python(), "knocking out attention") as show:
+    inputs = fingerprint([sample for pair in pairs for sample in pair.samples])
+    asked = digest_of([inputs, loaded.about, *parts, sets.nonzero().tolist()])
+    journal = Journal(folder / f"knock-out-{asked[:12]}.jsonl", {"asked": asked})
+    with journal, counting(in_python(), "knocking out attention") as show:
         for done, pair in enumerate(pairs, 1):
+            if pair.name in journal.answers:
+                continue
             diffs = []
             texts, read = prompts_of(loaded, pair, reply), read_pair(loaded, pair, reply)
             for sample, prompt, own in zip(pair.samples, texts, read, strict=True):
@@ -198,10 +205,10 @@ def read_knocked_out(
                     each.append(own.edited(edit, sets)[0])
                 diffs.append(np.array(each))
             differences = diffs[0] - diffs[1]  # [1 + parts, S], at first of the model as it is
-            whole.append(differences[0, 0])
-            lost.append(differences[0] - differences[1:])
+            journal.add([{"item_id": pair.name, "read": differences.tolist()}])
             show(done, len(pairs))
-    return np.array(whole), np.array(lost)
+    every = np.array([journal.answers[pair.name]["read"] for pair in pairs])
+    return every[:, 0, 0], every[:, 0, None] - every[:, 1:]
 
 
 def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
@@ -257,7 +264,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             sets = torch.zeros(len(members), len(order), dtype=torch.bool)
             sets.scatter_(1, torch.from_numpy(order[members]), True)
             asked = pair_set.reply, config.knock_out, sets.unflatten(1, size)
-            whole, lost = read_knocked_out(loaded, pairs, *asked)
+            whole, lost = read_knocked_out(loaded, pairs, *asked, folder)
             drawn = (lost[..., 1:].sum(0) / whole.sum()).T[None]
             named = [LOST], titles[:1], config.knock_out
             found = table_of(lost[:, None, None, :, 0], whole, drawn, named, cluster, config.seed)
@@ -284,8 +291,6 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             rows.append([part, side, share, ends])
     columns = ["part", "of", titles[0], f"95 % of random {config.k}"]
     print_table(console, "Share of attention", columns, rows)
-    count = len(set(clusters))
-    few = f"; intervals are over {count} maps or groups, too few" * (count < FEW)
     prompt, shown = prompts_at(loaded, inputs[0][:1], position)[0], {row[0] for row in rows}
     said = [
         f"{name}: {' '.join(prompt[a:b].split())}"
@@ -293,7 +298,8 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
         if name in shown
     ]
     print_lines(console, ["Of the first input,", *said] if said else [])
-    print_lines(console, [*used, f"{len(inputs)} inputs of each kind{few}; figure: {path}"])
+    used += [f"{len(inputs)} inputs of each kind", too_few(len(set(clusters)), "maps or groups")]
+    print_lines(console, [*filter(None, used), f"figure: {path}"])
     return table
 
 

@@ -15,6 +15,7 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize, to_hex
 
 from sally_anne.core import run as saved_run
+from sally_anne.core.bootstrap import too_few
 from sally_anne.core.console import number
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.run import LEVEL, USED, Head, Run, best, heads_of, select, symbol
@@ -23,7 +24,6 @@ from sally_anne.data.items import KINDS
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, style
 
-FEW = 5  # clusters below which an interval says little
 HEADS, LISTED = 3, 3  # best heads of each label that are opened, samples in each of their lists
 FACTS = ("config", "model", "data", "nulls", "versions")
 NONE = pd.Series(dtype=float)
@@ -289,8 +289,8 @@ def _warnings(run: Run) -> list[str]:
         if run.heads.get(f"{label}_p_fwer", NONE).isna().all():
             warnings.append(f"{symbol(label)}: no null of permuted labels.")
     first = run.results.get("results", {}).get(run.labels[0], {})
-    if (count := first.get("test_clusters", FEW)) < FEW:
-        warnings.append(f"Intervals are over {count} {first.get('clusters')}: too few to say much.")
+    if "test_clusters" in first and (few := too_few(first["test_clusters"], first["clusters"])):
+        warnings.append(few)
     if count := (unknown := run.saved.get("unknown_words") or {}).get("prompts"):
         warnings.append(f"{count} of {unknown['of']} prompts hold words that the model lacks.")
     return warnings

@@ -20,7 +20,7 @@ from scipy.stats import median_abs_deviation
 from torch import Tensor
 
 from sally_anne.core import run as saved_run
-from sally_anne.core.bootstrap import FEW, draw_groups, estimate_shares, percentile_interval
+from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval, too_few
 from sally_anne.core.console import (
     Console,
     counting,
@@ -287,8 +287,7 @@ def conclusion(
     if "" not in counts:
         words += f" Of {len(heads)} heads one by one, {counts.get(USED, 0)} are used and "
         words += f"{counts.get(AGAINST, 0)} used against, by {facts['floor']:.2f} or more."
-    few = f" Intervals are over {clusters} {facts['clusters']}, too few."
-    return words + few * (clusters < FEW)
+    return f"{words} {too_few(clusters, facts['clusters'])}".rstrip()
 
 
 def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFrame) -> None:

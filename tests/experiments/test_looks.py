@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,15 +100,18 @@ def test_shares_are_those_of_whole_matrices(tmp_path: Path):
 
 @pytest.mark.integration
 @torch.no_grad()
-def test_what_is_lost_is_what_whole_prompts_lose():
-    """Answers that begin alike are told apart by what follows."""
+def test_what_is_lost_is_what_whole_prompts_lose(tmp_path: Path):
+    """Answers that begin alike are told apart by what follows; what was read is not read again."""
     loaded = load_model("tiny-qwen2-vl")
     films = FILM, FILM[::-1].copy()
     samples = [Sample(f"s{n}", TEXT, video=film, group="g") for n, film in enumerate(films)]
     pair = ContrastPair((samples[0], samples[1]), ("the red room", "the blue room"), "g")
     sets = torch.zeros(2, 8, 8, dtype=torch.bool)
     sets[0, 3:5, :4] = True
-    (whole,), ((lost,),) = read_knocked_out(loaded, [pair], True, ["frame 3"], sets)
+    asked = [pair], True, ["frame 3"], sets, tmp_path
+    (whole,), ((lost,),) = read_knocked_out(loaded, *asked)
+    unread: Any = SimpleNamespace(about=loaded.about)
+    assert [x.tolist() for x in read_knocked_out(unread, *asked)] == [[whole], [[lost.tolist()]]]
     prompt, found = reply_prompt(loaded, TEXT, True), []
     (the, first, _), (_, second, _) = answer_ids(loaded, pair, prompt)
     for sample in samples:

@@ -69,7 +69,7 @@ def test_what_was_not_tested_is_not_denied() -> None:
     assert said == "For the answer, all pairs are of one of the maps: no interval."
     few = cause._replace(facts={**cause.facts, "clusters_drawn": 2, "clusters": "groups"})
     said = conclusion(few, "y_p", 2, None, "the answer")
-    assert said.endswith("Intervals are over 2 groups, too few.")
+    assert said.endswith("Intervals are over 2 groups, too few to say much.")
 
 
 def sample(name: str, pair: str = "t", **changes: Any) -> Sample:

@@ -29,6 +29,11 @@ class Estimate:
     n: int
 
 
+def too_few(count: int, clusters: str) -> str:
+    """A sentence about intervals over so few clusters; empty if they are enough."""
+    return f"Intervals are over {count} {clusters}, too few to say much." if count < FEW else ""
+
+
 def draw_groups(
     groups: int,
     count: int = 2000,
