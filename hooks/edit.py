@@ -104,8 +104,9 @@ class Edit(ModelHooks):
         shape = self.geometry.n_layers, self.geometry.n_heads, slice_width(self.geometry, site)
         self.values = _whole("values", values, shape, f"layers, heads, width at {site}")
         weight = getattr(self.model.get_submodule(self.geometry.o_proj_names[0]), "weight", values)
-        # A quantised weight is packed into whole numbers; its layer runs in another dtype.
-        for dtype in {values.dtype} | ({weight.dtype} if weight.is_floating_point() else set()):
+        # A quantised weight is packed into numbers of a byte; its layer runs in another dtype.
+        wide = weight.is_floating_point() and weight.dtype.itemsize > 1
+        for dtype in {values.dtype} | ({weight.dtype} if wide else set()):
             _require_finite(self.values.to(dtype))
         if heads is None:
             some = self.values.ne(0).any(-1)

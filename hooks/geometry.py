@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import nn
+
 from sally_anne.core.errors import HookError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 # Where in a layer activations are read and edited.
 HEAD_OUT = "head_out"
@@ -123,16 +126,37 @@ def o_projs(model: nn.Module) -> list[nn.Module]:
     return [model.get_submodule(name) for name in find_geometry(model).o_proj_names]
 
 
-def w_o(o_proj: Any) -> Tensor:
-    """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way."""
-    return o_proj.weight if hasattr(o_proj, "in_features") else o_proj.weight.T
+def plain_weight(linear: Any) -> Tensor | None:
+    """The weight of a linear layer as it stands; None of one that is quantised or offloaded."""
+    weight = getattr(linear, "weight", None)
+    # Quantised ones are of classes of their own, or are numbers of a byte with scales elsewhere.
+    own = type(weight) in (torch.Tensor, nn.Parameter) and weight.dtype.itemsize > 1
+    return weight if own and weight.is_floating_point() and not weight.is_meta else None
 
 
+@torch.no_grad()
+def w_o(o_proj: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way.
+
+    Of quantised and offloaded ones it is what the module makes of unit vectors, of the model's
+    ``dtype``.
+    """
+    if (weight := plain_weight(o_proj)) is not None:
+        return weight.detach() if hasattr(o_proj, "in_features") else weight.detach().T
+    width, _ = _features(o_proj) or (0, 0)
+    held = next(iter((*o_proj.parameters(), *o_proj.buffers())))
+    place = "cpu" if held.is_meta else held.device
+    # The last one is zero, of which a bias is left.
+    made = o_proj.forward(torch.eye(width + 1, width, dtype=dtype, device=place)[None])[0]
+    return (made[:-1] - made[-1]).T
+
+
+@torch.no_grad()
 def written(o_proj: Any, z: Tensor) -> Tensor:
-    """What W_o makes of its heads' outputs ``[..., H * D]``, with its bias, in float32."""
-    weight = w_o(o_proj).detach().float()
-    bias = 0 if o_proj.bias is None else o_proj.bias.detach().float()
-    return z.to(weight) @ weight.T + bias
+    """What W_o makes of its heads' outputs ``[..., H * D]``, as it reads them, in float32."""
+    weight = w_o(o_proj, z.dtype).float()
+    bias = getattr(o_proj, "bias", None)
+    return z.to(weight) @ weight.T + (0 if bias is None else bias.to(weight))
 
 
 def final_norm(model: nn.Module) -> nn.Module:

@@ -174,8 +174,8 @@ def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1
     with torch.no_grad():
         weight = norm(torch.ones_like(out[0])).float()
         read = scale * weight * (out[words[0]].float() - out[words[1]].float())
-        parts = [read.to(z.weight.device) @ w_o(z).float() for z in o_projs(model)]
-        every = torch.stack([part.cpu() for part in parts], -2)
+        weights = (w_o(z, model.dtype).float() for z in o_projs(model))
+        every = torch.stack([(read.to(weight.device) @ weight).cpu() for weight in weights], -2)
         return every.unflatten(-1, (geometry.n_heads, -1))
 
 

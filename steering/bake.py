@@ -21,7 +21,14 @@ from torch import Tensor, nn
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
+from sally_anne.hooks.geometry import (
+    ATTN_OUT,
+    HEAD_OUT,
+    Geometry,
+    find_geometry,
+    plain_weight,
+    slice_width,
+)
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -205,9 +212,7 @@ def _attention(model: nn.Module, o_proj_name: str) -> Any:
 
 def _linear(attention: nn.Module, part: str) -> Any:
     linear = getattr(attention, part, None)
-    # A quantised layer is a subclass; an offloaded one is on meta.
-    weight = linear.weight if type(linear) is nn.Linear else None
-    if weight is None or not weight.is_floating_point() or weight.is_meta:
+    if type(linear) is not nn.Linear or plain_weight(linear) is None:
         raise SteeringError(
             f"{part} of {type(attention).__name__} is quantised, offloaded or no linear layer"
         )

@@ -412,7 +412,8 @@ def test_a_type_without_a_family(tmp_path, model_type: str) -> None:
     for row, prompt in enumerate(group):
         inputs = encode(loaded, [prompt], None)
         close(state.logits[row], loaded.model(**inputs).logits[0, -1])
-    assert load_model(tmp_path, dtype="bfloat16").model.dtype == torch.bfloat16
+    halved = load_model(tmp_path, dtype="bfloat16")
+    assert halved.model.dtype == torch.bfloat16 and halved.limits == loaded.limits
 
 
 def test_a_decoder_that_looks_ahead_is_refused(opened, tmp_path) -> None:

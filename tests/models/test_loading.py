@@ -15,14 +15,16 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import ViTConfig
 
 from sally_anne.core.errors import HarnessError, ModelError, OptionError, SallyAnneError
 from sally_anne.core.files import LFS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
-from sally_anne.hooks.geometry import find_geometry, o_projs
+from sally_anne.hooks.geometry import find_geometry, o_projs, w_o
 from sally_anne.models.check import checked
+from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import CATALOGUE, ModelOptions
 from sally_anne.models.prompts import encode, reply_prompt
@@ -321,6 +323,32 @@ def test_quantization_reaches_bitsandbytes(folders, monkeypatch) -> None:
         _ = loaded.model
     assert asked["quantization_config"].load_in_8bit
     assert loaded.changes == {"quantization": "8bit"}
+
+
+class Packed(nn.Module):
+    """A linear layer of bytes, with a scale for each row, as quantised layers are."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self.in_features, self.out_features = weight.T.shape
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 127)
+        self.register_buffer("bytes", (weight / self.scale).round().to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ (self.bytes * self.scale).T
+
+
+def test_w_o_of_a_quantised_layer_is_what_it_makes_of_unit_vectors() -> None:
+    loaded = load_model("tiny-qwen2-vl-text", device_map="cpu")
+    for name in find_geometry(loaded.model).o_proj_names:
+        loaded.model.set_submodule(name, Packed(loaded.model.get_submodule(name)))
+    for module in o_projs(loaded.model):
+        assert torch.equal(w_o(module), module.bytes * module.scale)
+    found = checked(loaded)
+    assert float(found["heads add up"].split()[-3]) < 1e-5
+    assert found["a step of 0"] == "changes no bit"
+    assert [*row_bytes_by_device(loaded.model, 1)] == [torch.device("cpu")]
 
 
 def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path: Path) -> None:

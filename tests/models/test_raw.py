@@ -46,6 +46,7 @@ BASES = {
 }
 # More of which GGUF files say less than their config: head width, scale of queries, positions.
 CLASSES = BASES | {"qwen3": BASES["qwen2"], "gemma2": BASES["gemma3_text"], "llama3": ([], "")}
+CLASSES["gemma2_27b"] = BASES["gemma3_text"]
 PIECES = ["Mary", " ", "box", "the", ".", "\n", "é", "猫", "<", "s>", "x", "  ", "Anne ", "\t", "?"]
 texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
 
@@ -82,12 +83,14 @@ def save_base(name: str, folder: Path) -> Path:
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": len(tokenizer)}
     sizes |= {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
     sizes |= {"query_pre_attn_scalar": 8} if name.startswith("gemma") else {}
+    if name == "gemma2_27b":  # whose scale is no head's width
+        sizes |= {"num_hidden_layers": 46, "hidden_size": 64, "query_pre_attn_scalar": 16}
     if name == "llama3":
         rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 16.0, "low_freq_factor": 1.0}
         rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
         sizes |= {"rope_parameters": rope, "max_position_embeddings": 16384}
     torch.manual_seed(0)
-    kind = "llama" if name == "llama3" else name
+    kind = "llama" if name == "llama3" else name.removesuffix("_27b")
     config = transformers.AutoConfig.for_model(kind, **sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
     for weight in model.parameters():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -86,11 +85,9 @@ def measured(loaded: LoadedModel, inputs: Mapping[str, torch.Tensor]) -> dict[st
     plain = model(**inputs).logits
     with Capture(model) as heads, Capture(model, ATTN_OUT) as sums:
         model(**inputs)
-        z, out = heads.take()[0, 0].flatten(1).float(), sums.take()[0, 0].flatten(1).float()
-    off, modules = 0.0, list[Any](o_projs(model))
-    for layer, module in enumerate(modules):
-        if not module.weight.is_floating_point():
-            return {"heads add up": "not tried: the weights are quantised"}
+        z, out = heads.take()[0, 0].flatten(1), sums.take()[0, 0].flatten(1).float()
+    off = 0.0
+    for layer, module in enumerate(o_projs(model)):
         made = written(module, z[layer]).cpu()
         off = max(off, float((made - out[layer]).abs().max() / out[layer].abs().max()))
     step = torch.zeros(1, *z.unflatten(1, (heads.geometry.n_heads, -1)).shape)

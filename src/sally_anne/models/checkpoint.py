@@ -50,6 +50,11 @@ _READS_GGUF = (5, 23)
 _ALSO_READ = {
     "gpt2": {"context_length": "n_positions"},
     "qwen3": {"attention.key_length": "head_dim"},
+    "qwen2_moe": {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    },
+    "qwen3_moe": {"expert_feed_forward_length": "moe_intermediate_size"},
     "starcoder2": {"rope.freq_base": "rope_theta"},
     "stablelm": {"rope.freq_base": "rope_theta"},
 }
@@ -310,7 +315,7 @@ def read_weights(loaded: Any) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise unavailable(name, location, error) from error
+        raise unavailable(name, location, error, loaded.config) from error
     for problem in ("missing_keys", "mismatched_keys"):
         # A mismatched key comes with both shapes.
         if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
@@ -362,11 +367,7 @@ def check_quantised(name: str, config: Any, place: str | None) -> None:
         return  # It wants a GPU, without which --dry-run can still count.
     # Each method asks for its library by errors of its own.
     except Exception as error:
-        method = how.get("quant_method") if isinstance(how, dict) else how
-        raise ModelError(
-            f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
-            f"opened here: {first_line(error).rstrip('.')}; or take the model as it was before"
-        ) from error
+        raise unavailable(name, "", error, config) from error
 
 
 def limits_of(loaded: Any) -> dict[str, str]:
@@ -397,12 +398,13 @@ def limits_of(loaded: Any) -> dict[str, str]:
             hook.remove()
     if not bool(whole.isfinite().all()):
         return {}  # said where it is read
-    if not _alike(whole[:, :-1], part):
+    # Quantised layers round what they read, too, some of them a batch together.
+    packed = getattr(model.config, "quantization_config", None) is not None
+    alike = partial(_alike, 1e-4 if model.dtype == torch.float32 and not packed else 0.05)
+    if not alike(whole[:, :-1], part):
         raise ModelError(f"model {name!r} sees later words, too: take one that goes on with a text")
     for place, (z, out) in seen.items():
-        module = model.get_submodule(place)
-        known = module.weight.is_floating_point() and not module.weight.is_meta
-        if known and not _alike(written(module, z), out):
+        if not alike(written(model.get_submodule(place), z), out):
             raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
 
     def begun(*rows: list[int]) -> State:
@@ -435,7 +437,7 @@ def limits_of(loaded: Any) -> dict[str, str]:
     for way, read in ways.items():
         try:
             with torch.no_grad():
-                if not _alike(read(), whole[:, -1]):
+                if not alike(read(), whole[:, -1]):
                     limits[way] = "its numbers are others"
         # Classes take what they do not know for errors of any kind.
         except Exception as error:
@@ -443,22 +445,27 @@ def limits_of(loaded: Any) -> dict[str, str]:
     return limits
 
 
-def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors are the same but for rounding, of half precision at most."""
+def _alike(rounding: float, first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are the same but for rounding, as a share of the largest number."""
     gap = (first.float() - second.float()).abs().max()
-    rounding = 1e-4 if first.dtype == second.dtype == torch.float32 else 0.05
     return bool(gap <= rounding * second.abs().max())
 
 
-def unavailable(name: str, location: str, error: Exception) -> ModelError:
-    """What is said of a model whose files are not here, or make no sense."""
+def unavailable(name: str, location: str, error: Exception, config: Any = None) -> ModelError:
+    """What is said of a model whose files are not here, make no sense or are quantised."""
+    why = first_line(error).rstrip(".")
+    if how := getattr(config, "quantization_config", None):
+        method = how.get("quant_method") if isinstance(how, dict) else how
+        return ModelError(
+            f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
+            f"opened here: {why}; or take the model as it was before"
+        )
     if not Path(location).exists() and not hub.answers():
         return ModelError(
             f"model {name!r} is not in the hub's cache, and the hub cannot be reached from here. "
             f"Fetch it where there is a network (`hf download {location}`; HF_HOME says where it "
             "is kept), then run with HF_HUB_OFFLINE=1; or give a folder (--model /path/to/folder)"
         )
-    why = first_line(error).rstrip(".")
     return ModelError(
         f"model {name!r}: its files cannot be read from {location}: {why}. Give a folder that "
         "holds the model (--model /path/to/folder), or use a model that is shipped with this "

@@ -19,14 +19,17 @@ from sally_anne.core.console import Console, print_table
 from sally_anne.core.errors import ModelError
 from sally_anne.core.processes import first_gpu, here
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.hooks.identity import weight_files
 from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, showing_of
 from sally_anne.models.videos import context_of, side_of, video_size, words_of
 
-# Bytes of a number of a linear layer.
-QUANTIZED = {"8bit": 1, "4bit": 0.5}
+# Bytes of a number of a linear layer; 64 numbers of 4 bits share a scale in float32.
+QUANTIZED = {"8bit": 1, "4bit": 0.5 + 4 / 64}
+# Whose weights are unpacked in loading or in the first pass, at least without a GPU.
+_UNPACKED = (None, "compressed-tensors", "fp8", "mxfp4")
 # Published vocabularies cut some words in two; chat layouts add a system message.
 TEXT_FACTOR, TEXT_MORE = 1.1, 20
 
@@ -134,6 +137,10 @@ def needs(
     limit = context_of(loaded)
     longest = max(max(load.contexts) + max(load.endings, default=0) + load.reply for load in loads)
     weights, how = float(whole * item), "parameters x item"
+    stored = getattr(loaded.config, "quantization_config", None) or {}
+    packed = weight_files(loaded.location, loaded.hub_revision)
+    if packed and stored.get("quant_method") not in _UNPACKED:
+        weights, how = float(sum(path.stat().st_size for path in packed)), "as they are stored"
     if quantization in QUANTIZED:
         # All but the last, which gives the logits.
         linear = sum(
@@ -208,7 +215,8 @@ def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
     for o_proj in o_projs(model):
         # Offloaded weights are nowhere, and computed with where accelerate brings them.
         brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
-        place: Any = o_proj.weight.device if brought is None else brought
+        held = (*o_proj.parameters(), *o_proj.buffers())
+        place: Any = held[0].device if brought is None else brought
         places[torch.device(place)] += 1
     geometry = find_geometry(model)
     whole = row_bytes(geometry, tokens, model.dtype.itemsize)

@@ -15,7 +15,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.method_config import ExportConfig
-from sally_anne.hooks.geometry import HEAD_OUT, RESID, w_o
+from sally_anne.hooks.geometry import HEAD_OUT, RESID, plain_weight, w_o
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
@@ -65,10 +65,10 @@ def steer_config(
             continue
         added = slices.flatten()
         if vector.site == HEAD_OUT:
-            weight = w_o(model.get_submodule(o_proj)).detach()
-            if weight.is_meta or not weight.is_floating_point():
+            module = model.get_submodule(o_proj)
+            if plain_weight(module) is None:
                 raise HarnessError(f"the weights of {o_proj} are quantised or not in memory")
-            added = weight.cpu().double() @ added
+            added = w_o(module).cpu().double() @ added
         added = added.float().clone()
         if not bool(torch.isfinite(added).all()):
             raise HarnessError(f"what is added at {name} is too large for float32")
