@@ -107,7 +107,14 @@ class Edit(ModelHooks):
         # A quantised weight is packed into numbers of a byte; its layer runs in another dtype.
         wide = weight.is_floating_point() and weight.dtype.itemsize > 1
         for dtype in {values.dtype} | ({weight.dtype} if wide else set()):
-            _require_finite(self.values.to(dtype))
+            broken = ~self.values.to(dtype).isfinite()
+            if bool(broken.any()):
+                *_, layer, head, _ = broken.nonzero()[0].tolist()
+                most = f"{str(dtype).removeprefix('torch.')} (at most {torch.finfo(dtype).max:.4g})"
+                raise HookError(
+                    f"values are not finite at {Head(layer, head)} in {most}: lower alpha, or load "
+                    "the model in a wider dtype."
+                )
         if heads is None:
             some = self.values.ne(0).any(-1)
             heads = torch.ones_like(some[:1, :1]) if how in ("scale", "replace") else some
@@ -327,14 +334,3 @@ def _whole(name: str, tensor: Tensor, shape: tuple[int, ...], means: str) -> Ten
             f"[B, P, {sizes}] ({means})."
         )
     return tensor.reshape(*([1, 1], [len(tensor), 1], tensor.shape[:2])[extra], *shape)
-
-
-def _require_finite(values: Tensor) -> None:
-    """That values `[B, P, L, H, D]` are finite in their dtype."""
-    if not bool(torch.isfinite(values).all()):
-        *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
-        kind, most = str(values.dtype).removeprefix("torch."), torch.finfo(values.dtype).max
-        raise HookError(
-            f"values are not finite at {Head(layer, head)} in {kind} (at most {most:.4g}): "
-            "lower alpha, or load the model in a wider dtype."
-        )

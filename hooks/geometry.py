@@ -82,7 +82,7 @@ def find_geometry(model: nn.Module) -> Geometry:
     """
     if (known := _KNOWN.get(model)) is not None:
         return known
-    config = _text_config(model)
+    config = text_config(model)
     layer_list = _find_layer_list(model, config)
     shapes: dict[str, tuple[str, tuple[int, int, int]]] = {}
     left_out = {}
@@ -128,7 +128,7 @@ def o_projs(model: nn.Module) -> list[nn.Module]:
 
 def plain_weight(linear: Any) -> Tensor | None:
     """The weight of a linear layer as it stands; None of one that is quantised or offloaded."""
-    weight = getattr(linear, "weight", None)
+    weight: Any = getattr(linear, "weight", None)
     # Quantised ones are of classes of their own, or are numbers of a byte with scales elsewhere.
     own = type(weight) in (torch.Tensor, nn.Parameter) and weight.dtype.itemsize > 1
     return weight if own and weight.is_floating_point() and not weight.is_meta else None
@@ -168,7 +168,8 @@ def final_norm(model: nn.Module) -> nn.Module:
     return norm
 
 
-def _text_config(model: nn.Module) -> Any:
+def text_config(model: nn.Module) -> Any:
+    """The config of a Hugging Face model's decoder; HookError if there is none, or several."""
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "get_text_config"):
         raise HookError(f"{type(model).__name__} has no `config` of a Hugging Face decoder.")

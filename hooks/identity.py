@@ -72,25 +72,26 @@ class ModelIdentity:
         return types[0].startswith(types[1]) or types[1].startswith(types[0])
 
     @property
-    def _numbers(self) -> str:
-        return f"{self.dtype} ({self.quantization})" if self.quantization else self.dtype
+    def _dtype(self) -> str:
+        return self.dtype and self.dtype + f" ({self.quantization})" * bool(self.quantization)
 
     def difference(self, other: ModelIdentity) -> str:
         """What of ``other`` is not as here, both values named; empty if they are the same."""
         parts = []
         if not self.same_type(other):
             parts.append(f"a {self.model_type}, not a {other.model_type}")
-        if self.fingerprint and other.fingerprint:
-            if self.fingerprint != other.fingerprint:
-                parts.append(f"weights {self.fingerprint}, not {other.fingerprint}")
-        else:
+        if not (self.fingerprint and other.fingerprint):
             places = (self.source, self.revision), (other.source, other.revision)
             if all(map(all, places)) and places[0] != places[1]:
                 parts.append(", not ".join(map("@".join, places)))
-        if self.prompt and other.prompt and self.prompt != other.prompt:
-            parts.append(f"prompt {self.prompt}, not {other.prompt}")
-        if self.dtype and other.dtype and self._numbers != other._numbers:
-            parts.append(f"dtype {self._numbers}, not {other._numbers}")
+        for name, field in {
+            "weights": "fingerprint",
+            "prompt": "prompt",
+            "dtype": "_dtype",
+        }.items():
+            own, others = getattr(self, field), getattr(other, field)
+            if own and others and own != others:
+                parts.append(f"{name} {own}, not {others}")
         return "; ".join(parts)
 
 

@@ -1,8 +1,7 @@
 """TransformerLens as a backend, and its adapters for the video models that it lacks.
 
 A bridge that is built around a loaded model finds the adapters through the entry-point group
-`transformer_lens.architectures`. To boot a checkpoint by name, call `register` first: version 4.3
-looks its class up in another table before.
+`transformer_lens.architectures`.
 """
 
 from __future__ import annotations
@@ -11,10 +10,7 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from transformer_lens.factories.architecture_adapter_factory import (
-    SUPPORTED_ARCHITECTURES,
-    ArchitectureAdapterFactory,
-)
+from transformer_lens.factories.architecture_adapter_factory import ArchitectureAdapterFactory
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.generalized_components import LinearBridge
 from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
@@ -29,7 +25,6 @@ from transformer_lens.model_bridge.supported_architectures.llava_next import (
 from transformer_lens.model_bridge.supported_architectures.qwen2_5_vl import (
     Qwen2_5_VLArchitectureAdapter,
 )
-from transformer_lens.utilities.architectures import MULTIMODAL_ARCHITECTURES
 
 from sally_anne.core.errors import HookError
 from sally_anne.hooks.backends import SharingBackend
@@ -76,7 +71,7 @@ class LlavaNextVideoArchitectureAdapter(LlavaNextArchitectureAdapter):
 
 
 def register() -> None:
-    """Make TransformerLens know these models everywhere, also when it boots them by name."""
+    """Make TransformerLens know these models, also where this package is not installed."""
     # Before, or the entry points would look like an attempt to replace what is registered here.
     ArchitectureAdapterFactory.discover_entry_points()
     for name, adapter in (
@@ -84,9 +79,6 @@ def register() -> None:
         ("LlavaNextVideoForConditionalGeneration", LlavaNextVideoArchitectureAdapter),
     ):
         ArchitectureAdapterFactory.register_adapter(name, adapter)
-        SUPPORTED_ARCHITECTURES[name] = adapter
-        # Says with which class of transformers a checkpoint is loaded.
-        MULTIMODAL_ARCHITECTURES.add(name)
 
 
 class TransformerLensBackend(SharingBackend):

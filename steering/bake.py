@@ -28,6 +28,7 @@ from sally_anne.hooks.geometry import (
     find_geometry,
     plain_weight,
     slice_width,
+    text_config,
 )
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
@@ -116,7 +117,7 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
 def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
     """Which bias of plain transformers' class can carry a vector; the weights are not looked at."""
     attention = _attention(model, find_geometry(model).o_proj_names[0])
-    has_switch = getattr(_text_config(model), "attention_bias", None) is not None
+    has_switch = getattr(text_config(model), "attention_bias", None) is not None
     o_proj = getattr(attention, "o_proj", None)
     if o_proj and (has_switch or o_proj.bias is not None) and site in (HEAD_OUT, ATTN_OUT):
         return "o_proj.bias"
@@ -219,14 +220,10 @@ def _linear(attention: nn.Module, part: str) -> Any:
     return linear
 
 
-def _text_config(model: Any) -> Any:
-    return model.config.get_text_config(decoder=True)
-
-
 def _set_everywhere(model: nn.Module, name: str, value: Any) -> None:
     """In the text config, and in the copies of it that modules keep."""
-    kind = type(_text_config(model))
-    setattr(_text_config(model), name, value)
+    kind = type(text_config(model))
+    setattr(text_config(model), name, value)
     for module in model.modules():
         config = getattr(module, "config", None)
         if type(config) is kind:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 import torch
@@ -126,10 +126,6 @@ class Pairs:
             pair_set = datasets.judged(data.samples, self.label)
         values = [s.labels[self.label] for s in data.samples if self.label in s.labels]
         value = class_towards(values, self.label, config.towards)
-        other = "statements" if config.task == "ioi" else "ioi"
-        asks = "other" in config.tasks
-        seed: Any = config.split_seed
-        more = datasets.questions(other, None, seed) if asks else None
         texts = [Text(f"text {n}", line) for n, line in enumerate(neutral_prompts())]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):
@@ -144,8 +140,9 @@ class Pairs:
                     "another --label or --towards"
                 )
             self._sides[split, None], self._sides[split, "text"] = sides, texts
-            if more is not None:
-                others = more.choose(split, OTHERS)
+            if "other" in config.tasks:
+                name, seed = "statements" if config.task == "ioi" else "ioi", config.split_seed
+                others = datasets.questions(name, None, cast(int, seed)).choose(split, OTHERS)
                 self._sides[split, "other"] = [Side(pair, 1, False) for pair in others]
         self.shows = any(sample.shows for pair in pair_set.pairs for sample in pair.samples)
         facts = {"label": self.label, "towards": str(value), "pairs": pair_set.fingerprint}

@@ -20,7 +20,6 @@ from sally_anne.figures.report import NAME
 from sally_anne.figures.sweep import ENDS, ROUNDING, aim, amount, cautions, lost, tested
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
-from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.config import FOUND, SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, SweepPoint, ends
 
@@ -79,12 +78,6 @@ class Sweep:
             if task:
                 found[task][split] = self.measure.gain(table, self.chosen, task)
         return found
-
-
-def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
-    """Folder of a chosen vector, and of its evaluations; it ends with a hash of the vector."""
-    kind = f"{config.part}-{vector.direction.replace(':', '-')}"
-    return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
 def save_tables(folder: Path, measure: Measure, tables: Tables) -> pd.DataFrame:

@@ -44,7 +44,7 @@ from sally_anne.steering.points import (
     without_a_head,
 )
 from sally_anne.steering.questions import Questions
-from sally_anne.steering.reporting import Sweep, print_sweep, save, save_tables, vector_name
+from sally_anne.steering.reporting import Sweep, print_sweep, save, save_tables
 
 # Options that mean nothing where pairs are read, and where stories are asked about.
 OF_STORIES = (
@@ -219,7 +219,8 @@ def run(
     controls = [replace(chosen, direction=kind, seed=config.seed) for kind in config.random_kinds]
     best = vectors[chosen]
     assert best is not None
-    folder = config.folder / vector_name(config, best)
+    name = f"{config.part}-{best.direction.replace(':', '-')}-K{best.k}-alpha{best.alpha:g}"
+    folder = config.folder / f"{name}-{best.describe()['numbers'][-6:]}"
     randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
     tables: dict[tuple[str | None, str], pd.DataFrame] = {(None, "validation"): validation}
     tested: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What a user of TransformerLens gets: bridges of the video models, by name and by entry point."""
+"""What a user of TransformerLens gets: bridges of the video models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from transformer_lens.model_bridge.sources import build_bridge_from_module
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.lens import register
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.options import CATALOGUE
 from tests.hooks.tiny_inputs import asked
 
 pytestmark = pytest.mark.plugins
@@ -89,15 +88,3 @@ def test_heads_and_frames_of_the_bridge(loaded, bridge):
     o_proj = loaded.model.get_submodule(geometry.o_proj_names[1])
     columns = slice(2 * geometry.head_dim, 3 * geometry.head_dim)
     assert torch.equal(bridge.W_O[1, 2], o_proj.weight[:, columns].T)
-
-
-def test_boot_by_name(loaded):
-    """From a checkpoint, as TransformerLens loads its own models."""
-    register()
-    source = CATALOGUE[loaded.name].source
-    booted = TransformerBridge.boot_transformers(str(source), device="cpu")
-    inputs = asked(loaded, True)
-    with torch.no_grad():
-        expected = loaded.model(**inputs).logits
-        assert torch.equal(booted.original_model(**inputs).logits, expected)
-    assert booted.processor is not None
