@@ -132,10 +132,6 @@ class Edit(ModelHooks):
         if gate is not None:
             self._check_gate(gate)
 
-    def vectors(self, layer: int) -> Tensor:
-        """The values of a layer of the running pass, `[1 or R, 1 or T, W]`."""
-        return self._here(self.values[:, :, layer]).flatten(2)
-
     def _here(self, tensor: Tensor) -> Tensor:
         """Of `[B, P, ...]` what belongs to the running pass, `[1 or R, 1 or T, ...]`."""
         rows, own = len(self.mask), len(tensor)
@@ -200,14 +196,13 @@ class Edit(ModelHooks):
 
     def see(self, layer: int, activation: Tensor) -> Tensor:
         """`activation [R, T, W]` with the layer's heads changed at the positions."""
-        device, n_heads = activation.device, self.geometry.n_heads
-        mask = self.mask.to(device)
+        device, mask = activation.device, self.mask.to(activation.device)
         if self.gate is not None:
             if self._open_gate is None:
                 raise HookError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
             mask = mask & self._open_gate.to(device)
-        z = activation.unflatten(-1, (n_heads, -1))
-        v = self.vectors(layer).to(device).unflatten(-1, (n_heads, -1))
+        z = activation.unflatten(-1, (self.geometry.n_heads, -1))
+        v = self._here(self.values[:, :, layer]).to(device)
         if self.how == "add":
             changed = z + v.to(z.dtype)
         elif self.how == "scale":
