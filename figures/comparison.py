@@ -198,7 +198,7 @@ def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
         raise FigureError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
-    times = draw_groups(len(wide), method="multinomial").astype(int)
+    times = draw_groups(len(wide)).astype(int)
     taken = [wide.iloc[np.repeat(np.arange(len(wide)), one)] for one in times]
     whole, *resampled = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
     there = wide.notna().to_numpy(dtype=int)

@@ -67,6 +67,7 @@ class ModelHooks:
     """
 
     error: ClassVar[type[SallyAnneError]]
+    missed: ClassVar[str] = "use the model's own layers, as they are, not compiled."
     layers: tuple[int, ...]
 
     def __init__(
@@ -162,7 +163,7 @@ class ModelHooks:
         if missing := [layer for layer in self.layers if layer not in self._ran]:
             raise self.error(
                 f"layers {missing} did not run in this forward pass of the {type(model).__name__}: "
-                "use the model's own layers, as they are, not compiled."
+                + self.missed
             )
         self._pass = None
         self._end()
@@ -193,6 +194,8 @@ class AttentionHooks(ModelHooks):
         HookError: the model attends neither by `sdpa` nor by `eager`, or, during a forward, not
             through that interface, or not with the heads that W_o reads.
     """
+
+    missed = "they do not attend through transformers' interface, which is all that can be read."
 
     def __init__(self, model: nn.Module, *args: Any, **how: Any) -> None:
         super().__init__(model, *args, **how)
@@ -279,15 +282,6 @@ class AttentionHooks(ModelHooks):
             return z, weights
 
         return Read(attend, mask > lowest / 2, value)
-
-    def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
-        """As of `ModelHooks`; a HookError for layers that do not use the interface."""
-        if set(self.layers) - self._ran:
-            raise self.error(
-                f"{type(self.model).__name__} does not attend through transformers' interface for "
-                "attention, so where its heads look can be neither read nor changed."
-            )
-        super().after_pass(model, args, output)
 
 
 def _count_open(change: int) -> None:

@@ -358,10 +358,11 @@ def _finite(alpha: Any) -> float:
 def _card(vector: SteeringVector) -> bytes:
     """The README of a saved vector."""
     model = vector.fitted.get("model", "unknown")
-    rows = "\n".join(f"| {n} | {_cell(n, value)} |" for n, value in vector.fitted.items())
-    heads = ", ".join(map(str, vector.heads))
+    own = {"direction": vector.direction, "alpha": f"{vector.alpha:g}", "K": str(vector.k)}
+    own |= {"heads, best first": ", ".join(map(str, vector.heads)), **vector.fitted}
+    rows = "\n".join(f"| {name} | {_cell(name, value)} |" for name, value in own.items())
     given = {name: vector.fitted.get(name) for name in ("dtype", "quantization", "prompt")}
-    opened = json.dumps(model) + "".join(f', {name}="{own}"' for name, own in given.items() if own)
+    opened = json.dumps(model) + "".join(f', {name}="{it}"' for name, it in given.items() if it)
     where = f"at `{vector.positions}`"
     if gate := vector.gate:
         bound = f"{'>' if gate.above else '<='} {gate.threshold:.4g}"
@@ -373,10 +374,6 @@ Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention head
 
 | | |
 |---|---|
-| direction | {vector.direction} |
-| alpha | {vector.alpha:g} |
-| K | {vector.k} |
-| heads, best first | {heads} |
 {rows}
 
 ## Use

@@ -6,7 +6,6 @@ Items of one group are not independent, so a resample takes or leaves them toget
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -34,22 +33,15 @@ def too_few(count: int, clusters: str) -> str:
     return f"Intervals are over {count} {clusters}, too few to say much." if count < FEW else ""
 
 
-def draw_groups(
-    groups: int,
-    count: int = 2000,
-    seed: int | np.random.Generator = 0,
-    method: Literal["indices", "multinomial"] = "indices",
-) -> np.ndarray:
+def draw_groups(groups: int, count: int = 2000, seed: int | np.random.Generator = 0) -> np.ndarray:
     """How often each group is drawn in each resample, float ``[count, groups]``.
 
-    One draw can serve several estimates, which are then of the same resamples. The two methods have
-    one distribution and differ in the numbers that a seed gives; a count below 1 is an OptionError.
+    One draw can serve several estimates, which are then of the same resamples. A count below 1 is
+    an OptionError.
     """
     if count < 1:
         raise OptionError(f"bootstrap must be at least 1, got {count}")
     random = np.random.default_rng(seed)
-    if method == "multinomial":
-        return random.multinomial(groups, np.full(groups, 1 / groups), size=count).astype(float)
     drawn = random.integers(0, max(groups, 1), (count, groups))
     drawn += groups * np.arange(count)[:, None]
     return np.bincount(drawn.ravel(), minlength=count * groups).reshape(count, groups).astype(float)
