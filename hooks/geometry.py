@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import nn
-
 from sally_anne.core.errors import HookError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, dtype, nn
 
 # Where in a layer activations are read and edited.
 HEAD_OUT = "head_out"
@@ -130,33 +127,34 @@ def plain_weight(linear: Any) -> Tensor | None:
     """The weight of a linear layer as it stands; None of one that is quantised or offloaded."""
     weight: Any = getattr(linear, "weight", None)
     # Quantised ones are of classes of their own, or are numbers of a byte with scales elsewhere.
-    own = type(weight) in (torch.Tensor, nn.Parameter) and weight.dtype.itemsize > 1
+    own = type(weight).__name__ in ("Tensor", "Parameter") and weight.dtype.itemsize > 1
     return weight if own and weight.is_floating_point() and not weight.is_meta else None
 
 
-@torch.no_grad()
-def w_o(o_proj: Any, dtype: torch.dtype | None = None) -> Tensor:
+def w_o(o_proj: Any, kind: dtype | None = None) -> Tensor:
     """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way.
 
-    Of quantised and offloaded ones it is what the module makes of unit vectors, of the model's
-    ``dtype``.
+    Of quantised and offloaded ones it is what the module makes of unit vectors, of the ``kind`` of
+    numbers in which the model runs.
     """
     if (weight := plain_weight(o_proj)) is not None:
         return weight.detach() if hasattr(o_proj, "in_features") else weight.detach().T
+    import torch  # the options of commands know sites, and load without it
+
     width, _ = _features(o_proj) or (0, 0)
     held = next(iter((*o_proj.parameters(), *o_proj.buffers())))
     place = "cpu" if held.is_meta else held.device
     # The last one is zero, of which a bias is left.
-    made = o_proj.forward(torch.eye(width + 1, width, dtype=dtype, device=place)[None])[0]
+    one = torch.eye(width + 1, width, dtype=kind, device=place)
+    made = o_proj.forward(one[None])[0].detach()
     return (made[:-1] - made[-1]).T
 
 
-@torch.no_grad()
 def written(o_proj: Any, z: Tensor) -> Tensor:
     """What W_o makes of its heads' outputs ``[..., H * D]``, as it reads them, in float32."""
     weight = w_o(o_proj, z.dtype).float()
     bias = getattr(o_proj, "bias", None)
-    return z.to(weight) @ weight.T + (0 if bias is None else bias.to(weight))
+    return z.to(weight) @ weight.T + (0 if bias is None else bias.detach().to(weight))
 
 
 def final_norm(model: nn.Module) -> nn.Module:

@@ -196,7 +196,7 @@ def bootstrap(
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
     """How often each sample's group was drawn, of as many groups as there are: ``[count, N]``."""
     names, member = np.unique(groups, return_inverse=True)
-    return draw_groups(len(names), count, draw, "multinomial")[:, member]
+    return draw_groups(len(names), count, draw)[:, member]
 
 
 def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:

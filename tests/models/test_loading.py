@@ -344,7 +344,7 @@ def test_w_o_of_a_quantised_layer_is_what_it_makes_of_unit_vectors() -> None:
     for name in find_geometry(loaded.model).o_proj_names:
         loaded.model.set_submodule(name, Packed(loaded.model.get_submodule(name)))
     for module in o_projs(loaded.model):
-        assert torch.equal(w_o(module), module.bytes * module.scale)
+        assert torch.equal(w_o(module, torch.float32), module.bytes * module.scale)
     found = checked(loaded)
     assert float(found["heads add up"].split()[-3]) < 1e-5
     assert found["a step of 0"] == "changes no bit"
