@@ -169,10 +169,6 @@ class Measure(ABC):
     ) -> dict[str, Estimate]:
         """By how much the rows of one point are better than those of another, item by item."""
 
-    def row(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, dict[str, Any]]:
-        """:meth:`of` as plain numbers."""
-        return {name: asdict(one) for name, one in self.of(rows, task).items()}
-
     def cell(self, number: Mapping[str, Any]) -> Any:
         """A number with its interval as it is put in a table."""
         return number

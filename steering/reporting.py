@@ -86,8 +86,8 @@ def save_tables(folder: Path, measure: Measure, tables: Tables) -> pd.DataFrame:
     for (task, split), table in tables.items():
         for name, part in table.groupby("point", sort=False):
             about = {"split": split, "point": name, **part.iloc[0][FACTS]}
-            own = measure.row(part, task)
-            rows += [{**about, "measure": each, **number} for each, number in own.items()]
+            own = measure.of(part, task)
+            rows += [{**about, "measure": each, **asdict(one)} for each, one in own.items()]
     metrics = pd.DataFrame(rows)
     answers = pd.concat([t for (task, _), t in tables.items() if not task], ignore_index=True)
     for name, table in ((METRICS, metrics), (ANSWERS, answers)):

@@ -252,6 +252,8 @@ def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Fi
 class PublishedModel(LoadedModel):
     """A model of which everything is known but its weights and vocabulary."""
 
+    parameters: int
+
     @property
     def model(self) -> Any:  # type: ignore[override]
         raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
@@ -272,6 +274,7 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     dtype = entry["dtype"] if dtype == "auto" else dtype
     known = family, showing_of(family, processor), dtype, config, processor, source
     loaded = PublishedModel(name, source, "published", *known)
+    loaded.parameters = entry["parameters"]
     given = {"max_pixels": options.max_pixels, "crop": options.crop}
     loaded.changes |= {option: str(value) for option, value in given.items() if value}
     check_senses(loaded, videos)
