@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pandas as pd
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
@@ -162,6 +161,8 @@ def sample_groups(
         return set(counts)
     names = sorted(counts, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
     seen = list(dict.fromkeys(tag for tagged in counts.values() for tag in tagged))
+    import pandas as pd  # the help of commands loads without it
+
     table = pd.DataFrame([counts[name] for name in names], columns=seen).fillna(0).to_numpy(int)
     of = np.zeros((len(seen), len(kinds)), int)
     for place, (kind, _) in enumerate(seen):
