@@ -151,7 +151,7 @@ def measure(
             best, own = whole if control.at is None else part, ~np.isnan(right)
             parts = {ALL: own}
             # They say nothing of what a statement names, which within a condition decides labels.
-            if control.kind == "format" and "condition" in items:
+            if control.kind == "format" and "condition" in items.columns.difference(run.x.labels):
                 of = items["condition"]
                 parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
             for condition, at in parts.items():

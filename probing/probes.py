@@ -224,9 +224,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             if len(part):
                 logits, y = self.decision_function(part), part.values(label)
                 own |= {f"{split}_{name}": of(logits, y) for name, of in measures.items()}
-                tags = part.items.get("condition", pd.Series(dtype=object)).dropna()
-                for condition in sorted(set(tags)):
-                    at = (part.items["condition"] == condition).to_numpy()
+                tags = part.items.drop(columns=[*x.labels])  # "condition" may be a label, too
+                for condition in sorted({*tags.get("condition", pd.Series()).dropna()}):
+                    at = (tags["condition"] == condition).to_numpy()
                     own[f"{split}_{condition}"] = right = self._accuracy(logits[at], y[at])
                     own[f"{split}_worst"] = np.minimum(own.get(f"{split}_worst", 1.0), right)
         own["sigma"] = self.sigma_ if self.binary else np.nan

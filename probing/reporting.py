@@ -84,7 +84,8 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
     length = [str(sum(len(turn["content"].split()) for turn in s.turns)) for s in data.samples]
     tags = dict.fromkeys(tag for sample in data.samples for tag in sample.tags)
     values = {t: [str(s.tags.get(t)) for s in data.samples] for t in tags if t != "condition"}
-    conditions = items["condition"] if "condition" in items else pd.Series("all", items.index)
+    tagged = "condition" in items and "condition" not in labels
+    conditions = items["condition"] if tagged else pd.Series("all", items.index)
     rows: list[dict[str, object]] = []
     for feature, column in (values | {LENGTH: length}).items():
         table = items[["split", *labels]].assign(value=column)

@@ -10,16 +10,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import sally_anne as sa
-from sally_anne.core.run import USED
+from sally_anne.core.run import USED, labels_of
+from sally_anne.data.samples import RESERVED
 from sally_anne.figures import style
 from sally_anne.hooks.vector import SteeringVector
+from sally_anne.probing.activations import Activations
 from sally_anne.probing.patching import MEASURES, PatchingResult
 from tests.made_run import three_kinds
+
+USUAL = ("y", "x", "condition", "index", "test", "rank", "p", "validation_accuracy", "a_rank")
 
 
 @pytest.fixture
@@ -69,6 +75,20 @@ def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
     assert vector.heads == ((0, 1),) and int(vector.theta[0].abs().argmax()) == 1
     kept = sa.SteeringVector.load(vector.save(tmp_path / "vector"))
     assert kept.alpha == 2.0 and kept.fitted["label"] == label
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{,7}", fullmatch=True) | st.sampled_from(USUAL))
+def test_numbers_do_not_hang_on_a_labels_name(name: str) -> None:
+    assume(name not in (*RESERVED, "kind", "warm"))
+    x = three_kinds()
+    named = Activations(x.x, x.items.rename(columns={"warm": name}), ("kind", name))
+    plain, other = (
+        sa.HeadProbes(c=1.0).fit(one.train, label=label).rank(one)
+        for one, label in ((x, "warm"), (named, name))
+    )
+    assert labels_of(other) == (name,)
+    pd.testing.assert_frame_equal(other, plain.rename(columns=lambda c: c.replace("warm", name)))
 
 
 def test_colours_part_at_the_chance_of_the_label(activations: sa.Activations) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 import sally_anne as sa
@@ -19,6 +21,7 @@ from sally_anne.core.errors import MediaError, OptionError, RecordError
 from sally_anne.data.samples import copies, untrained, with_splits
 
 SPLITS = ("train", "validation", "test")
+CONTRASTS = ("matched", "paper", "released", "crossed")
 tables = st.lists(st.integers(0, 10**6), min_size=3, max_size=30, unique=True).map(
     lambda keys: pd.DataFrame(
         {
@@ -113,10 +116,10 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
         sa.samples(**given)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [{"contrast": "Crossed"}, {"contrast": "published"}, {"setting": "Video"}, {"order": 3}]
-    + [{"setting": "txt"}, {"stories": 0}, {"seed": -1}],
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([{"setting": "Video"}, {"order": 3}, {"stories": 0}, {"seed": -1}])
+    | st.text(max_size=9).filter(lambda word: word not in CONTRASTS).map(lambda w: {"contrast": w})
 )
 def test_words_that_there_are_not_are_refused_in_python(words: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(words))):
@@ -153,35 +156,39 @@ def test_copies_across_splits_are_counted() -> None:
 
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), dtype=np.uint8)
+SIDES = st.integers(4, 9)
 
 
-def ways(folder: Path) -> dict[str, Any]:
-    """The same three pictures, given in every way that a user has them."""
+def ways(folder: Path, frames: np.ndarray) -> dict[str, Any]:
+    """The same pictures, given in every way that a user has them."""
     files = []
-    for i, frame in enumerate(FRAMES):
+    for i, frame in enumerate(frames):
         files.append(folder / f"{i}.png")
         Image.fromarray(frame).save(files[-1])
     return {
-        "array": FRAMES,
-        "floats": FRAMES / 255,
-        "tensor": torch.from_numpy(FRAMES),
-        "channels first": torch.from_numpy(FRAMES).permute(0, 3, 1, 2),
-        "float tensor": torch.from_numpy(FRAMES).permute(0, 3, 1, 2).float() / 255,
-        "with a gradient": (torch.from_numpy(FRAMES) / 255).double().requires_grad_(),
-        "list": list(FRAMES),
-        "PIL": [Image.fromarray(frame) for frame in FRAMES],
+        "array": frames,
+        "floats": frames / 255,
+        "tensor": torch.from_numpy(frames),
+        "channels first": torch.from_numpy(frames).permute(0, 3, 1, 2),
+        "float tensor": torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255,
+        "with a gradient": (torch.from_numpy(frames) / 255).double().requires_grad_(),
+        "list": list(frames),
+        "PIL": [Image.fromarray(frame) for frame in frames],
         "paths": files,
         "names": [str(path) for path in files],
     }
 
 
-def test_pictures_are_the_same_however_they_are_given(tmp_path) -> None:
-    for way, pictures in ways(tmp_path).items():
-        by_video = sa.samples(["a"], {"fits": [True]}, videos=[pictures])[0]
-        by_images = sa.Sample("a", "a", images=tuple(pictures), labels={"fits": True})
-        for sample in (by_video, by_images):
-            assert np.array_equal(sample.frames(), FRAMES), way
-            assert sample.shape() == (3, 8, 6)
+@settings(max_examples=200, deadline=None)
+@given(arrays(np.uint8, st.tuples(st.integers(1, 4), SIDES, SIDES, st.just(3))))
+def test_pictures_are_the_same_however_they_are_given(frames: np.ndarray) -> None:
+    with TemporaryDirectory() as folder:
+        for way, pictures in ways(Path(folder), frames).items():
+            by_video = sa.samples(["a"], {"fits": [True]}, videos=[pictures])[0]
+            by_images = sa.Sample("a", "a", images=tuple(pictures), labels={"fits": True})
+            for sample in (by_video, by_images):
+                assert np.array_equal(sample.frames(), frames), way
+                assert sample.shape() == frames.shape[:3]
 
 
 def test_black_and_white_are_so_in_any_precision() -> None:
