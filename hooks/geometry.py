@@ -147,7 +147,7 @@ def w_o(o_proj: Any, kind: dtype | None = None) -> Tensor:
     # The last one is zero, of which a bias is left.
     one = torch.eye(width + 1, width, dtype=kind, device=place)
     made = o_proj.forward(one[None])[0].detach()
-    return (made[:-1] - made[-1]).T
+    return (made[:-1] - made[-1]).T.contiguous()  # in memory as a weight is, to the last bit
 
 
 def written(o_proj: Any, z: Tensor) -> Tensor:

@@ -83,8 +83,11 @@ def list_models(options: ListOptions) -> None:
     print("Of any other model `sally-anne check --model HUB_ID` says what would be read.")
 
 
-def reads_only(model: str | Path) -> bool:
-    """Whether a model takes no films, as far as its catalogue entry, file or folder says so."""
+def reads_only(model: str | Path, processor: str | None = None) -> bool:
+    """Whether a model takes no films, as far as its catalogue entry, file or folder says so.
+
+    Of a type that takes pictures its ``processor`` says it, by default the model's own.
+    """
     for name, entry in CATALOGUE.items():
         if str(model) in (name, entry.source):
             return not entry.frames
@@ -94,8 +97,11 @@ def reads_only(model: str | Path) -> bool:
     try:
         about = read_object(place / "config.json", ModelError, "save_pretrained")
         named = str(about.get("model_type")), str(model), about.get("architectures") or ()
-        shown = any((place / name).exists() for name in PICTURES)
-        return family_of(*named).reads_only or not shown
+        if family_of(*named).reads_only:
+            return True
+        given = place if processor is None else Path(processor).expanduser()
+        shown = any((given / name).exists() for name in PICTURES)
+        return (given / "tokenizer_config.json").exists() and not shown
     except ModelError:  # of a hub's model it is not known yet; what is wrong is said at loading
         return False
 
@@ -109,7 +115,7 @@ def settle(options: Any, made: bool = False) -> None:
         object.__setattr__(options, "prompt", "raw")
     if options.setting == "auto":
         own = getattr(options, "samples", None) is not None
-        text = made or (not own and reads_only(options.model))
+        text = made or (not own and reads_only(options.model, options.processor))
         object.__setattr__(options, "setting", "text" if text else "multimodal")
 
 
