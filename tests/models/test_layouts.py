@@ -94,7 +94,7 @@ def test_a_template_that_trims_is_read_and_one_that_rewrites_is_refused(reader) 
 
 
 def test_a_run_that_goes_on_tomorrow_tells_the_day_on_which_it_began(reader, tmp_path) -> None:
-    loaded = reader("{{ strftime_now('%d %b %Y') }} " + template("chatml"))
+    loaded = reader("{% set f = '%d %b %Y' %}{{ strftime_now(f) }} " + template("chatml"))
     day = datetime.date.today()
     assert loaded.changes["date"] == day.isoformat()
     assert reply_prompt(loaded, "red", False).startswith(f"{day:%d %b %Y} ")

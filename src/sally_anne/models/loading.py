@@ -328,7 +328,7 @@ def load_model(
         "adapter_hash": adapter_folder and file_hash(adapter_folder / file for file in ADAPTER),
         "processor": processor,
         "prompt": RAW if frame == RAW else None,
-        "date": today.isoformat() if frame != RAW and NOW.search(str(layout_of(opened))) else None,
+        "date": today.isoformat() if frame != RAW and NOW in str(layout_of(opened)) else None,
     }
     loaded = LoadedModel(
         name=name,

@@ -21,8 +21,9 @@ from sally_anne.models.videos import REMEDY, context_of, processed
 # Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
 _SHORTEST = 1600
 
-# Where a chat template asks which day it is, and in which form.
-NOW = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
+# By what a chat template asks which day it is, and the parts of the form in which it does.
+NOW = "strftime_now"
+_FORMS = [f"%{part}" for part in ("-d", "-m", "-H", "-I", "-M", *"aAbBcdDeFHIjmMpSTuUwWxXyYZ%")]
 # Stands for a message's text while its place in the layout is looked for: a noncharacter.
 _PLACE = "\ufdd1"
 # Letters of scripts without blanks between words.
@@ -116,8 +117,9 @@ def _render(
     how: dict[str, Any] = {"add_generation_prompt": reply, "tokenize": False}
     if "date" in loaded.changes:
         # A run that goes on tomorrow tells the day on which it began.
-        layout = layout_of(loaded.processor)
-        how["chat_template"] = NOW.sub(lambda now: repr(loaded.date.strftime(now[2])), layout)
+        told = "".join(f".replace({f!r}, {loaded.date.strftime(f)!r})" for f in _FORMS)
+        macro = f"{{% macro {NOW}(form) %}}{{{{ form{told} }}}}{{% endmacro +%}}"
+        how["chat_template"] = macro + layout_of(loaded.processor)
     try:
         return loaded.processor.apply_chat_template(chat, **how)
     # What a template does is up to who wrote it.
