@@ -81,13 +81,11 @@ class TensorFile:
     def reading(self, path: Path | str) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
         """Facts and tensors, to be made into what they are in the block.
 
-        ``path`` is a folder, also a sweep's, the file itself, or a hub's repository
-        ``user/name[@revision]``; an ``error`` names what is wrong there, also in the block.
+        ``path`` is a folder, the file itself, or a hub's repository ``user/name[@revision]``; an
+        ``error`` names what is wrong there, also in the block.
         """
         place = at_hand(path, (self.name, CARD))
         file = place / self.name if place.is_dir() else place
-        chosen = [*place.glob(f"*/{self.name}")]  # in a sweep's folder
-        file = chosen[0] if len(chosen) == 1 and not file.exists() else file
         with reading(file, self.error, self.made_by):
             with safe_open(file, "pt") as stored:
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
@@ -283,8 +281,8 @@ class SteeringVector(Shown, Shared):
         """Read a vector.
 
         Args:
-            path: the folder, the safetensors file itself, or a repository of a hub,
-                ``user/name`` or ``user/name@revision``.
+            path: the folder, or that of the sweep that chose it, the safetensors file itself, or a
+                repository of a hub, ``user/name`` or ``user/name@revision``.
             model: refuse a vector that does not fit this model, or was fitted on another one.
             allow_mismatch: take a vector that was fitted on another model, and note that.
 
@@ -293,7 +291,8 @@ class SteeringVector(Shown, Shared):
             HubError: there is no such folder, and no such repository can be read.
             SteeringError: the file is missing, damaged or of another kind, or does not fit.
         """
-        with _FILE.reading(path) as (facts, tensors):
+        chosen = [] if (Path(path) / FILE).exists() else [*Path(path).glob(f"*/{FILE}")]
+        with _FILE.reading(chosen[0] if len(chosen) == 1 else path) as (facts, tensors):
             if "gate" in facts:
                 facts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
             vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **facts)

@@ -161,8 +161,8 @@ def check_samples(
 ) -> list[tuple[int, int, int] | None]:
     """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
     shapes = [sample.shape() for sample in samples]
-    waves = [sample.waveform() for sample in samples]
-    lengths = [0 if wave is None else len(wave) for wave in waves]
+    # One sound after the other: together they may not fit in memory.
+    lengths = [0 if (wave := sample.waveform()) is None else len(wave) for sample in samples]
     kinds = list(zip(shapes, lengths, strict=True))
     for shape, length in dict.fromkeys(kinds):
         alike = [s for s, kind in zip(samples, kinds, strict=True) if kind == (shape, length)]
