@@ -141,7 +141,6 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     """
     measure = found.measure
     rows: list[dict[str, Any]] = []
-    assert found.test is not None
     for method, point in (("baseline", BASELINE), ("+ alpha", found.chosen)):
         answers = rows_of(found.test, point)
         rows.append(a_row(part, answers, method, point.name, found.unseen.left_out))
@@ -153,7 +152,7 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     randoms = found.random_controls
     each = [measure.of(rows_of(found.test, point)) for point in randoms]
     numbers = {m: [metrics[m].value for metrics in each] for m in BELIEF}
-    for task in found.tasks:
+    for task in found.gains:
         table = found.tables[task, "test"]
         numbers[task] = [measure.gain(table, p, task, 1).value for p in randoms]
     columns = {name: by_kind(randoms, own) for name, own in numbers.items()}
@@ -203,7 +202,7 @@ def prompted(
     row["worse"] = vars(made_worse(before, after))
     gains = differences(steered, after, beliefs=True)
     row["over_steered"] = {name: vars(gains[name]) for name in BELIEF[:-1]}
-    for task in found.tasks:
+    for task in found.gains:
         direct = rows_of(found.tables[task, "test"], BASELINE)
         own = scores(asked(task), part.parser)
         row[task] = vars(differences(scores(direct, part.parser), own, False)["overall"])

@@ -12,42 +12,35 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from rich.markup import escape
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from sally_anne.core.console import Console
+from sally_anne.core.console import Console, print_lines
 from sally_anne.core.errors import SteeringError
-from sally_anne.hooks.geometry import (
-    ATTN_OUT,
-    HEAD_OUT,
-    Geometry,
-    find_geometry,
-    plain_weight,
-    slice_width,
-    text_config,
-)
+from sally_anne.hooks.geometry import HEAD_OUT, Geometry, find_geometry, plain_weight, text_config
 from sally_anne.hooks.identity import require_fitted
+from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import forget, teach
 from sally_anne.steering.config import BakeConfig
 
-Carrier = Literal["o_proj.bias", "v_proj.bias"]
-
 
 def run(config: BakeConfig) -> None:
     """Read model and vector, write the checkpoint, print where it acts."""
-    check_free(config.out)
+    out = config.out
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise SteeringError(f"{out} exists and is not an empty folder; give a new one with --out")
     vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
-    folder = bake(loaded, vector, config.alpha, config.out)
-    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    for line in (describe(record), f"the checkpoint is in {folder}"):
-        Console().print(escape(line), soft_wrap=True)
+    bake(loaded, vector, config.alpha, out)
+    acts = f"not at {vector.positions} alone, for which it was made"
+    acts = "as it was made for" if vector.positions == ALL else acts
+    line = f"The vector acts at ALL positions, those of the prompt included, {acts}."
+    print_lines(Console(), [line, f"the checkpoint is in {out}"])
 
 
 def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: Path) -> Path:
@@ -55,42 +48,30 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
 
     Processor, tokenizer, chat template and generation config are saved with the weights, and a
     ``steering.json``. ``out`` appears when it is whole, and is returned. The vector is at site
-    ``head_out``, or at ``attn_out`` for classes with a bias on o_proj; its own positions play no
-    part.
+    ``head_out``; its own positions play no part.
 
     Raises:
         ModelError: the vector was fitted on another model.
-        SteeringError: it does not fit or cannot be baked, or ``out`` is not empty or not writable.
+        SteeringError: it does not fit or cannot be baked, or ``out`` cannot be written.
     """
-    check_free(out)
-    if vector.gate is not None:
-        raise SteeringError("a vector with a gate cannot be baked: weights cannot decide to act")
+    if vector.gate is not None or vector.site != HEAD_OUT:
+        raise SteeringError(f"weights carry a vector at {HEAD_OUT} alone, and without a gate")
     strength = float(vector.alpha if alpha is None else alpha)
-    where = carrier(loaded.skeleton, vector.site)
     vector.check(loaded.skeleton)
     # Weights do not depend on what stands around a text.
     mismatch = require_fitted(vector, replace(loaded.identity, prompt=""))
-    baked = bake_model(loaded.model, vector.delta(strength), vector.site)
+    baked = bake_model(loaded.model, vector.delta(strength))
     folder = Path(loaded.source).expanduser()
     record: dict[str, Any] = {
         "model": folder.resolve().name if folder.exists() else loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
-        "acts_at": "all",
-        "carried_by": where,
-        "n_kv_heads": find_geometry(baked).n_kv_heads,
-        "n_kv_heads_before": find_geometry(loaded.model).n_kv_heads,
+        "acts_at": ALL,
         "vector": vector.describe() | {"alpha": strength, "fitted": dict(vector.fitted)},
         **({"mismatch": mismatch} if mismatch else {}),
     }
     _write(out.resolve(), baked, loaded.processor, record)
     return out
-
-
-def check_free(out: Path) -> None:
-    """SteeringError if ``out`` is there and not an empty folder."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise SteeringError(f"{out} exists and is not an empty folder; give a new one with --out")
 
 
 def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
@@ -114,31 +95,15 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
         teach(processor.tokenizer)
 
 
-def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
-    """Which bias of plain transformers' class can carry a vector; the weights are not looked at."""
-    attention = _attention(model, find_geometry(model).o_proj_names[0])
-    has_switch = getattr(text_config(model), "attention_bias", None) is not None
-    o_proj = getattr(attention, "o_proj", None)
-    if o_proj and (has_switch or o_proj.bias is not None) and site in (HEAD_OUT, ATTN_OUT):
-        return "o_proj.bias"
-    if getattr(getattr(attention, "v_proj", None), "bias", None) is not None and site == HEAD_OUT:
-        return "v_proj.bias"
-    raise SteeringError(f"{type(attention).__name__} has no bias that adds at site {site!r}")
-
-
-def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
-    """A model that adds ``delta`` at every position without hooks.
+def bake_model(model: Any, delta: Tensor) -> Any:
+    """A model that adds ``delta [L, H, D]`` at every position without hooks; zeros change nothing.
 
     It is of the same class and shares all unchanged weights with ``model``, which stays as it is.
-    ``delta`` is ``[L, H, D]``, or slices of hidden / H at ``attn_out``; zeros alone change nothing.
-
-    Raises:
-        SteeringError: this class cannot carry the vector, the vector does not fit, or the weights
-            are quantised, not in memory, or too small a float for the vector.
+    A SteeringError if this class cannot carry the vector, the vector does not fit, or the weights
+    are quantised, not in memory, or too small a float for the vector.
     """
     geometry = find_geometry(model)
-    where = carrier(model, site)
-    shape = [geometry.n_layers, geometry.n_heads, slice_width(geometry, site)]
+    shape = [geometry.n_layers, geometry.n_heads, geometry.head_dim]
     if list(delta.shape) != shape or not bool(torch.isfinite(delta).all()):
         raise SteeringError(f"weights take one finite vector {shape}, not {list(delta.shape)}")
     # What is in the memo is shared, not copied.
@@ -146,11 +111,16 @@ def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
     baked = copy.deepcopy(model, kept)
     if not bool(delta.any()):
         return baked
+    attention = _attention(model, geometry.o_proj_names[0])
+    has_switch = getattr(text_config(model), "attention_bias", None) is not None
+    o_proj = getattr(attention, "o_proj", None)
     with torch.no_grad():
-        if where == "o_proj.bias":
-            _into_o_proj(baked, delta.double(), geometry, site)
-        else:
+        if o_proj and (has_switch or o_proj.bias is not None):
+            _into_o_proj(baked, delta.double(), geometry)
+        elif getattr(getattr(attention, "v_proj", None), "bias", None) is not None:
             _into_v_proj(baked, delta.double(), geometry)
+        else:
+            raise SteeringError(f"{type(attention).__name__} has no bias that could carry it")
     # transformers' own class has a place for every weight.
     with torch.device("meta"):
         plain = type(baked)(copy.deepcopy(baked.config))
@@ -160,18 +130,14 @@ def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
     return baked
 
 
-def _into_o_proj(model: nn.Module, delta: Tensor, geometry: Geometry, site: str) -> None:
+def _into_o_proj(model: nn.Module, delta: Tensor, geometry: Geometry) -> None:
     for name, vectors in zip(geometry.o_proj_names, delta, strict=True):
-        attention = _attention(model, name)
-        linears = [_linear(attention, f"{part}_proj") for part in "qkvo"]
+        linears = [_linear(_attention(model, name), f"{part}_proj") for part in "qkvo"]
         for linear in linears:
             if linear.bias is None:
                 linear.bias = _parameter(linear.weight.new_zeros(linear.out_features))
-        o_proj = linears[-1]
-        added = vectors.flatten().to(o_proj.weight.device)
-        if site == HEAD_OUT:
-            added = o_proj.weight.double() @ added
-        _add_to_bias(o_proj, added, name)
+        weight = linears[-1].weight
+        _add_to_bias(linears[-1], weight.double() @ vectors.flatten().to(weight.device), name)
     _set_everywhere(model, "attention_bias", True)
 
 
@@ -228,19 +194,3 @@ def _set_everywhere(model: nn.Module, name: str, value: Any) -> None:
         config = getattr(module, "config", None)
         if type(config) is kind:
             setattr(config, name, value)
-
-
-def describe(record: dict[str, Any]) -> str:
-    """Where a baked vector acts, and a line more if the model takes more memory by it."""
-    positions, alpha = record["vector"]["positions"], record["vector"]["alpha"]
-    before, after = record["n_kv_heads_before"], record["n_kv_heads"]
-    acts = (
-        f"The steering vector (alpha {alpha:g}) acts at ALL positions, those of the prompt included"
-    )
-    acts += "." if positions == "all" else f", not at {positions} alone, for which it was made."
-    if before == after:
-        return acts
-    return (
-        f"{acts}\nHeads that shared keys and values have their own now ({after} instead of "
-        f"{before} a layer): the KV cache takes {after / before:g} times the memory."
-    )

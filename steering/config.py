@@ -26,18 +26,9 @@ FOUND = "found"
 ControlTask = Literal["initial", "reality"]
 # Options of the probing run that a sweep makes.
 OF_PROBES = ("contrast", "site", "normalise", "solver", "split_seed")
-PAIR_TASKS = ("text", "other")
-Direction = Literal[
-    "logistic",
-    "mass_mean",
-    "patched_mean",
-    "pca",
-    "lda",
-    "multinomial:o0p0",
-    "multinomial:o0p1",
-    "multinomial:o1p0",
-    "multinomial:o1p1",
-]
+# A class of GridToM's four-way probe: o is the omniscient label, p the protagonist's.
+Four = Literal["multinomial:o0p0", "multinomial:o0p1", "multinomial:o1p0", "multinomial:o1p1"]
+Direction = Literal["logistic", "mass_mean", "patched_mean", "pca", "lda", Four]
 
 
 @dataclass(frozen=True)
@@ -47,18 +38,17 @@ class SteeringOptions(ModelOptions, Published):
     Attributes:
         k: numbers of heads; by default half, once and twice the number of layers, at most an eighth
             of all heads.
-        alpha: strengths, in standard deviations; 0 is always in. By default to 10 either way for
-            models of fewer than 256 heads, to 50 for larger ones.
+        alpha: strengths, in standard deviations; 0 is always in. By default to 10 either way below
+            256 heads, else to 50.
         direction: how directions are found.
         rank_by: rank heads by probe accuracy; by that in TB or FB, whichever is worse; or by
-            patching: what they carry between validation pairs, as `sally-anne patch` writes it. Of
-            several the best is chosen.
+            patching, as `sally-anne patch` measures it. Of several the best is chosen.
         random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
         control_stories: test stories on which they are compared, spread over all of them.
         leave_out: so many of the best chosen heads are left out one at a time, on the same stories.
         max_initial_drop: K and alpha may lower the accuracy on initial-belief questions of
-            validation stories by this share at most; none does not ask them. Where the model can
-            but guess them this is no condition.
+            validation stories by this share at most; none does not ask them, and those that the
+            model but guesses are no condition.
         max_reality_drop: the same of the question where the participant is in reality.
         position: at which token the probes read that give heads and directions, as of `sally-anne
             probe`; by default reply, where the vector acts, of pairs and raw prompts statement.
@@ -67,15 +57,14 @@ class SteeringOptions(ModelOptions, Published):
         limit: only so many stories of each split, drawn evenly over maps; three times so many, at
             least 20, of a probing run that has to be made.
         style: plain questions, or questions that ask for a JSON object.
-        protocol: official asks for beliefs as the paper's authors do; of the side questions they
-            asked none.
+        protocol: official asks for beliefs as the paper's authors do.
         parser: who reads the answers that choose K and alpha.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit, 64 at most.
-        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of thoughts 512, of
-            the official protocol 20.
+        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of the official
+            protocol 20.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate; or published, as of `sally-anne probe`.
         data_seed: seed of generated stories.
@@ -136,22 +125,20 @@ class SweepConfig(SteeringOptions):
         task: what is asked: gridtom's questions; or the pairs of any other task of `sally-anne
             probe`, by the logit difference of their answers.
         samples: pairs of your own samples, each with its answer, in place of a task.
-        max_text_drop: of pairs, in place of initial beliefs and reality: by so many nats may the
+        max_text_drop: of pairs, in place of the side questions: by so many nats may the
             log-probability of plain text fall, a token; none does not read any.
         max_other_drop: by this share may those of the pairs of another task fall that are told
             apart; none, the default, does not read them.
         controls: also random directions in the same heads, and random heads, each head's step as
             long as that of the vector.
         order: belief of first or second order.
-        setting: what the model is given: frames and text, frames, or text; auto is text for models
-            that only read and tasks of text alone, else frames and text.
+        setting: frames and text, frames, or text; auto is text for models that only read and tasks
+            of text alone, else frames and text.
         run: probing run that gives heads and directions; made if it is not there.
         also: further directions that are tried, for comparison, and never chosen: kinds, or another
             label (y_o: the omniscient view), which then ranks heads, too.
-        test: report the chosen K and alpha on the test stories.
         curves: test asks at every K and alpha on test stories, too, and draws these.
-        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
-            catalogue's models no weights are needed.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing.
     """
 
     label: str = "y_p"
@@ -165,7 +152,6 @@ class SweepConfig(SteeringOptions):
     max_text_drop: float | None = 0.2
     max_other_drop: float | None = None
     also: tuple[Direction | Literal["y_p", "y_o"], ...] = ()
-    test: bool = True
     curves: Literal["validation", "test"] = "validation"
     dry_run: bool = False
 
@@ -193,15 +179,13 @@ class SweepConfig(SteeringOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        usual = 64 if self.style == "json" else 16
-        if self.protocol == "official":
-            usual = PROTOCOLS["gridtom"].reply_tokens
-        return self.max_new_tokens or usual
+        official = self.protocol == "official" and PROTOCOLS["gridtom"].reply_tokens
+        return self.max_new_tokens or official or (64 if self.style == "json" else 16)
 
     @property
     def tasks(self) -> dict[str, float]:
         """How far what is measured may fall of each kind that steering should leave alone."""
-        names = PAIR_TASKS if self.on_pairs else get_args(ControlTask)
+        names = ("text", "other") if self.on_pairs else get_args(ControlTask)
         drops = {task: getattr(self, f"max_{task}_drop") for task in names}
         return {task: drop for task, drop in drops.items() if drop is not None}
 
@@ -215,10 +199,8 @@ class SweepConfig(SteeringOptions):
     @property
     def folder(self) -> Path:
         """Where the sweep is kept."""
-        if self.out is not None:
-            return self.out
         model, direction = Path(self.model).name or "model", self.direction.replace(":", "-")
-        return Path("runs") / "sweep" / self.named(model, self.part, direction)
+        return self.out or Path("runs") / "sweep" / self.named(model, self.part, direction)
 
 
 def neutral_prompts() -> list[str]:
@@ -234,9 +216,7 @@ def own_name(path: Path) -> str:
 
 @dataclass(frozen=True)
 class VectorConfig:
-    """Make a steering vector from a probing run and save it.
-
-    K and alpha have no default: what moves one model breaks another. A sweep chooses them.
+    """Make a steering vector from a probing run and save it; K and alpha as a sweep chose them.
 
     Attributes:
         run: folder of a finished probing run; the sweep's by default.
@@ -272,8 +252,7 @@ class VectorConfig:
         by = None if self.rank_by == "probe_accuracy" else self.rank_by
         gate = self.gate and f"gate-{self.gate.replace('/', '-')}"
         parts = [self.direction.replace(":", "-"), self.label, self.towards, by, gate]
-        parts.append(f"K{self.k}")
-        name = "-".join(filter(None, [*parts, f"alpha{self.alpha:g}"]))
+        name = "-".join(filter(None, [*parts, f"K{self.k}", f"alpha{self.alpha:g}"]))
         return self.out or (self.run or Path()) / "vectors" / name
 
 
@@ -314,17 +293,16 @@ class SideEffectsConfig(ModelOptions):
     @property
     def folder(self) -> Path:
         """Where the measurement is kept."""
-        if self.out is not None:
-            return self.out
         parts = [Path(self.model).name or "model", own_name(self.vector)]
-        if self.alpha is not None:
-            parts.append(f"alpha{self.alpha:g}")
-        return Path("runs") / "side-effects" / "-".join(parts)
+        parts += [] if self.alpha is None else [f"alpha{self.alpha:g}"]
+        return self.out or Path("runs") / "side-effects" / "-".join(parts)
 
 
 @dataclass(frozen=True)
 class BakeConfig:
     """Write a checkpoint with a steering vector in its weights, which acts at all positions.
+
+    Heads that share keys and values may get their own in it: the cache then takes more memory.
 
     Attributes:
         vector: folder of a steering vector, or user/name[@revision] on a hub.

@@ -2,8 +2,7 @@
 
 Heads by validation accuracy, directions and sigma from the training samples: no test sample enters.
 A gate is a probe that lets a vector act at questions of one condition only. It reads one head at
-a question's last token, not later than the first steered layer. The run's own probes read
-statements, so the gate is fitted on questions, both of each pair.
+the last token of a question, not later than the first steered layer.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from rich.markup import escape
 from scipy.special import expit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
-from sally_anne.core.console import Bars, Console
+from sally_anne.core.console import Bars, Console, print_lines
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.options import flag_name
-from sally_anne.core.processes import here
 from sally_anne.core.run import HEADS, Head, Run, heads_of
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SEEN, SPLITS, Split
@@ -79,12 +76,10 @@ def fit_vector(
         direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
             means. ``patched_mean``: the mean difference within training pairs at the token where
             patching exchanges heads. ``pca``: first principal component, turned towards the class.
-            ``lda``: difference of the means, whitened by the classes' common covariance, shrunk
-            after Ledoit and Wolf.
+            ``lda``: difference of the means, whitened by the shrunk common covariance.
             ``multinomial:oNpM``: weight of that class of GridToM's four-way probe. ``random``:
             random directions in the same heads. ``random_heads``: directions of the same kind in
-            K heads drawn from all others. Both control ``norm_matched_to``, and their i-th head's
-            step is as long as that of its i-th head.
+            K other heads. Both control ``norm_matched_to``, head by head with steps as long.
         label: ranks heads and gives directions; the run's first by default.
         towards: value of the label to steer towards; of two values the second (true) by default.
         rank_by: ``probe_accuracy``; ``worst_condition``, the lowest of any condition; or
@@ -92,9 +87,8 @@ def fit_vector(
         patched: of ``patched_mean``, as of :func:`read_patched`, which reads it by default.
 
     Raises:
-        SteeringError: an unknown direction, label or value, heads without a direction, or a run
-            whose heads were not patched.
-        ProbingError: K without so many usable heads.
+        SteeringError, ProbingError: an unknown direction, label or value, too few heads with a
+            direction, or a run whose heads were not patched.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     label = label or next(iter(run.labels), "")
@@ -105,21 +99,20 @@ def fit_vector(
     samples = run.samples
     train = ((samples["split"] == "train") & samples[label].notna()).to_numpy()
     values = samples[label].to_numpy()[train].tolist()
-    classes = sorted(set(values))
-    place = classes.index(target := class_towards(values, label, towards))
+    place = sorted(set(values)).index(target := class_towards(values, label, towards))
     coef = towards_class(run.probes[f"{label}.coef"], place)
-    table = run.ranked(label)
-    if rank_by == "patching":
-        require_patching(run)
-        table = table.sort_values(PATCHED, ascending=False, kind="stable")
-    elif rank_by == "worst_condition":
-        if (worst := f"{label}_validation_worst") not in table:
-            raise SteeringError(f"{run.folder / HEADS} has no {worst}: samples need `condition`")
-        table = table.sort_values(worst, ascending=False, kind="stable")
+    table, facts = run.ranked(label), _provenance(run, label)
+    if rank_by != "probe_accuracy":
+        facts["rank_by"] = rank_by
+        if rank_by == "patching":
+            require_patching(run)
+        by = PATCHED if rank_by == "patching" else f"{label}_validation_worst"
+        if by not in table:
+            raise SteeringError(f"{run.folder / HEADS} has no {by}: samples need `condition`")
+        table = table.sort_values(by, ascending=False, kind="stable")
     ranked = heads_of(table)
     heads = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)
-    facts = _provenance(run, label) | ({} if rank_by == "probe_accuracy" else {"rank_by": rank_by})
     if towards is not None:
         facts["towards"] = target
     kind = direction
@@ -129,9 +122,8 @@ def fit_vector(
         if direction == "random":
             theta = torch.from_numpy(rng.standard_normal(tuple(norm_matched_to.theta.shape)))
             theta /= theta.norm(dim=1, keepdim=True)
-            return replace(
-                norm_matched_to, theta=theta, alpha=alpha, direction=direction, fitted=facts
-            )
+            changes: dict[str, Any] = {"alpha": alpha, "direction": direction, "fitted": facts}
+            return replace(norm_matched_to, theta=theta, **changes)
         heads = _others(ranked, coef, norm_matched_to.heads, rng)
     if match := _CLASS.fullmatch(kind):
         number = 2 * int(match[1]) + int(match[2])
@@ -182,14 +174,11 @@ def require_patching(run: Run) -> None:
 def _others(
     ranked: Sequence[Head], coef: np.ndarray, steered: Sequence[Head], rng: np.random.Generator
 ) -> list[Head]:
-    """As many heads that are not steered, so that none of those is its own control."""
-    # Sorted: the same draw whatever the ranking of heads that are not steered.
+    """As many heads that are not steered; the same draw whatever the ranking of these."""
     k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
     if k > len(others):
-        raise SteeringError(
-            f"K = {k}: only {len(others)} other heads have a probe with weights; lower K, or sweep "
-            "with --no-controls"
-        )
+        why = f"only {len(others)} other heads have a probe with weights"
+        raise SteeringError(f"K = {k}: {why}; lower K, or sweep with --no-controls")
     return [others[i] for i in rng.permutation(len(others))[:k]]
 
 
@@ -208,12 +197,9 @@ def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarr
 
 
 def _activations(run: Run, heads: list[Head], rows: np.ndarray) -> np.ndarray:
-    """Training activations of the chosen heads ``[N, K, D]``, a layer read at a time."""
-    columns: dict[Head, np.ndarray] = {}
-    for layer in sorted({layer for layer, _ in heads}):
-        block = run.activations([layer])[rows, 0].astype(np.float64)
-        columns |= {head: block[:, head.head] for head in heads if head.layer == layer}
-    return np.stack([columns[head] for head in heads], axis=1)
+    """Activations of the chosen heads ``[N, K, D]`` in some rows."""
+    layers = {layer: run.activations([layer])[rows, 0] for layer in {head.layer for head in heads}}
+    return np.stack([layers[head.layer][:, head.head] for head in heads], axis=1).astype(np.float64)
 
 
 def _provenance(run: Run, label: str) -> dict[str, Any]:
@@ -245,17 +231,15 @@ def run(config: VectorConfig) -> None:
     config = settled(config, sweep)
     require_own(config.folder, "a steering vector", "vector.safetensors")
     names = ("run", "k", "alpha", "direction", "label", "positions", "towards", "rank_by")
-    options = {name: getattr(config, name) for name in names}
-    vector = fit_vector(**{name: value for name, value in options.items() if value is not None})
+    options = {name: value for name in names if (value := getattr(config, name)) is not None}
+    vector = fit_vector(**options)
     if sweep is not None:
         swept, own = sweep["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted)))
         # What only one of them knows is not compared.
         known = own.keys() & swept.keys() - {SEEN, ALLOW_MISMATCH}
-        if differ := [name for name in known if swept[name] != own[name]]:
-            raise SteeringError(
-                f"--sweep {config.sweep} was of another probing run than {config.run}: "
-                f"{', '.join(sorted(differ))}"
-            )
+        if differ := sorted(name for name in known if swept[name] != own[name]):
+            why = f"was of another probing run than {config.run}: {', '.join(differ)}"
+            raise SteeringError(f"--sweep {config.sweep} {why}")
         # The sweep chose K and alpha on its own validation stories.
         more = {name: sweep[name] for name in (SEEN, FOUND) if sweep.get(name)}
         site = sweep["config"].get("steer_site") or vector.site
@@ -265,16 +249,14 @@ def run(config: VectorConfig) -> None:
         assert config.run is not None
         vector = gated(vector, config.run, config.gate, console)
     folder = vector.save(config.folder)
-    console.print(f"the vector is in {escape(str(folder))}", soft_wrap=True)
+    print_lines(console, [f"the vector is in {folder}"])
 
 
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     """The options with run, label, K and alpha, as far as they are left out, from a sweep."""
     if sweep is None:
         if config.run is None or config.k is None or config.alpha is None:
-            raise SteeringError(
-                "give --run, --K and --alpha, or a finished sweep with --sweep, which chooses them"
-            )
+            raise SteeringError("give --run, --K and --alpha, or a finished sweep with --sweep")
         # The folder that is made by default bears the label's name; a given one is claimed first.
         if config.label is None and config.out is None:
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
@@ -292,8 +274,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console) -> SteeringVector:
     """The vector with a gate that is open at questions of one condition (as TB); it acts there.
 
-    The model of the probing run in ``folder`` reads its questions again. Accuracies are printed,
-    and kept in ``fitted["gate"]``. A SteeringError if no question is of that condition.
+    The model of the probing run in ``folder`` reads its questions again.
     """
     opened = reopen(folder)
     probing, pair_set = opened.probing, opened.pair_sets.get("question")
@@ -307,19 +288,13 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     x, last = read_questions(opened.model(), pair_set, console), min(vector.heads)[0]
     how = probing.c, probing.max_iter, probing.normalise
     gate, validation, test = fit_gate(x, opens_at, last, *how)
-    facts = {
-        "opens_at": opens_at,
-        "validation_accuracy": validation,
-        "test_accuracy": test.value,
-        "test_interval": [test.low, test.high],
-        "test_questions": test.n,
-    }
-    console.print(
+    facts = {"opens_at": opens_at, "validation_accuracy": validation, "test_accuracy": test.value}
+    facts |= {"test_interval": [test.low, test.high], "test_questions": test.n}
+    line = (
         f"gate: {Head(gate.layer, gate.head)} tells at the last token whether a question is "
-        f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
-        "questions" + ("" if test.low > 0.5 else "; it is not above chance"),
-        soft_wrap=True,
+        f"{opens_at}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test questions"
     )
+    print_lines(console, [line + ("" if test.low > 0.5 else "; it is not above chance")])
     fitted = {**vector.fitted, "gate": facts}
     return replace(vector, gate=gate, positions=LAST_PROMPT, fitted=fitted)
 
@@ -338,30 +313,19 @@ def read_patched(
     label: str,
     console: Console,
     loaded: LoadedModel | None = None,
-    kept: Path | None = None,
 ) -> Activations:
     """What patching exchanges in training pairs, ``[2 P, L, H, D]``, each with its ``label``.
 
     It is true of the first condition of belief questions, TB, whose inputs have no label. Read by
-    the run's model where none is ``loaded``; once, if there is a folder in which it is ``kept``. A
-    SteeringError if no samples are pairs.
+    the run's model where none is ``loaded``; a SteeringError if no samples are pairs.
     """
-    loaded = loaded or opened.model()
-    model = loaded.identity.facts()
-    if kept is not None and any(kept.glob("*.safetensors")):
-        x = Activations.load(kept)
-        if (x.labels, dict(x.model)) == ((label,), model):
-            return x
     found = open_pairs(opened.probing, opened.data, label)
     if (pair_set := found.get("question") or found.get("statement")) is None:
         raise SteeringError(NO_PAIRS)
-    x = read_questions(loaded, pair_set, console, ("train",))
+    x = read_questions(loaded or opened.model(), pair_set, console, ("train",))
     first = x.items["condition"] == pair_set.conditions[0]
     items = x.items if label in x.items else x.items.assign(**{label: first})
-    x = replace(x, items=items, labels=(label,), model=model)[items[label].notna()]
-    if kept is not None and here().first:
-        x.save(kept)
-    return x
+    return replace(x, items=items, labels=(label,))[items[label].notna()]
 
 
 def read_questions(
@@ -393,9 +357,8 @@ def fit_gate(
 ) -> tuple[Gate, float, Estimate]:
     """The probe of the best head up to layer ``last``, with its validation and test accuracy.
 
-    Weights are of training questions. Validation questions choose the head, ties by log-loss, and
-    the threshold (:func:`best_threshold`); test questions only measure it. ``last`` is the first
-    layer that is steered; its heads are read before that.
+    Validation questions choose the head, ties by log-loss, and the threshold; test questions only
+    measure it. ``last`` is the first layer that is steered; its heads are read before that.
     """
     is_open = x.items["condition"] == opens_at
     x = replace(x, x=x.x[:, : last + 1], items=x.items.assign(**{_OPEN: is_open}), labels=(_OPEN,))
@@ -416,10 +379,7 @@ def fit_gate(
 
 
 def best_threshold(likely: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Where probabilities ``[N]`` divide ``labels [N]`` best, and the accuracy there.
-
-    Of equals it is the middle of the widest gap between neighbours, 0 and 1 among them.
-    """
+    """Where probabilities ``[N]`` divide labels best (of equals the widest gap), and how well."""
     edges = np.unique([0.0, *likely, 1.0])
     cuts = (edges[1:] + edges[:-1]) / 2
     right = ((likely > cuts[:, None]) == labels).mean(axis=1)

@@ -1,10 +1,9 @@
 """A sweep on pairs: how far a step moves a model's answers towards one value of a label.
 
-Where there are no questions with a right answer, but pairs of inputs with an answer each (true and
-false statements, say), the measure is a logit difference: of the answer of the label's value that
-is steered towards, less the other answer of the pair, as a mean over both inputs. Between the two
-inputs it says whether the model tells them apart. What steering should leave alone is plain text,
-read with every token steered, and the pairs of another task.
+The measure is a logit difference: of the answer of the value that is steered towards, less the
+other answer of the pair, as a mean over both inputs. Between the two inputs it says whether the
+model tells them apart. What steering should leave alone is plain text, read with every token
+steered, and the pairs of another task.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from sally_anne.core.run import CONFIG, Run
 from sally_anne.data import datasets
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.tasks import open_pairs, open_task
-from sally_anne.figures.sweep import amount
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import ALL
@@ -34,7 +32,6 @@ from sally_anne.models.estimate import Figure, exact
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import raw_ids
 from sally_anne.probing.activations import reopen
-from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.interchange import COLUMNS, answer_ids, prompts_of, read_pair
 from sally_anne.probing.patching import NO_PAIRS
 from sally_anne.steering.config import SweepConfig, neutral_prompts
@@ -48,14 +45,10 @@ OTHERS = 24
 class Side(NamedTuple):
     """A pair, and whether its first input (1) or its second (-1) has the value steered towards."""
 
+    name: str
     pair: ContrastPair
-    sign: int
-    reply: bool
-
-    @property
-    def name(self) -> str:
-        """That of the pair."""
-        return self.pair.name
+    sign: int = 1
+    reply: bool = False
 
 
 class Text(NamedTuple):
@@ -85,9 +78,6 @@ class Shifts(Measure):
         gains = {name: after[name] - before[name].loc[after.index] for name in names}
         return {name: _mean(gain, after["cluster"], draws) for name, gain in gains.items()}
 
-    def cell(self, number: Mapping[str, Any]) -> str:
-        return amount(number, self.main).removesuffix(f" {self.unit}")
-
 
 def _mean(values: pd.Series, clusters: pd.Series, draws: int) -> Estimate:
     group, names = pd.factorize(clusters, sort=True)
@@ -95,75 +85,65 @@ def _mean(values: pd.Series, clusters: pd.Series, draws: int) -> Estimate:
 
 
 class Pairs:
-    """What a sweep over pairs asks, and of which probing run its vectors are.
-
-    Raises:
-        SteeringError: no samples are pairs, or none of a split differ in the label.
-    """
+    """What a sweep over pairs asks; ``source`` is the probing run that it may have to make."""
 
     unseen, lineage = LeftOut(0, 0), None
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.measure = config, Shifts()
-        self._probing = config.probing("statement")
-        folder = config.run or self._probing.folder
+        probing = self.source = config.probing("statement")
+        folder = config.run or probing.folder
         if (folder / CONFIG).exists():
             opened = reopen(folder)
             probing, data = opened.probing, opened.data
         else:
-            probing, data = self._probing, open_task(self._probing)
+            data = open_task(probing)
         labels = data.samples[0].labels
-        self.label = config.label
-        if self.label == SweepConfig.label and self.label not in labels:
-            self.label = next(iter(labels))
-        if self.label not in labels:
-            raise SteeringError(f"--label {self.label}: the samples have {', '.join(labels)}")
-        if not (found := open_pairs(probing, data, self.label)):
+        label = config.label
+        if label == SweepConfig.label and label not in labels:
+            label = next(iter(labels))
+        if label not in labels:
+            raise SteeringError(f"--label {label}: the samples have {', '.join(labels)}")
+        if not (found := open_pairs(probing, data, label)):
             raise SteeringError(NO_PAIRS)
         pair_set = found.get("question") or found["statement"]
         if config.task == "beliefs":
             # Its questions ask for a place, whose label is no probe's.
-            pair_set = datasets.judged(data.samples, self.label)
-        values = [s.labels[self.label] for s in data.samples if self.label in s.labels]
-        value = class_towards(values, self.label, config.towards)
+            pair_set = datasets.judged(data.samples, label)
+        values = [s.labels[label] for s in data.samples if label in s.labels]
+        value = class_towards(values, label, config.towards)
         texts = [Text(f"text {n}", line) for n, line in enumerate(neutral_prompts())]
         self._sides: dict[tuple[str, str | None], list[Any]] = {}
         for split in ("validation", "test"):
             sides = []
             for pair in pair_set.choose(split, config.limit or len(pair_set.pairs)):
-                first, second = (s.labels.get(self.label) == value for s in pair.samples)
+                first, second = (s.labels.get(label) == value for s in pair.samples)
                 if first != second:
-                    sides.append(Side(pair, 1 if first else -1, pair_set.reply))
+                    sides.append(Side(pair.name, pair, 1 if first else -1, pair_set.reply))
             if not sides:
                 raise SteeringError(
-                    f"no {split} pair has {self.label} {value} on one of its sides alone: choose "
+                    f"no {split} pair has {label} {value} on one of its sides alone: choose "
                     "another --label or --towards"
                 )
             self._sides[split, None], self._sides[split, "text"] = sides, texts
             if "other" in config.tasks:
                 name, seed = "statements" if config.task == "ioi" else "ioi", config.split_seed
                 others = datasets.questions(name, None, cast(int, seed)).choose(split, OTHERS)
-                self._sides[split, "other"] = [Side(pair, 1, False) for pair in others]
+                self._sides[split, "other"] = [Side(pair.name, pair) for pair in others]
         self.shows = any(sample.shows for pair in pair_set.pairs for sample in pair.samples)
-        facts = {"label": self.label, "towards": str(value), "pairs": pair_set.fingerprint}
-        self.about = {**facts, "asks": pair_set.asks}
-
-    def source(self) -> ProbeConfig:
-        """The probing run that has to be made first, if none is there."""
-        return self._probing
+        self.about = {"label": label, "towards": str(value), "pairs": pair_set.fingerprint}
+        self.about["asks"] = pair_set.asks
 
     def check(self, loaded: LoadedModel) -> None:
         """ProbingError for answers that no token tells apart."""
         for (_, task), items in self._sides.items():
             for side in items if task != "text" else ():
-                for prompt in prompts_of(loaded, side.pair, side.reply):
-                    try:
+                try:
+                    for prompt in prompts_of(loaded, side.pair, side.reply):
                         answer_ids(loaded, side.pair, prompt)
-                    except ProbingError as error:
-                        if task is None:
-                            raise
-                        why = "the model does not know the words of another task's pairs"
-                        raise SteeringError(f"--max-other-drop: {why}; leave it out") from error
+                except ProbingError as error:
+                    where = "--max-other-drop: " if task == "other" else ""
+                    raise SteeringError(f"{where}{error}") from error
 
     def leave_out(self, run: Run) -> None:
         """Test pairs are of the run's own split, so that none was seen."""
@@ -184,7 +164,7 @@ class Pairs:
     ) -> pd.DataFrame:
         """Every item at every point; what the open journal holds is not read again.
 
-        A point's company is the same however much of a run is done, and so are its numbers.
+        Points are read together as they were in a run that was cut off, for the same bytes.
         """
         size = self.config.decode_batch_size
         steered = next(vector for vector in vectors.values() if vector is not None)
@@ -209,12 +189,12 @@ class Pairs:
             first, *second = journal.answers[key]["read"]
             row = {"item_id": item.name, "story": item.name, "point": point.name, **asdict(point)}
             if isinstance(item, Text):
-                rows.append(row | {"split": "", "cluster": item.name, "text": first})
-                continue
-            row |= {"split": item.pair.split, "cluster": item.pair.cluster}
-            apart = first - second[0]
-            row |= {"towards": item.sign * (first + second[0]) / 2, "apart": apart}
-            rows.append(row | {"other": float(apart > 0)})
+                row |= {"split": "", "cluster": item.name, "text": first}
+            else:
+                row |= {"split": item.pair.split, "cluster": item.pair.cluster}
+                row |= {"towards": item.sign * (first + second[0]) / 2, "apart": first - second[0]}
+                row["other"] = float(row["apart"] > 0)
+            rows.append(row)
         return pd.DataFrame(rows)
 
     def needs(
@@ -228,8 +208,7 @@ class Pairs:
 def read_side(loaded: LoadedModel, side: Side, parts: Sequence[Tensor], site: str) -> Tensor:
     """Logit differences ``[C, 2]`` of both inputs of a pair, first answer less second.
 
-    Each of the steps, ``[C, L, H, D]`` in ``parts`` that are read at once, is added at the last
-    prompt token in a reading of its own.
+    Each step, of ``[C, L, H, D]`` in ``parts`` read at once, is added at the last prompt token.
     """
     with torch.no_grad():
         found = []

@@ -6,7 +6,6 @@ that of the vector's i-th head, so that none is weak by its length alone.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -35,10 +34,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, order=True)
 class SweepPoint:
-    """One setting; ``k`` 0 is the baseline.
-
-    ``seed`` is of random directions and heads; ``rank_by`` by what the steered ones are ranked.
-    """
+    """One setting; ``k`` 0 is the baseline, ``seed`` that of random directions and heads."""
 
     direction: str
     k: int
@@ -67,11 +63,9 @@ Vectors = Mapping[SweepPoint, SteeringVector | None]
 
 
 def default_grid(n_layers: int, n_heads: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Every K and alpha that fit a model.
+    """Every K and alpha that fit a model; K as in the GridToM paper, halved where heads are few.
 
-    K are those of the GridToM paper: half as many heads as layers, as many, twice as many. They are
-    halved while the largest is more than an eighth of all heads: of so many, heads drawn at random
-    hit those that matter, and are no control.
+    Of more than an eighth of all heads, random ones hit those that matter, and are no control.
     """
     most, heads = 2 * n_layers, n_layers * n_heads
     while most > max(1, heads // MOST_STEERED):
@@ -109,13 +103,10 @@ def vectors_of(
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[SweepPoint]]:
     """The options with every K and alpha, which may follow from the model, and the points."""
     geometry = find_geometry(loaded.skeleton)
-    n_layers, n_heads = geometry.n_layers, geometry.n_heads
-    ks, alphas = default_grid(n_layers, n_heads)
+    ks, alphas = default_grid(geometry.n_layers, geometry.n_heads)
     ks, alphas = config.k or ks, config.alpha or alphas
-    if max(ks) > n_layers * n_heads:
-        raise SteeringError(
-            f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
-        )
+    if max(ks) > geometry.n_layers * geometry.n_heads:
+        raise SteeringError(f"--K {max(ks)}: {config.model} has {geometry}")
     directions = (config.direction, *config.also, *config.random_kinds)
     grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
     return replace(config, k=ks, alpha=alphas), grid
@@ -133,16 +124,14 @@ def without_a_head(chosen: SweepPoint, vector: SteeringVector, most: int) -> Vec
     for number, head in enumerate(vector.heads[:most] if vector.k > 1 else ()):
         rest = [i for i in range(vector.k) if i != number]
         point = replace(chosen, direction=f"{chosen.direction} without {head}", k=chosen.k - 1)
+        heads = tuple(vector.heads[i] for i in rest)
         rests[point] = replace(
-            vector,
-            heads=tuple(vector.heads[i] for i in rest),
-            theta=vector.theta[rest],
-            sigma=vector.sigma[rest],
+            vector, heads=heads, theta=vector.theta[rest], sigma=vector.sigma[rest]
         )
     return rests
 
 
-class Measure(ABC):
+class Measure:
     """How good a setting is, by a table of answers: a row an item and point.
 
     Tables have ``point`` (its name), ``split`` and ``item_id``; those of a ``task`` hold what
@@ -159,23 +148,18 @@ class Measure(ABC):
     noun: str
     unit: str
 
-    @abstractmethod
     def of(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, Estimate]:
         """Every measure of one point's rows."""
+        raise NotImplementedError
 
-    @abstractmethod
     def change(
         self, before: pd.DataFrame, after: pd.DataFrame, task: str | None = None, draws: int = 2000
     ) -> dict[str, Estimate]:
         """By how much the rows of one point are better than those of another, item by item."""
-
-    def cell(self, number: Mapping[str, Any]) -> Any:
-        """A number with its interval as it is put in a table."""
-        return number
+        raise NotImplementedError
 
     def worse(self, before: pd.DataFrame, after: pd.DataFrame, draws: int = 2000) -> Any:
         """An estimate of the share made worse; None where nothing is right or wrong."""
-        return None
 
     def guessed(self, table: pd.DataFrame, task: str) -> dict[str, float] | None:
         """The baseline on a task, if it but guesses there, so that the task puts no condition."""
@@ -217,8 +201,8 @@ class Measure(ABC):
     ) -> SweepPoint:
         """The best point that leaves all tasks alone, else the one nearest to it.
 
-        Points are tried from the best on, so that few are asked: ``answers`` gives those of one
-        task on validation items, at the baseline and at a point. A drop by ``max_drops`` passes.
+        Points are tried from the best on: ``answers`` gives those of one task on validation items,
+        at the baseline and at a point. A drop by ``max_drops`` passes.
         """
         beyond: list[float] = []
         for point in ranked:
@@ -271,12 +255,11 @@ class Measure(ABC):
 
         Differences are paired, on the items that were asked without the head.
         """
-        losses = []
-        for (layer, head), point in zip(heads, rests, strict=False):
-            whole, rest = ends(table, point, chosen)
-            loss = self.change(rest, whole)[self.main]
-            losses.append({"layer": layer, "head": head, **asdict(loss)})
-        return losses
+        pairs = zip(heads, (ends(table, point, chosen) for point in rests), strict=False)
+        return [
+            {"layer": layer, "head": head, **asdict(self.change(rest, whole)[self.main])}
+            for (layer, head), (whole, rest) in pairs
+        ]
 
 
 def rows_of(table: pd.DataFrame, point: SweepPoint) -> pd.DataFrame:
@@ -300,5 +283,4 @@ def _without_test(table: pd.DataFrame) -> None:
 def by_kind(randoms: Sequence[SweepPoint], numbers: Sequence[float]) -> dict[str, dict[str, Any]]:
     """Mean (``value``), ``low``est, ``high``est and number ``n`` of each kind of random control."""
     kinds = pd.Series(numbers, [point.direction for point in randoms], dtype=float).groupby(level=0)
-    ends = kinds.agg(value="mean", low="min", high="max", n="count")
-    return ends.to_dict("index")
+    return kinds.agg(value="mean", low="min", high="max", n="count").to_dict("index")

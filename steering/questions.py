@@ -34,12 +34,9 @@ from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.report import BELIEF
 from sally_anne.harness.score import estimates, over, paired, score, scores
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
-from sally_anne.hooks.positions import ALL, LAST_PROMPT_GENERATED
 from sally_anne.models.decoding import decode, extend, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, Vectors, rows_of
 
@@ -64,27 +61,18 @@ def answer_points(
 ) -> pd.DataFrame:
     """Every item in every point; what the open journal holds is not run again.
 
-    The journal's processes share the batches of items: ``batch_size`` prompts are prefilled
-    together, and ``decode_batch_size`` answers (prompts x points) decoded together, auto as many as
-    fit. ``on_progress`` gets the number of answers done and in all, of this process.
+    The vectors have one site, and positions other than ``all``. The journal's processes share the
+    batches of items: ``batch_size`` prompts are prefilled together, and ``decode_batch_size``
+    answers (prompts x points) decoded together, auto as many as fit. ``on_progress`` gets the
+    number of answers done and in all, of this process.
 
     Returns:
         The columns of :func:`sally_anne.harness.score.score`, ``point``, and those of the point.
-
-    Raises:
-        SteeringError: vectors differ in site or positions, or are for all positions.
-        OutOfMemoryError: so many answers or prompts do not fit.
     """
-    steered = [vector for vector in vectors.values() if vector is not None]
-    places = {(v.site, v.positions) for v in steered}
-    site, positions = next(iter(places), (HEAD_OUT, LAST_PROMPT_GENERATED))
-    if len(places) > 1 or positions == ALL:
-        raise SteeringError(
-            "vectors of one sweep have one site, and positions other than 'all', as prompts are "
-            f"prefilled once; got {sorted(places)}"
-        )
-    for vector in steered:
-        vector.check(loaded.skeleton)
+    first = next(vector for vector in vectors.values() if vector is not None)
+    first.check(loaded.skeleton)
+    none = torch.zeros_like(first.delta())
+    deltas = {point: none if v is None else v.delta() for point, v in vectors.items()}
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
     left = [point for point in vectors if any((point, i.item_id) in missing for i in items)]
@@ -107,12 +95,9 @@ def answer_points(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
         rows = processes.rows_that_fit(held, width, journal.processes)
-    geometry = find_geometry(loaded.skeleton)
-    none = torch.zeros(geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
-    deltas = {point: none if v is None else v.delta() for point, v in vectors.items()}
     for batch in todo:
-        # Points are put together without regard to how many items a batch has. Whatever part of a
-        # run was answered before, what is left is then put together as it would have been.
+        # Points are put together whatever a batch's length and what of it was answered before, so
+        # that what is left of a run is put together as it would have been.
         parts = [
             part
             for group in in_batches(left, max(1, rows // width))
@@ -124,10 +109,10 @@ def answer_points(
                 new = [(point, n) for point, n in part if (point, batch[n].item_id) in missing]
                 if not new:
                     continue
-                numbers = [number for _, number in part]
                 delta = torch.stack([deltas[point] for point, _ in part])
-                with Edit(loaded.model, delta, site, positions):
-                    after = extend(loaded, state, numbers, [endings[number] for number in numbers])
+                with Edit(loaded.model, delta, first.site, first.positions):
+                    numbers = [number for _, number in part]
+                    after = extend(loaded, state, numbers, [endings[n] for n in numbers])
                     tokens = greedy(loaded, after, max_new_tokens)
                 replies = dict(zip(part, decode(loaded, tokens), strict=True))
                 journal.add(
@@ -154,8 +139,8 @@ def chance(items: Sequence[Question]) -> float:
 class Beliefs(Measure):
     """Accuracy on questions, as a parser reads the answers: TB, FB and Both, or of side questions.
 
-    ``chances`` are the shares of side questions that guessing gets right, by task; of these what
-    the baseline only guesses, its interval reaching below chance, cannot get worse.
+    ``chances`` are the shares of side questions that guessing gets right, by task; what the
+    baseline only guesses, its interval reaching below chance, cannot get worse.
     """
 
     main, columns, noun, unit = "Both", BELIEF, "stories", "%"
@@ -175,10 +160,7 @@ class Beliefs(Measure):
         return {task or name: found[name]["difference"] for name in found if name != "invalid"}
 
     def worse(self, before: pd.DataFrame, after: pd.DataFrame, draws: int = 2000) -> Estimate:
-        """Share of stories of which an answer was right before and is wrong after.
-
-        The interval is over maps, or stories where maps are few.
-        """
+        """Share of stories of which an answer was right before and is wrong after."""
         return made_worse(scores(before, self.parser), scores(after, self.parser), draws)
 
     def guessed(self, table: pd.DataFrame, task: str) -> dict[str, float] | None:
@@ -194,7 +176,7 @@ class Beliefs(Measure):
 
 
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:
-    """:meth:`Beliefs.worse` of two score tables."""
+    """:meth:`Beliefs.worse` of two score tables; the interval is over maps, or few stories."""
     unit = over(before)
     both = before.merge(
         after[["item_id", "correct", "invalid"]], on="item_id", suffixes=("", "_after")
@@ -207,10 +189,11 @@ def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000)
 
 
 class Questions:
-    """What a sweep over stories asks, and of which probing run its vectors are.
+    """What a sweep over stories asks.
 
-    ``members`` are the splits of the stories' numbers, by split; ``unseen`` is what was left out of
-    the test stories, ``lineage`` what the chosen vector has seen; None where the run does not say.
+    ``source`` is the probing run that it makes if none is there, with ``--limit`` of few stories;
+    ``members`` are the numbers of stories by split; ``unseen`` is what was left out of those that
+    test, ``lineage`` what the chosen vector has seen, None where the run does not say.
     """
 
     def __init__(self, config: SweepConfig) -> None:
@@ -229,30 +212,21 @@ class Questions:
         }
         self._divide(Lineage())
         self.measure = Beliefs(config.parser)
-
-    def source(self) -> Run | ProbeConfig:
-        """The probing run that a sweep takes, or the one that has to be made first.
-
-        With ``--limit`` that is one of few stories, unless there is one of all already.
-        """
-        config, probing = self.config, self.config.probing("reply")
-        if config.limit is not None and not (probing.folder / CONFIG).exists():
+        self.source = config.probing("reply")
+        if config.limit is not None and not (self.source.folder / CONFIG).exists():
             most = len(samples.assign(self.stories, config.split_seed))
             few = min(most, max(FEWEST_PROBED, 3 * config.limit))
-            probing = replace(probing, stories=few)
-        return probing
+            self.source = replace(self.source, stories=few)
 
     def check(self, loaded: LoadedModel) -> None:
         """A ContextError if a question does not fit the model."""
-        kinds = product(self._configs, (None, *self.config.tasks))
-        items = [item for kind in kinds for item in self.items(*kind)]
-        check_items(loaded, items, self.config.reply_tokens)
+        for kind in product(self._configs, (None, *self.config.tasks)):
+            check_items(loaded, self.items(*kind), self.config.reply_tokens)
 
     def leave_out(self, run: Run) -> None:
         """Ask about no story that a run, or what is baked into the model, has seen.
 
-        What trained the probes does not validate; what trained, or chose heads, K or alpha, is not
-        tested.
+        What trained the probes does not validate; what trained, or chose, is not tested.
         """
         config = self.config
         lineage = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
@@ -273,14 +247,9 @@ class Questions:
         self.lineage = None if lineage is None else after
 
     def items(self, split: str, task: str | None = None, most: int | None = None) -> list[Question]:
-        """The belief questions of a split, or its control questions of one kind.
-
-        With ``most`` of so many stories, of all maps in turn.
-        """
-        config = self._configs[split]
-        if task is not None:
-            own: Any = {"order": task, "protocol": EvalConfig.protocol}
-            config = replace(config, **own)
+        """The belief questions of a split, or its control questions; of ``most`` stories."""
+        own: Any = {} if task is None else {"order": task, "protocol": EvalConfig.protocol}
+        config = replace(self._configs[split], **own)
         items = items_of(config, self.stories, self.members[split])
         maps = {item.group: item.map for item in items}
         kept = set(in_turn(maps, maps.__getitem__, str)[:most])
@@ -306,9 +275,8 @@ class Questions:
         self, loaded: LoadedModel, parts: Mapping[str, tuple[list[Question], int]]
     ) -> list[Figure]:
         """What it takes to ask items at so many points, by name."""
-        config, counter = self.config, Counter(loaded)
+        config, counter, loads = self.config, Counter(loaded), list[Load]()
         most = processes.MOST if config.decode_batch_size == AUTO else config.decode_batch_size
-        loads: list[Load] = []
         for items, count in parts.values():
             # Each batch is read once; its rows at all points go on from there, so many at once.
             together = max(1, most // min(config.batch_size, len(items)))
@@ -317,10 +285,9 @@ class Questions:
                 for load in loads_of(counter, batch, config.reply_tokens):
                     rows = load.endings * count
                     loads.append(replace(load, endings=rows[:at_once], later=rows[at_once:]))
-        answers = sum(load.rows for load in loads)
         more = "points x items; more if the first choices lower the accuracy on side questions"
         return [
-            exact("answers", answers, more),
+            exact("answers", sum(load.rows for load in loads), more),
             exact("decode batch", most, "answers at once; auto takes fewer"),
             *tokens_of(counter, loads),
             *needs(loaded, loads, config.quantization).values(),

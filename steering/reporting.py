@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,16 @@ from sally_anne.core.run import Head
 from sally_anne.data.samples import SEEN, Lineage
 from sally_anne.figures.page import after_sweep
 from sally_anne.figures.report import NAME
-from sally_anne.figures.sweep import ENDS, ROUNDING, aim, amount, cautions, lost, tested
+from sally_anne.figures.sweep import ROUNDING, aim, amount, cautions, lost, tested
 from sally_anne.harness.score import over
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.steering.config import FOUND, SweepConfig
-from sally_anne.steering.points import BASELINE, Measure, SweepPoint, ends
+from sally_anne.steering.points import Measure, SweepPoint, ends
 
 NOT_SPECIFIC = "not specific"
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 # Columns that describe a point, besides its name.
 FACTS = ["direction", "rank_by", "k", "alpha"]
-# Best settings that are printed, and the mark of the chosen one.
-TOP, MARK = 2, " *"
 # Answers by what they are to (None: the questions or pairs that settings are chosen by) and split.
 Tables = Mapping[tuple[str | None, str], pd.DataFrame]
 
@@ -46,7 +44,8 @@ class Sweep:
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
-        control_rank, left_out, worse: as of the measure; None or empty without a test.
+        gains: change of what steering should leave alone at the chosen point, by task and split.
+        control_rank, left_out, worse: as of the measure; the rank is None without controls.
     """
 
     measure: Measure
@@ -55,29 +54,16 @@ class Sweep:
     vector: Path
     lineage: Lineage | None
     unseen: LeftOut
-    random_controls: tuple[SweepPoint, ...] = ()
-    control_rank: dict[str, Any] | None = None
-    left_out: list[dict[str, Any]] = field(default_factory=list)
-    worse: Estimate | None = None
+    gains: dict[str, dict[str, Estimate]]
+    random_controls: list[SweepPoint]
+    control_rank: dict[str, Any] | None
+    left_out: list[dict[str, Any]]
+    worse: Estimate | None
 
     @property
-    def test(self) -> pd.DataFrame | None:
-        """Answers to test items; None without a test."""
-        return self.tables.get((None, "test"))
-
-    @property
-    def tasks(self) -> list[str]:
-        """What steering should leave alone."""
-        return list(dict.fromkeys(task for task, _ in self.tables if task))
-
-    @property
-    def gains(self) -> dict[str, dict[str, Estimate]]:
-        """Change of each task at the chosen point, by task and split."""
-        found: dict[str, dict[str, Estimate]] = {task: {} for task in self.tasks}
-        for (task, split), table in self.tables.items():
-            if task:
-                found[task][split] = self.measure.gain(table, self.chosen, task)
-        return found
+    def test(self) -> pd.DataFrame:
+        """Answers to test items."""
+        return self.tables[None, "test"]
 
 
 def save_tables(folder: Path, measure: Measure, tables: Tables) -> pd.DataFrame:
@@ -99,28 +85,27 @@ def save(
     config: SweepConfig, about: dict[str, Any], sweep: Sweep, probed: Path
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Write tables and results; return the metrics and the results."""
-    measure = sweep.measure
+    measure, chosen, rank = sweep.measure, sweep.chosen, sweep.control_rank
+    changes = measure.change(*ends(sweep.test, chosen))
+    difference = {name: asdict(one) for name, one in changes.items()}
+    gain = amount(difference[measure.main], measure.main)
+    found = f"{measure.main}, less the baseline's: {gain} on test {measure.noun}"
+    guessed = {t: measure.guessed(sweep.tables[t, "validation"], t) for t in sweep.gains}
     saved: dict[str, Any] = {
         "config": asdict(config) | {"label": about["label"]},
         "about": about,
-        "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
+        "chosen": asdict(chosen) | {"name": chosen.name},
         "run": str(probed),
         "vector": sweep.vector.name,
-        SEEN: None if sweep.lineage is None else sweep.lineage.facts(),
+        SEEN: sweep.lineage and sweep.lineage.facts(),
         "unseen": asdict(sweep.unseen),
+        "test": {chosen.name: {"difference": difference}},
+        "control_rank": rank,
+        "left_out": sweep.left_out,
+        "worse": sweep.worse and asdict(sweep.worse),
+        FOUND: f"{found}; {describe_rank(rank)}" if rank else found,
+        "guessed": {task: one for task, one in guessed.items() if one},
     }
-    if sweep.test is not None:
-        two = ends(sweep.test, sweep.chosen)
-        changes = {name: asdict(one) for name, one in measure.change(*two).items()}
-        saved["test"] = {sweep.chosen.name: {"difference": changes}}
-        saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
-        saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
-        gain = amount(changes[measure.main], measure.main)
-        saved[FOUND] = f"{measure.main}, less the baseline's: {gain} on test {measure.noun}"
-        if sweep.control_rank:
-            saved[FOUND] += f"; {describe_rank(sweep.control_rank)}"
-    guessed = {t: measure.guessed(sweep.tables[t, "validation"], t) for t in sweep.tasks}
-    saved["guessed"] = {task: one for task, one in guessed.items() if one}
     for task, gains in sweep.gains.items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
     metrics = save_tables(config.folder, measure, sweep.tables)
@@ -131,66 +116,39 @@ def save(
 def print_sweep(
     console: Console,
     config: SweepConfig,
-    ranked: Sequence[SweepPoint],
     sweep: Sweep,
     metrics: pd.DataFrame,
     saved: dict[str, Any],
 ) -> None:
-    """Print the best settings, the choice with its controls and costs, and what to do next."""
-    chosen, main, noun = sweep.chosen, sweep.measure.main, sweep.measure.noun
-    points, own = {}, metrics[metrics["split"] == "validation"].groupby("point")
-    for point in dict.fromkeys((BASELINE, *ranked[:TOP], chosen)):
-        numbers = own.get_group(point.name).set_index("measure")[list(ENDS)]
-        points[_label(point, chosen)] = numbers.to_dict("index")
-    _print_points(console, config, "validation", points, sweep)
-    if sweep.test is not None:
-        points = tested(metrics, saved["chosen"])
-        points = {_label(chosen, chosen) if n == "chosen" else n: p for n, p in points.items()}
-        _print_points(console, config, "test", points, sweep)
-    how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
-    lines = [f"chosen: {_label(chosen)}, {how}, {aim(saved)[0]}"]
-    if sweep.test is not None:
-        lines += saved[FOUND].split("; ")
-        worse, needed = saved["worse"], [r for r in sweep.left_out if r["low"] > 0]
-        heads = ", ".join(str(Head(r["layer"], r["head"])) for r in needed)
-        both = [f"made worse: {percent(worse)} % of test {noun}"] if worse else []
-        both += [f"{main} falls without {heads}"] if needed else []
-        lines += filter(None, ["; ".join(both)])
-    for task in sweep.tasks:
-        split, gain = [*saved[task].items()][-1]
-        lines += [f"cost: {lost(task, split, gain, noun)}"]
-    lines += cautions(saved)
-    lines += [f"report: {config.folder / NAME}"]
-    print_lines(console, [*lines, f"next: {after_sweep(asdict(config), sweep.vector)}"])
-
-
-def _print_points(
-    console: Console,
-    config: SweepConfig,
-    split: str,
-    points: Mapping[str, Mapping[str, Any]],
-    sweep: Sweep,
-) -> None:
-    """A table of points by their names, each with its estimates by measure."""
-    measure = sweep.measure
+    """Print the choice next to the baseline and its controls, its costs, and what to do next."""
+    measure, chosen, noun = sweep.measure, sweep.chosen, sweep.measure.noun
+    points = tested(metrics, saved["chosen"])
     shown = list(measure.columns)
     if "invalid" in shown and not any(own["invalid"]["high"] for own in points.values()):
         shown.remove("invalid")
-    rows = [[name, *(measure.cell(own[m]) for m in shown)] for name, own in points.items()]
-    note = "95 % intervals over maps" if over(sweep.tables[None, split]) == "map" else ""
-    if split == "test" and sweep.random_controls:
-        note = "; ".join(filter(None, [note, "of random controls the lowest and the highest"]))
+
+    def cell(one: dict[str, Any], name: str) -> Any:
+        return one if measure.unit == "%" else amount(one, name).rpartition(" ")[0]
+
+    setting = f"K {chosen.k}, alpha {chosen.strength}"
+    rows = [
+        [setting if name == "chosen" else name, *(cell(own[m], m) for m in shown)]
+        for name, own in points.items()
+    ]
+    notes = ["95 % intervals over maps"] if over(sweep.test) == "map" else []
+    notes += ["of random controls the lowest and the highest"] if sweep.random_controls else []
     what = config.part if config.on_pairs else f"order {config.order}"
-    title = f"{config.model}, {what}, {split} {measure.noun} ({measure.unit})"
-    print_table(console, title, ["setting", *shown], rows, note)
-
-
-def _label(point: SweepPoint, chosen: SweepPoint | None = None) -> str:
-    """Name of a row; ``chosen`` is marked."""
-    if point == BASELINE:
-        return point.name
-    by = "" if point.rank_by == "probe_accuracy" else f" by {point.rank_by}"
-    return f"K {point.k}{by}, alpha {point.strength}{MARK if point == chosen else ''}"
+    title = f"{config.model}, {what}, test {noun} ({measure.unit})"
+    print_table(console, title, ["setting", *shown], rows, "; ".join(notes))
+    how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
+    lines = [f"chosen: {setting}, {how}, {aim(saved)[0]}", *saved[FOUND].split("; ")]
+    if sweep.worse:
+        lines += [f"made worse: {percent(saved['worse'])} % of test {noun}"]
+    if needed := [str(Head(r["layer"], r["head"])) for r in sweep.left_out if r["low"] > 0]:
+        lines += [f"{measure.main} falls without {', '.join(needed)}"]
+    lines += [f"cost: {lost(task, 'test', saved[task]['test'], noun)}" for task in sweep.gains]
+    lines += [*cautions(saved), f"report: {config.folder / NAME}"]
+    print_lines(console, [*lines, f"next: {after_sweep(asdict(config), sweep.vector)}"])
 
 
 def describe_rank(rank: Mapping[str, Any]) -> str:

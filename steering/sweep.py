@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
+from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.console import Console, counting, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal, claims, require_own, save_config
@@ -47,11 +48,8 @@ from sally_anne.steering.questions import Questions
 from sally_anne.steering.reporting import Sweep, print_sweep, save, save_tables
 
 # Options that mean nothing where pairs are read, and where stories are asked about.
-OF_STORIES = (
-    *("style", "protocol", "parser", "max_new_tokens", "contrast"),
-    *("max_initial_drop", "max_reality_drop"),
-)
-OF_PAIRS = ("max_text_drop", "max_other_drop")
+OF_STORIES = "style protocol parser max_new_tokens contrast max_initial_drop max_reality_drop"
+OF_PAIRS = "max_text_drop max_other_drop"
 
 
 class NothingToChooseError(SteeringError):
@@ -87,7 +85,7 @@ def opened(config: SweepConfig) -> Questions | Pairs:
         values = getattr(config, name)
         if values is not None and not any(values):
             raise SteeringError(f"{flag_name(name)} is empty or 0: there is nothing to sweep")
-    for name in OF_STORIES if config.on_pairs else OF_PAIRS:
+    for name in (OF_STORIES if config.on_pairs else OF_PAIRS).split():
         if getattr(config, name) != getattr(SweepConfig, name):
             there = "pairs" if config.on_pairs else "stories"
             raise SteeringError(f"{flag_name(name)} does not go with a sweep over {there}")
@@ -96,7 +94,7 @@ def opened(config: SweepConfig) -> Questions | Pairs:
 
 def run_for(config: SweepConfig, asked: Questions | Pairs) -> Run | ProbeConfig:
     """The probing run that a sweep takes, or the one that has to be made first."""
-    probing = asked.source()
+    probing = asked.source
     if config.run is None and not _finished(probing.folder):
         return probing
     run = Run.open(config.run or probing.folder)
@@ -147,8 +145,7 @@ def run(
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     asked = opened(config)
-    measure = asked.measure
-    source = run_for(config, asked)
+    measure, source = asked.measure, run_for(config, asked)
     if loaded is None:
         loaded = load_model(**config.opening() | {"device_map": device_map}, videos=asked.shows)
     console.print(f"{escape(loaded.described)}: {config.part}, setting {config.setting}")
@@ -156,24 +153,22 @@ def run(
     config, grid = with_grid(config, loaded)
     probed = probing_run(config, source, loaded, console)
     asked.leave_out(probed)
-    if config.test and asked.unseen:
+    if asked.unseen:
         console.print(str(asked.unseen), soft_wrap=True)
 
     patched = None
     if "patched_mean" in (config.direction, *config.also):
-        where = reopen(probed.folder), asked.about["label"], console, loaded
-        patched = read_patched(*where, kept=config.folder / "patched")
+        patched = read_patched(reopen(probed.folder), asked.about["label"], console, loaded)
 
     @cache
     def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:
         own: dict[str, Any] = {"seed": seed, "towards": config.towards, "rank_by": rank_by}
-        own["patched"] = patched
         if direction in CONTROLS:
             own["norm_matched_to"] = fit(config.direction, k, 0, rank_by)
         label = asked.about["label"]
         if direction in probed.labels:
             own["towards"], label, direction = None, direction, config.direction
-        vector = fit_vector(probed, k, 1.0, direction, label, **own)
+        vector = fit_vector(probed, k, 1.0, direction, label, patched=patched, **own)
         allowed = {ALLOW_MISMATCH: True} if config.allow_mismatch else {}
         site = config.steer_site or vector.site
         return replace(vector, site=site, fitted={**vector.fitted, **allowed})
@@ -216,38 +211,43 @@ def run(
     chosen = measure.choose(
         ranked, lambda point, task: answer("validation", (BASELINE, point), task), config.tasks
     )
-    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in config.random_kinds]
     best = vectors[chosen]
     assert best is not None
     name = f"{config.part}-{best.direction.replace(':', '-')}-K{best.k}-alpha{best.alpha:g}"
     folder = config.folder / f"{name}-{best.describe()['numbers'][-6:]}"
-    randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
+    count = config.random_controls if config.controls else 0
+    randoms = random_controls(chosen, count, config.seed)
+    rests = without_a_head(chosen, best, config.leave_out)
+    vectors |= {**vectors_of(randoms, fit), **rests}
+    test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
+    if more := (*randoms, *rests):
+        test = pd.concat([test, answer("test", more, most=config.control_stories)])
+        test = test.drop_duplicates(["point", "item_id"], ignore_index=True)
     tables: dict[tuple[str | None, str], pd.DataFrame] = {(None, "validation"): validation}
-    tested: dict[str, Any] = {}
-    if config.test:
-        rests = without_a_head(chosen, best, config.leave_out)
-        vectors |= {**vectors_of(randoms, fit), **rests}
-        test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
-        if more := (*randoms, *rests):
-            further = answer("test", more, most=config.control_stories)
-            test = pd.concat([test, further], ignore_index=True)
-            test = test.drop_duplicates(["point", "item_id"], ignore_index=True)
-        tables[None, "test"] = test
-        tested = {
-            "random_controls": tuple(randoms),
-            "control_rank": measure.control_rank(test, chosen, randoms) if randoms else None,
-            "left_out": measure.left_out(test, chosen, rests, best.heads),
-            "worse": measure.worse(*ends(test, chosen)),
-        }
+    tables[None, "test"] = test
+    gains: dict[str, dict[str, Estimate]] = {}
+    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in config.random_kinds]
     for task in config.tasks:
         tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
         tables[task, "validation"] = answer("validation", tuple(tried), task)
-        if config.test:
-            parts = [answer("test", (BASELINE, chosen), task)]
-            if randoms:
-                parts.append(answer("test", randoms, task, config.control_stories))
-            tables[task, "test"] = pd.concat(parts, ignore_index=True)
-    sweep = Sweep(measure, tables, chosen, folder, asked.lineage, asked.unseen, **tested)
+        own = [answer("test", (BASELINE, chosen), task)]
+        own += [answer("test", randoms, task, config.control_stories)] if randoms else []
+        tables[task, "test"] = pd.concat(own, ignore_index=True)
+        splits = ("validation", "test")
+        gains[task] = {s: measure.gain(tables[task, s], chosen, task) for s in splits}
+    sweep = Sweep(
+        measure,
+        tables,
+        chosen,
+        folder,
+        asked.lineage,
+        asked.unseen,
+        gains,
+        randoms,
+        measure.control_rank(test, chosen, randoms) if randoms else None,
+        measure.left_out(test, chosen, rests, best.heads),
+        measure.worse(*ends(test, chosen)),
+    )
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         # K and alpha were chosen on the stories that were seen, whichever the run's own are.
@@ -256,7 +256,7 @@ def run(
         with stage(console, "drawing the sweep"):
             draw(FiguresConfig(config.folder))
             write_report(config.folder)
-        print_sweep(console, config, ranked, sweep, metrics, saved)
+        print_sweep(console, config, sweep, metrics, saved)
     processes.wait()
     return sweep
 
@@ -270,24 +270,20 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         asked.leave_out(run)
     loaded = open_described(config, videos=asked.shows)
     config, grid = with_grid(config, loaded)
-    k, kinds = max(config.k or ()), len(config.random_kinds)
+    k, kinds, few = max(config.k or ()), len(config.random_kinds), config.control_stories
     rests = min(config.leave_out, k) if k > 1 else 0
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.
     parts: dict[str, tuple[list[Any], int]] = {}
-    splits = ("validation", "test") if config.test else ("validation",)
-    for split, task in product(splits, (None, *config.tasks)):
-        name = f"{split}, {SIDES[task]}" if task else split
-        items, count = asked.items(split, task), kinds
-        swept = (split, task) == ("validation", None)
-        parts[name] = items, len(grid) if swept else 2
+    for split, task in product(("validation", "test"), (None, *config.tasks)):
+        name, items = f"{split}, {SIDES[task]}" if task else split, asked.items(split, task)
         if split == "test":
-            items = asked.items(split, task, config.control_stories)
-            count = kinds * config.random_controls + (0 if task else rests)
-        if count and not swept:
-            parts[f"{name}, controls"] = items, count
-        if config.curves == split == "test" and not task:
-            parts["test, curves"] = asked.items(split), len(grid) - 2
+            parts[name] = items, 2 if task or config.curves != "test" else len(grid)
+            more = kinds * config.random_controls + (0 if task else rests)
+            parts[f"{name}, controls"] = asked.items(split, task, few), more
+        else:
+            parts[name] = items, 2 + kinds if task else len(grid)
+    parts = {name: part for name, part in parts.items() if part[1]}
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     figures += [
         exact(f"items, {name}", len(items), f"at {count} points")

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     whole: LoadedModel, harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
 ) -> None:
     found, lines, config = swept(planted(*HARMED), harmed, tmp_path / "sweep", 20)
-    assert found.test is not None and found.control_rank is not None
+    assert found.control_rank is not None
     items = Questions(config).items("test")
     replies = SteeredModel(whole).generate([Prompt(item.text) for item in items], 4)
     own = found.test[found.test["point"] == found.chosen.name].set_index("item_id")["reply"]
@@ -216,13 +215,8 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
     assert {path: path.read_bytes() for path in files} == whole_bytes
 
 
-def test_patched_means_are_of_what_patching_exchanges(
-    whole: LoadedModel, paired_run: Path, tmp_path: Path
-) -> None:
-    x = read_patched(reopen(paired_run), "blue", Console(quiet=True), whole, tmp_path)
-    unread: Any = SimpleNamespace(identity=whole.identity)
-    again = read_patched(reopen(paired_run), "blue", Console(quiet=True), unread, tmp_path)
-    assert np.array_equal(again.x, x.x) and again.items["blue"].equals(x.items["blue"])
+def test_patched_means_are_of_what_patching_exchanges(whole: LoadedModel, paired_run: Path) -> None:
+    x = read_patched(reopen(paired_run), "blue", Console(quiet=True), whole)
     pairs = own_pairs(reopen(paired_run).data.samples).choose("train", 99)
     heads = [torch.cat([p.heads for p in read_pair(whole, pair, True)]) for pair in pairs]
     np.testing.assert_allclose(x.x, torch.cat(heads).numpy(), atol=1e-5)

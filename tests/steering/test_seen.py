@@ -90,7 +90,7 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
 ) -> None:
     found = sweep(replace(config, split_seed=1))
     run = Lineage.read(json.loads((probed / "config.json").read_text()), "")
-    assert run is not None and found.lineage is not None and found.test is not None
+    assert run is not None and found.lineage is not None
     validated = content_of(found.tables[None, "validation"]["story"])
     assert not validated & run.train
     assert found.lineage == run.chosen_on(validated)
@@ -150,7 +150,7 @@ def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
     found = sweep(replace(config, model=str(baked), allow_mismatch=True, limit=2))
-    assert found.test is not None and found.test["story"].nunique() == 2
+    assert found.test["story"].nunique() == 2
     assert f"story-{drawn:04d}" not in set(found.test["story"])
 
 
@@ -174,7 +174,7 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
             sweep(wrong)
     # The same weights elsewhere are the same model.
     moved = shutil.copytree(model_folder, tmp_path / "moved")
-    assert sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test is not None
+    assert len(sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test)
     found = sweep(replace(foreign, allow_mismatch=True, out=tmp_path / "mismatch"))
     assert SteeringVector.load(found.vector).fitted["allow_mismatch"] is True
 
@@ -239,7 +239,7 @@ def test_a_run_killed_before_its_end_is_ended_first(
     monkeypatch.chdir(tmp_path)
     loaded = load_model(model_folder)
     config = SweepConfig(model=str(model_folder), setting="text", limit=8)
-    folder = sweeping.opened(config).source().folder
+    folder = sweeping.opened(config).source.folder
     shutil.copytree(probed, folder)
     saved = json.loads((folder / "config.json").read_text())
     saved["config"]["figures"] = figures
