@@ -1,7 +1,4 @@
-"""Other libraries that read the same activations, behind one small class.
-
-All backends agree on what is read and where; `native` is the one that also follows generation.
-"""
+"""Other libraries that read the same activations, behind one small class."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ _OWN = ("accelerate.", "transformers.")
 
 
 class Backend:
-    """Reads the heads of a model in one forward pass; `name` is one of BACKENDS.
+    """Reads the heads of a model in one forward pass.
 
     This one does so by plain forward hooks: the only way for which a capture or edit around it
     counts, too.
     """
 
-    name: str = NATIVE
+    name: str = NATIVE  # one of BACKENDS
 
     def read(
         self,
@@ -47,8 +44,7 @@ class Backend:
     ) -> Tensor:
         """The activations `[B, P, L, H, D]`, on the CPU, as `hooks.capture.Capture` takes them.
 
-        `model` is the Hugging Face model and stays as it is; `inputs` are the keyword arguments of
-        its forward, on its device, frames included. Errors are those of `Capture`, or a HookError.
+        `inputs` are the keyword arguments of the Hugging Face model's forward, on its device.
         """
         capture = Capture(model, site, positions, layers)
         with torch.no_grad():
@@ -75,11 +71,9 @@ class SharingBackend(Backend):
 
     def _build(self, model: nn.Module) -> Any:
         """What the library makes of a copy."""
-        raise NotImplementedError
 
     def _read(self, capture: Capture, built: Any, inputs: dict[str, Any]) -> None:
         """Have what was built run on the inputs, and `capture` keep what each layer shows."""
-        raise NotImplementedError
 
     def _run(self, capture: Capture, inputs: dict[str, Any]) -> None:
         capture.before_pass(capture.model, (), inputs)
@@ -91,10 +85,9 @@ class SharingBackend(Backend):
         for name, module in model.named_modules():
             for hook in chain(module._forward_hooks.values(), module._forward_pre_hooks.values()):
                 if not (getattr(hook, "__module__", None) or "").startswith(_OWN):
-                    raise HookError(
-                        f"{name or type(model).__name__} has a forward hook, which {self.name!r} "
-                        f"would not run: close every open Capture and Edit, or use {NATIVE!r}."
-                    )
+                    has = f"{name or type(model).__name__} has a forward hook"
+                    why = f"{self.name!r} would not run it: close every open Capture and Edit"
+                    raise HookError(f"{has}, and {why}, or use {NATIVE!r}.")
         # All that may be exchanged later; the copy keeps the tensors alive, so that ids stay.
         attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
         state = (model.training, attention, *map(id, _tensors(model)))

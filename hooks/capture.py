@@ -33,7 +33,7 @@ class Capture(ModelHooks):
     Captures nest; one that is opened inside a steering context sees the steered activations.
 
     Args:
-        model: as of `ModelHooks`, as is `site`.
+        model, site: as of `ModelHooks`.
         positions: a spec of `hooks.positions`. With `all`, padding is left out: the real tokens of
             each row come first, in order, and zeros fill the shorter rows.
         layers: the layers to capture, in this order; all by default.
@@ -43,8 +43,7 @@ class Capture(ModelHooks):
         valid: `[B, P]` bool of the last `take`, False where a row was filled with zeros.
 
     Raises:
-        HookError: the heads are not found, a layer is out of range, or H does not divide the
-            hidden size at a site cut in slices; or an unknown site.
+        HookError: the heads are not found, no such layer or site, or no equal slices there.
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
@@ -72,13 +71,9 @@ class Capture(ModelHooks):
     def take(self, items: Sequence[str] | None = None) -> Tensor:
         """Hand over what was captured since the last `take`, and forget it.
 
-        Returns:
-            `[B, P, L, H, D]` in the model's dtype, on `device`. P = 1 for `last_prompt`; generated
-            positions follow in the order they were made.
-
-        Raises:
-            HookError: there is nothing to take, or there are not as many items as rows.
-            NonFiniteError: an activation is NaN or infinite; names the item and the layer.
+        `[B, P, L, H, D]` in the model's dtype, on `device`. P = 1 for `last_prompt`; generated
+        positions follow in the order they were made. A HookError if there is nothing to take or not
+        an item a row, a NonFiniteError that names item and layer of what is NaN or infinite.
         """
         done, ran, aborted = self._done, self._n_passes, self._pass is not None
         self._reset()

@@ -18,26 +18,19 @@ from sally_anne.hooks.model_hooks import AttentionHooks, ModelHooks, Read, attac
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
 How = Literal["add", "scale", "replace", "project_out"]
+_TOO_MUCH = "lower alpha, or load the model in a wider dtype."
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A probe on one head that says, at each token, whether to edit there.
+    """A probe on one head that says, at each token, whether to edit there."""
 
-    Attributes:
-        layer, head: where it reads `head_out`; not after the first edited layer.
-        weight: `[D]`.
-        bias: intercept.
-        threshold: probability.
-        above: edit where the probability is above the threshold; else where it is not.
-    """
-
-    layer: int
+    layer: int  # where it reads `head_out`; not after the first edited layer
     head: int
-    weight: Tensor
+    weight: Tensor  # [D]
     bias: float
-    threshold: float = 0.5
-    above: bool = True
+    threshold: float = 0.5  # probability
+    above: bool = True  # edit where the probability is above it; else where it is not
 
 
 class Edit(ModelHooks):
@@ -55,10 +48,9 @@ class Edit(ModelHooks):
         project_out: z - (z.u) u with u = v / |v|: nothing is left along a direction.
 
     The same positions are edited whether the sequence is padded or not, cached or not. Rows of a
-    batch may have values of their own, and positions, too, as `hooks.capture.Capture` gives them,
-    and likewise heads; when the model runs n rows for each (beams, several returned sequences), n
-    neighbouring rows share one. Heads that are not chosen keep their bits, and so do those that are
-    replaced by what they were.
+    batch may have values, positions and heads of their own; when the model runs n rows for each
+    (beams, several returned sequences), n neighbouring rows share one. Heads that are not chosen
+    keep their bits, and so do those that are replaced by what they were.
 
     Edits nest, and act in the order in which they were opened. After the block, also after an
     exception in it, the model has no hook left. Where `values` carries gradients, so do the logits.
@@ -74,18 +66,14 @@ class Edit(ModelHooks):
             whose values are not zero, to scale and to replace all.
 
     Raises:
-        HookError: a shape does not fit the model, a value is not finite, a direction is zero, an
-            unknown site or way, or a gate behind the edit; during a forward, rows that do not fit
-            `B`, more positions than `P`, a layer that did not run, or a result that is not
-            finite; or the heads are not found.
+        HookError: a shape does not fit the model, a value is not finite, a direction is zero, or a
+            gate is behind the edit; during a forward, rows that do not fit `B`, more positions
+            than `P`, a layer that did not run, or a result that is not finite.
         PositionError: as of `hooks.capture.Capture`.
     """
 
     error = HookError
-    broken: ClassVar[str] = (
-        "is not finite any more once it is edited: too much for the model's dtype. Lower alpha, or "
-        "load the model in a wider dtype."
-    )
+    broken: ClassVar[str] = f"is not finite any more once it is edited: {_TOO_MUCH}"
 
     def __init__(
         self,
@@ -109,12 +97,9 @@ class Edit(ModelHooks):
         for dtype in {values.dtype} | ({weight.dtype} if wide else set()):
             broken = ~self.values.to(dtype).isfinite()
             if bool(broken.any()):
-                *_, layer, head, _ = broken.nonzero()[0].tolist()
+                where = Head(*broken.nonzero()[0].tolist()[-3:-1])
                 most = f"{str(dtype).removeprefix('torch.')} (at most {torch.finfo(dtype).max:.4g})"
-                raise HookError(
-                    f"values are not finite at {Head(layer, head)} in {most}: lower alpha, or load "
-                    "the model in a wider dtype."
-                )
+                raise HookError(f"values are not finite at {where} in {most}: {_TOO_MUCH}")
         if heads is None:
             some = self.values.ne(0).any(-1)
             heads = torch.ones_like(some[:1, :1]) if how in ("scale", "replace") else some
@@ -173,11 +158,9 @@ class Edit(ModelHooks):
         before = 0 if at.new_sequence or at.n_seen else self._passed
         count = self.mask.cumsum(1) + before
         self._passed = count[:, -1:]
-        if not self.mask.is_meta and int(self._passed.max()) > self._places:
-            most = int(self._passed.max())
-            raise HookError(
-                f"values are for {self._places} positions {self.positions!r}; this pass has {most}."
-            )
+        if not self.mask.is_meta and (most := int(self._passed.max())) > self._places:
+            own = f"{self._places} positions {self.positions!r}"
+            raise HookError(f"values are for {own}; this pass has {most}.")
         self._place = (count - 1).clamp(min=0)
 
     def _end(self) -> None:
@@ -222,16 +205,14 @@ class Edit(ModelHooks):
         shape = tuple(gate.weight.shape)
         there = 0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads
         if not there or shape != (geometry.head_dim,):
-            raise HookError(
-                f"the gate reads {Head(gate.layer, gate.head)} by {list(shape)}; the model has "
-                f"{geometry.n_layers} layers of {geometry.n_heads} heads of {geometry.head_dim}."
-            )
+            own = f"{Head(gate.layer, gate.head)} by {list(shape)}"
+            raise HookError(f"the gate reads {own}; the model has {geometry}.")
         numbers = bool(gate.weight.isfinite().all()) and math.isfinite(gate.bias)
         if not numbers or not 0 <= gate.threshold <= 1:
             raise HookError("the gate's weight or bias is not finite, or its threshold no share.")
-        if self.layers and gate.layer > self.layers[0]:
+        if self.layers and gate.layer > (first := self.layers[0]):
             raise HookError(
-                f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before."
+                f"the gate reads layer {gate.layer}, but layer {first} is edited first."
             )
 
 
@@ -250,15 +231,13 @@ class Redirect(AttentionHooks, Edit):
     the weights from before.
 
     Args:
-        model, positions: as of `Edit`.
-        heads: which heads, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`, as of `Edit`.
+        model, heads, positions: as of `Edit`.
         away, to: columns of the prompts, those of a cache first: bool `[B, T]`, or `[T]` of all.
 
     Raises:
         HookError: as of `AttentionHooks` and `Edit`; during a forward, more columns than the model
             has read, or a chosen head that sees nothing else, or nothing of `to`;
             with `to`, heads that put out something else than values by their weights.
-        PositionError: as of `Edit`.
     """
 
     broken = "sees nothing else that it could look at: choose other positions or parts."
@@ -323,9 +302,7 @@ def _whole(name: str, tensor: Tensor, shape: tuple[int, ...], means: str) -> Ten
     """`[B, P, *shape]`, of a tensor that may lack the first or both."""
     extra = tensor.ndim - len(shape)
     if extra not in (0, 1, 2) or tuple(tensor.shape[extra:]) != shape:
-        sizes = ", ".join(map(str, shape))
-        raise HookError(
-            f"{name} has shape {list(tensor.shape)}; this model takes [{sizes}] or [B, {sizes}] or "
-            f"[B, P, {sizes}] ({means})."
-        )
+        own, sizes = list(tensor.shape), ", ".join(map(str, shape))
+        takes = f"[{sizes}] or [B, {sizes}] or [B, P, {sizes}] ({means})"
+        raise HookError(f"{name} has shape {own}; this model takes {takes}.")
     return tensor.reshape(*([1, 1], [len(tensor), 1], tensor.shape[:2])[extra], *shape)

@@ -67,15 +67,11 @@ class Geometry:
 
 
 def find_geometry(model: nn.Module) -> Geometry:
-    """Find the decoder layers and attention heads of a Hugging Face model.
+    """The decoder layers and attention heads of a Hugging Face model; HookError says why not.
 
     In each layer W_o is looked for in what attends to the decoder's own tokens, never in a vision
     or audio tower; also on the meta device. Layers without are left out, and where heads differ
     in number or width from layer to layer, all but those of the most frequent shape.
-
-    Raises:
-        HookError: no text config, no list of layers with a W_o or several, or a W_o whose width is
-            not that of the heads that its module and the config name.
     """
     if (known := _KNOWN.get(model)) is not None:
         return known
@@ -106,11 +102,11 @@ def slice_width(geometry: Geometry, site: str) -> int:
         return geometry.head_dim
     if site == RESID and geometry.o_proj_names[0].rpartition(".")[0] == geometry.layer_names[0]:
         raise HookError(f"the model's layers are no modules: choose {HEAD_OUT} or {ATTN_OUT}.")
-    if geometry.hidden_size % geometry.n_heads:
-        raise HookError(
-            f"site {site!r} cannot cut {geometry.hidden_size} in {geometry.n_heads} equal slices."
-        )
-    return geometry.hidden_size // geometry.n_heads
+    width, rest = divmod(geometry.hidden_size, geometry.n_heads)
+    if rest:
+        own = f"{geometry.hidden_size} in {geometry.n_heads}"
+        raise HookError(f"site {site!r} cannot cut {own} equal slices.")
+    return width
 
 
 def site_module(geometry: Geometry, layer: int, site: str) -> str:
@@ -134,8 +130,7 @@ def plain_weight(linear: Any) -> Tensor | None:
 def w_o(o_proj: Any, kind: dtype | None = None) -> Tensor:
     """The weight of an output projection, ``[hidden, H * D]``; Conv1D has it the other way.
 
-    Of quantised and offloaded ones it is what the module makes of unit vectors, of the ``kind`` of
-    numbers in which the model runs.
+    Of quantised and offloaded ones what the module makes of unit vectors, in the dtype ``kind``.
     """
     if (weight := plain_weight(o_proj)) is not None:
         return weight.detach() if hasattr(o_proj, "in_features") else weight.detach().T
@@ -228,10 +223,9 @@ def _shape(model: nn.Module, o_proj: str, *holders: Any) -> tuple[int, int, int]
     n_heads = (_number(_HEADS, *holders) or 0) // pairs
     head_dim = width // max(n_heads, 1)
     if not n_heads or width % n_heads or head_dim // pairs not in widths | {hidden // n_heads}:
-        raise HookError(
-            f"{o_proj} reads {width} features; {type(holders[0]).__name__} and the config call for "
-            f"{n_heads} heads of width {' or '.join(map(str, sorted(widths))) or 'unknown'}."
-        )
+        called = f"{n_heads} heads of width {' or '.join(map(str, sorted(widths))) or 'unknown'}"
+        by = f"{type(holders[0]).__name__} and the config"
+        raise HookError(f"{o_proj} reads {width} features; {by} call for {called}.")
     return n_heads, head_dim, hidden
 
 

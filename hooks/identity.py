@@ -1,13 +1,11 @@
-"""What a run or a vector keeps of the model that it was made with.
-
-Dtype and hash of the weights are compared, or source and commit where the files are not here.
-"""
+"""What a run or a vector keeps of the model that it was made with, and compares with others."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,11 +82,8 @@ class ModelIdentity:
             places = (self.source, self.revision), (other.source, other.revision)
             if all(map(all, places)) and places[0] != places[1]:
                 parts.append(", not ".join(map("@".join, places)))
-        for name, field in {
-            "weights": "fingerprint",
-            "prompt": "prompt",
-            "dtype": "_dtype",
-        }.items():
+        named = {"weights": "fingerprint", "prompt": "prompt", "dtype": "_dtype"}
+        for name, field in named.items():
             own, others = getattr(self, field), getattr(other, field)
             if own and others and own != others:
                 parts.append(f"{name} {own}, not {others}")
@@ -102,10 +97,7 @@ def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remed
 
 
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
-    """Raise ModelError if a vector was fitted on another model than the one ``here``.
-
-    Gives the difference, if the vector was opened with ``allow_mismatch``; else an empty text.
-    """
+    """The difference if a vector allows it, else empty; ModelError if it is another model's."""
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
     if not fitted.get(ALLOW_MISMATCH):
@@ -116,11 +108,10 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
     """Hash of a model's :func:`weight_files`; empty if one is not here."""
-    try:
-        files = weight_files(source, commit)
-        return file_hash(files) if files else ""
-    except OSError:
-        return ""
+    with suppress(OSError):
+        if files := weight_files(source, commit):
+            return file_hash(files)
+    return ""
 
 
 def weight_files(source: str | Path, commit: str | None = None) -> list[Path]:
@@ -175,8 +166,7 @@ def folder_hash(folder: Path) -> str:
 def file_hash(paths: Iterable[Path]) -> str:
     """Hash of files with their names, in 16 hexadecimal digits; a GGUF file may be renamed.
 
-    Of a large file the beginning and a piece every few MB are read, which covers every matrix of a
-    7B checkpoint; all of it would take minutes.
+    Of a large file the beginning and a piece every few MB are read: all of it would take minutes.
     """
     digest = hashlib.sha256()
     for path in sorted(paths):

@@ -37,11 +37,7 @@ HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_
 
 
 class Qwen2VLArchitectureAdapter(Qwen2_5_VLArchitectureAdapter):
-    """Adapter for `Qwen2VLForConditionalGeneration`.
-
-    The decoder is that of Qwen2.5-VL. The vision tower is the older one: LayerNorm, and an MLP of
-    two layers without a gate.
-    """
+    """Qwen2.5-VL's decoder, and the older vision tower: LayerNorm, and an MLP without a gate."""
 
     def __init__(self, cfg: Any) -> None:
         super().__init__(cfg)
@@ -63,7 +59,7 @@ class Qwen2VLArchitectureAdapter(Qwen2_5_VLArchitectureAdapter):
 
 
 class LlavaNextVideoArchitectureAdapter(LlavaNextArchitectureAdapter):
-    """Adapter for `LlavaNextVideoForConditionalGeneration`: LLaVA-NeXT with a pooler of videos."""
+    """LLaVA-NeXT with a pooler of videos."""
 
     def __init__(self, cfg: Any) -> None:
         super().__init__(cfg)
@@ -74,10 +70,8 @@ def register() -> None:
     """Make TransformerLens know these models, also where this package is not installed."""
     # Before, or the entry points would look like an attempt to replace what is registered here.
     ArchitectureAdapterFactory.discover_entry_points()
-    for name, adapter in (
-        ("Qwen2VLForConditionalGeneration", Qwen2VLArchitectureAdapter),
-        ("LlavaNextVideoForConditionalGeneration", LlavaNextVideoArchitectureAdapter),
-    ):
+    for adapter in (Qwen2VLArchitectureAdapter, LlavaNextVideoArchitectureAdapter):
+        name = adapter.__name__.replace("ArchitectureAdapter", "ForConditionalGeneration")
         ArchitectureAdapterFactory.register_adapter(name, adapter)
 
 
@@ -85,9 +79,8 @@ class TransformerLensBackend(SharingBackend):
     """Reads through the hooks of a TransformerBridge; see `Backend`.
 
     The model inside the bridge is called, as the bridge's own forward derives other positions for
-    rows padded on the left. TransformerLens always computes attention step by step ("eager").
-    Against a model that does, too, all numbers are equal to the last bit; against sdpa they differ
-    by rounding, about 1e-6 of the activations in float32.
+    rows padded on the left. Attention is computed step by step: against an eager model all numbers
+    are equal to the last bit, against sdpa to about 1e-6 in float32.
     """
 
     name = "transformer_lens"

@@ -4,9 +4,7 @@ What `hooks.capture` and `hooks.edit` share: hooks are set and removed, each for
 followed, attention is reached, and what would read or edit the wrong numbers raises.
 
 Compiled code does not look at hooks that were set after its first call, and would keep those that
-were set during it. So while a block is open everything runs eagerly, whichever part of a model was
-compiled and by whom (`generate` compiles decoding itself where a cache is static). Afterwards the
-compiled code is used again as it is.
+were set during it. So while a block is open everything runs eagerly, whoever compiled it.
 """
 
 from __future__ import annotations
@@ -32,38 +30,28 @@ _stance: Any = None
 
 
 def attach(
-    model: nn.Module,
-    geometry: Geometry,
-    site: str,
-    layer: int,
-    see: Callable[[Tensor], Tensor | None],
+    model: nn.Module, geometry: Geometry, site: str, layer: int, see: Callable[..., Tensor | None]
 ) -> RemovableHandle:
     """Call `see` with a layer's `[B, T, W]` at a site whenever it runs; what it returns goes on."""
 
-    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        changed = see(args[0])
-        return None if changed is None else (changed, *args[1:])
-
-    def after(module: nn.Module, args: Any, output: Any) -> Any:
-        if not isinstance(output, tuple):
-            return see(output)
-        changed = see(output[0])
-        return None if changed is None else (changed, *output[1:])
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any = None) -> Any:
+        there = args if output is None else output
+        if not isinstance(there, tuple):
+            return see(there)
+        changed = see(there[0])
+        return None if changed is None else (changed, *there[1:])
 
     module = model.get_submodule(site_module(geometry, layer, site))
     if site == HEAD_OUT:
-        return module.register_forward_pre_hook(before)
-    return module.register_forward_hook(after)
+        return module.register_forward_pre_hook(hook)
+    return module.register_forward_hook(hook)
 
 
 class ModelHooks:
     """Base of `Capture` and `Edit`: they say what happens to the activations of a pass.
 
-    Args:
-        model: the Hugging Face model whose forward will be called, not a part of it.
-        site: one of SITES.
-        positions: a spec of `hooks.positions`.
-        rows_may_move: as of `PassTracker`.
+    `model` is the Hugging Face model whose forward will be called, not a part of it; `site` one of
+    SITES, `positions` a spec of `hooks.positions`, `rows_may_move` as of `PassTracker`.
     """
 
     error: ClassVar[type[SallyAnneError]]
@@ -86,8 +74,7 @@ class ModelHooks:
 
     def __enter__(self) -> Self:
         if self._handles:
-            name = type(self).__name__.lower()
-            raise self.error(f"this {name} is already open; make another one to nest.")
+            raise self.error("this one is already open; make another one to nest.")
         self._reset()
         if self.layers:
             _count_open(1)
@@ -111,16 +98,13 @@ class ModelHooks:
         # The pass that is running, or that ended with an error.
         self._pass: Pass | None = None
 
-    def _begin(self, at: Pass) -> None:
-        raise NotImplementedError
+    def _begin(self, at: Pass) -> None: ...
 
     def see(self, layer: int, activation: Tensor) -> Tensor | None:
         """What becomes of `activation [B, T, W]`; None leaves it as it is."""
-        raise NotImplementedError
 
     def _end(self) -> None:
         """End a pass in which all layers ran."""
-        raise NotImplementedError
 
     def _add_hooks(self) -> None:
         add = self._handles.append
@@ -129,8 +113,12 @@ class ModelHooks:
         self._add_layers()
 
     def _add_layers(self) -> None:
+        def checked(layer: int, activation: Tensor) -> Tensor | None:
+            self._check(layer, activation)
+            return self.see(layer, activation)
+
         for layer in self.layers:
-            see = partial(self._checked, layer)
+            see = partial(checked, layer)
             self._handles.append(attach(self.model, self.geometry, self.site, layer, see))
 
     def before_pass(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -141,10 +129,6 @@ class ModelHooks:
         at = self._tracker.follow(model, args, kwargs)
         self._begin(at)
         self._pass, self._ran = at, set[int]()
-
-    def _checked(self, layer: int, activation: Tensor) -> Tensor | None:
-        self._check(layer, activation)
-        return self.see(layer, activation)
 
     def _check(self, layer: int, activation: Tensor) -> None:
         """That a layer runs once, on the tokens `[B, T, ...]` of the running pass."""
@@ -161,10 +145,8 @@ class ModelHooks:
     def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
         """The hook after it. Raises `error` if a layer did not run."""
         if missing := [layer for layer in self.layers if layer not in self._ran]:
-            raise self.error(
-                f"layers {missing} did not run in this forward pass of the {type(model).__name__}: "
-                + self.missed
-            )
+            where = f"in this forward pass of the {type(model).__name__}"
+            raise self.error(f"layers {missing} did not run {where}: {self.missed}")
         self._pass = None
         self._end()
 
@@ -173,13 +155,12 @@ class Read(NamedTuple):
     """How P tokens of a layer attend.
 
     `attend()` gives what heads put out, `[B, P, H, D]`, and weights `[B, H, P, columns]`, or with
-    `allowed`, bool `[B, 1, P, columns]`, those of a mask that lets them see nothing else; `seen`,
-    likewise, is what they see, and `value [B, H or fewer, columns, D]`.
+    `allowed`, bool `[B, 1, P, columns]`, those of a mask that lets them see nothing else.
     """
 
     attend: Callable[..., tuple[Tensor, Tensor]]
-    seen: Tensor
-    value: Tensor
+    seen: Tensor  # as `allowed`
+    value: Tensor  # [B, H or fewer, columns, D]
 
 
 class AttentionHooks(ModelHooks):
@@ -188,11 +169,8 @@ class AttentionHooks(ModelHooks):
     Layers hand queries, keys and mask to transformers' attention interface. There the model attends
     as before, and its own step-by-step attention gets those rows alone that are asked for: so
     rotary positions, shared keys, windows and soft caps are the model's, and no full matrix is
-    made. While a block is open no other thread may run a model.
-
-    Raises:
-        HookError: the model attends neither by `sdpa` nor by `eager`, or, during a forward, not
-            through that interface, or not with the heads that W_o reads.
+    made. While a block is open no other thread may run a model. A HookError where the model attends
+    neither by `sdpa` nor by `eager`, not through that interface, or not with W_o's heads.
     """
 
     missed = "they do not attend through transformers' interface, which is all that can be read."
@@ -211,10 +189,7 @@ class AttentionHooks(ModelHooks):
         self._before: Any = None
 
     def look(self, layer: int, read: Callable[..., Read], output: Tensor) -> Tensor:
-        """What becomes of `output [B, T, H, D]`, what the heads of a layer put out.
-
-        `read(index=...)` is of the tokens `[B, P]` of this pass, see `Read`.
-        """
+        """What becomes of what a layer's heads put out; `read(index=...)` is of tokens `[B, P]`."""
         raise NotImplementedError
 
     def _add_layers(self) -> None:
@@ -274,8 +249,7 @@ class AttentionHooks(ModelHooks):
             try:
                 z, weights = step_by_step(own, key, value, shown, **how)
             except RuntimeError as error:  # that of a model which its makers run by sdpa alone
-                why = f"layer {layer} does not attend step by step: {error}"
-                raise self.error(why) from error
+                raise self.error(f"layer {layer} attends by sdpa alone: {error}") from error
             if weights.shape[1] != self.geometry.n_heads:
                 heads = f"{weights.shape[1]} heads, and W_o reads {self.geometry.n_heads}"
                 raise self.error(f"layer {layer} attends with {heads}.")

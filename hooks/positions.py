@@ -29,23 +29,13 @@ POSITIONS = (LAST_PROMPT, GENERATED, LAST_PROMPT_GENERATED, ALL)
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass over T columns.
+    """One forward pass over T columns."""
 
-    Attributes:
-        real: `[B, T]` bool, the columns that are not padding.
-        n_prompt: how many leading columns are prompt; the rest was generated. 0 in the decoding
-            passes of a cached generation, T in a prefill.
-        n_seen: how many leading columns an earlier pass has shown already. Not 0 only in
-            generation without a cache, where each pass repeats the whole sequence.
-        new_sequence: whether this pass begins a sequence.
-        n_cached: how many columns stand before these in a cache.
-    """
-
-    real: Tensor
-    n_prompt: int
-    n_seen: int = 0
-    new_sequence: bool = True
-    n_cached: int = 0
+    real: Tensor  # [B, T] bool, the columns that are not padding
+    n_prompt: int  # leading columns that are prompt: 0 in cached decoding, T in a prefill
+    n_seen: int = 0  # those that an earlier pass has shown: in generation without a cache alone
+    new_sequence: bool = True  # it begins a sequence
+    n_cached: int = 0  # columns before these in a cache
 
 
 def check_spec(spec: str) -> str:
@@ -61,8 +51,7 @@ def real_columns(
     """Which of `n_query` columns after `n_cached` cached ones are not padding, `[B, T]` bool.
 
     `attention_mask` is `[B, n_cached + n_query]`, None where nothing is padding, or additive,
-    `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding;
-    a PositionError for any other.
+    `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding.
     """
     if isinstance(attention_mask, dict):  # a mask a kind of layer, which see as much of themselves
         attention_mask = next(iter(attention_mask.values()))
@@ -83,8 +72,7 @@ def position_mask(spec: str, at: Pass) -> Tensor:
     """The columns of a pass that `spec` means, `[B, T]` bool.
 
     In generation without a cache a generated token stays in the mask in every later pass, so that
-    whatever is done at these positions gives the same result as with a cache. A PositionError if a
-    row's prompt is all padding.
+    whatever is done at these positions gives the same result as with a cache.
     """
     if spec == ALL:
         return at.real
@@ -100,8 +88,7 @@ def fresh_index(spec: str, at: Pass) -> tuple[Tensor, Tensor]:
     """The columns that `spec` means and no earlier pass has shown.
 
     Gives their numbers within this pass, `[B, P]`, where P may be 0, and which of them are no
-    padding, bool `[B, P]` (with `all` only, as their count differs from row to row). Errors are as
-    of `position_mask`.
+    padding, bool `[B, P]` (with `all` only, as their count differs from row to row).
     """
     columns = torch.arange(at.real.shape[1], device=at.real.device).expand(len(at.real), -1)
     if spec == ALL:
@@ -137,15 +124,12 @@ class PassTracker:
     Assisted decoding is refused from its first pass on. Outside of `generate`, a prompt of which
     all but one token was cached beforehand reads as a generated token.
 
-    Args:
-        spec: one of POSITIONS.
-        rows_may_move: take beam search, which moves rows between beams: without a cache a sequence
-            is recognised by its prompt alone. Else it is refused with generated positions.
+    `rows_may_move` takes beam search, which moves rows between beams: without a cache a sequence
+    is recognised by its prompt alone. Else it is refused with generated positions.
     """
 
     def __init__(self, spec: str, rows_may_move: bool = False) -> None:
-        self.spec = check_spec(spec)
-        self.rows_may_move = rows_may_move
+        self.spec, self.rows_may_move = check_spec(spec), rows_may_move
         self.reset()
 
     def reset(self) -> None:
@@ -157,10 +141,7 @@ class PassTracker:
         self._cache: Any = lambda: None
 
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
-        """The pass that `model(*args, **kwargs)` is about to run.
-
-        A PositionError for no input, a mask that does not fit, or tokens of an unknown kind.
-        """
+        """The pass that `model(*args, **kwargs)` is about to run."""
         inputs = kwargs
         if args:
             inputs = inspect.signature(model.forward).bind_partial(*args).arguments | kwargs
@@ -183,8 +164,8 @@ class PassTracker:
             if n_prompt and self.spec != ALL and (not begins or self._cache() is cache):
                 raise PositionError(
                     f"positions {self.spec!r}: {n_query} tokens follow {n_cached} cached ones of a "
-                    "sequence that is under way: a prompt in chunks (prefill_chunk_size), or "
-                    "assisted decoding. Turn that off, copy the cache, or take positions 'all'."
+                    "sequence under way: a prompt in chunks (prefill_chunk_size), or assisted "
+                    "decoding. Turn that off, copy the cache, or take positions 'all'."
                 )
         else:
             self._ids = ids if inputs.get("use_cache") is False else None
@@ -193,9 +174,8 @@ class PassTracker:
                 self._n_prompt = n_query
             elif "generate" not in caller and self.spec != ALL:
                 raise PositionError(
-                    f"positions {self.spec!r}: use_cache=False, and this pass repeats the last "
-                    "tokens and one more, generated or of another prompt: call model.generate, "
-                    "keep a cache, or open a new block."
+                    f"positions {self.spec!r}: a pass repeats the last tokens and one more without "
+                    "a cache: call model.generate, keep a cache, or open a new block."
                 )
             n_prompt, n_seen = self._n_prompt, 0 if begins else n_query - 1
         mask = inputs.get("attention_mask")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from safetensors import safe_open
@@ -34,55 +34,38 @@ RECORD = "steering.json"
 FORMAT = "sally-anne steering vector 3"
 # What a vector holds but for its tensors ``theta`` and ``sigma``.
 FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
-MADE_BY = "sally-anne steer"
 # The one entry of the file's metadata: with more, safetensors leaves their order to chance.
 _ENTRY = "sally-anne"
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """How something is saved: a card, and facts in JSON and tensors, sealed by their SHA-256.
+    """How something is saved: a card, and facts in JSON and tensors, sealed by their SHA-256."""
 
-    The same facts and tensors give the same bytes.
-
-    Attributes:
-        what: what a file holds, e.g. ``steering vector``.
-        name: of the file in its folder.
-        form: its format.
-        part: what the facts are called in the file.
-        made_by: what writes it, for messages.
-        error: what is raised.
-    """
-
-    what: str
-    name: str
-    form: str
-    part: str
-    made_by: str
+    what: str  # a file holds, e.g. ``steering vector``
+    name: str  # of the file in its folder
+    form: str  # its format
+    part: str  # what the facts are called in the file
+    made_by: str  # what writes it, for messages
     error: type[SallyAnneError]
 
     def write(
-        self,
-        folder: Path | str,
-        facts: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        card: bytes,
+        self, folder: Path | str, facts: Mapping[str, Any], tensors: dict[str, Tensor], card: bytes
     ) -> Path:
         """Write it into a folder, which is given back; FolderError, StoreError if it cannot be."""
         folder = Path(folder)
         make_own(folder, f"a {self.what}", self.name)
         text = json.dumps(facts, default=dict)
         entry = {"format": self.form, "sha256": _digest(text, tensors), self.part: text}
-        write_atomic(folder / self.name, save(dict(tensors), {_ENTRY: json.dumps(entry)}))
+        write_atomic(folder / self.name, save(tensors, {_ENTRY: json.dumps(entry)}))
         write_atomic(folder / CARD, card)
         return folder
 
     @contextmanager
     def reading(self, path: Path | str) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
-        """Facts and tensors, to be made into what they are in the block.
+        """Facts and tensors of a folder, a file, or a hub's repository ``user/name[@revision]``.
 
-        ``path`` is a folder, the file itself, or a hub's repository ``user/name[@revision]``; an
-        ``error`` names what is wrong there, also in the block.
+        An ``error`` names what is wrong there, also in the block.
         """
         place = at_hand(path, (self.name, CARD))
         file = place / self.name if place.is_dir() else place
@@ -92,23 +75,21 @@ class TensorFile:
                 entry = json.loads(stored.metadata()[_ENTRY])
             text = str(entry[self.part])
             if entry["format"] != self.form or entry["sha256"] != _digest(text, tensors):
-                raise self.error(
-                    f"{file} is altered, or no {self.what}; write it again with `{self.made_by}`"
-                )
+                why = f"is altered, or no {self.what}; write it again with `{self.made_by}`"
+                raise self.error(f"{file} {why}")
             yield json.loads(text), tensors
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of the facts and of every tensor with its name, type and shape."""
     digest = hashlib.sha256(facts.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-_FILE = TensorFile("steering vector", FILE, FORMAT, "vector", MADE_BY, SteeringError)
+_FILE = TensorFile("steering vector", FILE, FORMAT, "vector", "sally-anne steer", SteeringError)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,17 +131,15 @@ class SteeringVector(Shown, Shared):
         k = len(self.heads)
         if not k or len(set(self.heads)) != k:
             raise SteeringError("a steering vector has at least one head, and none twice")
-        if self.theta.ndim != 2 or len(self.theta) != k or tuple(self.sigma.shape) != (k,):
-            raise SteeringError(
-                f"{k} heads need theta [{k}, D] and sigma [{k}], got {list(self.theta.shape)} and "
-                f"{list(self.sigma.shape)}"
-            )
+        shapes = list(self.theta.shape), list(self.sigma.shape)
+        if len(shapes[0]) != 2 or [shapes[0][0], shapes[1]] != [k, [k]]:
+            theirs = "{} and {}".format(*shapes)
+            raise SteeringError(f"{k} heads need theta [{k}, D] and sigma [{k}], got {theirs}")
         norms, widths = self.theta.norm(dim=1).tolist(), self.sigma.tolist()
         for head, norm, sigma in zip(self.heads, norms, widths, strict=True):
             if not (0 <= head.layer < self.n_layers and 0 <= head.head < self.n_heads):
-                raise SteeringError(
-                    f"{head} is not among {self.n_layers} layers of {self.n_heads} heads"
-                )
+                there = f"{self.n_layers} layers of {self.n_heads} heads"
+                raise SteeringError(f"{head} is not among {there}")
             if not abs(norm - 1) <= 1e-3:
                 raise SteeringError(f"theta of {head} is not a unit vector (norm {norm:.4g})")
             if not (math.isfinite(sigma) and sigma >= 0):
@@ -187,21 +166,12 @@ class SteeringVector(Shown, Shared):
         """D."""
         return self.theta.shape[1]
 
-    def top(self, k: int) -> SteeringVector:
-        """The same with its best ``k`` heads alone; SteeringError if it has fewer."""
-        if not 1 <= k <= self.k:
-            raise SteeringError(f"K = {k}: this vector has {self.k} heads")
-        return replace(self, heads=self.heads[:k], theta=self.theta[:k], sigma=self.sigma[:k])
-
     def with_alpha(self, alpha: float) -> SteeringVector:
         """The same with another strength."""
         return replace(self, alpha=alpha)
 
     def delta(self, alpha: float | None = None) -> Tensor:
-        """What is added to each head, ``[L, H, D]``; zero at the other heads.
-
-        ``alpha`` is the vector's own by default.
-        """
+        """What is added to each head, ``[L, H, D]``, zero at others; by default its own alpha."""
         strength = _finite(self.alpha if alpha is None else alpha)
         steps = self.sigma.cpu().double()[:, None] * self.theta.cpu().double()
         full = torch.zeros(self.n_layers, self.n_heads, self.width, dtype=torch.float64)
@@ -210,22 +180,16 @@ class SteeringVector(Shown, Shared):
 
     def check(self, model: nn.Module) -> Geometry:
         """The model's geometry; SteeringError names both shapes or types if it does not fit."""
-        geometry = find_geometry(model)
+        geometry, config = find_geometry(model), cast(Any, model.config)
         shape = (self.n_layers, self.n_heads, self.width)
         there = (geometry.n_layers, geometry.n_heads, slice_width(geometry, self.site))
+        fitted, here = ModelIdentity.of_vector(self.fitted), config.model_type or ""
         if shape != there:
-            raise SteeringError(
-                f"the vector is for {shape} layers, heads, width; this {type(model).__name__} "
-                f"has {there} at {self.site}: fit it on this model"
-            )
-        config: Any = model.config
-        here = ModelIdentity(model_type=config.model_type or "")
-        fitted = ModelIdentity.of_vector(self.fitted)
-        if not fitted.same_type(here) and not self.fitted.get(ALLOW_MISMATCH):
-            raise SteeringError(
-                f"the vector was fitted on a {fitted.model_type}, {type(model).__name__} is a "
-                f"{here.model_type}; fit one on this model"
-            )
+            of = f"for {shape} layers, heads, width; this {type(model).__name__} has {there}"
+            raise SteeringError(f"the vector is {of} at {self.site}: fit it on this model")
+        same = fitted.same_type(ModelIdentity(model_type=here))
+        if not same and not self.fitted.get(ALLOW_MISMATCH):
+            raise SteeringError(f"the vector was fitted on a {fitted.model_type}, not a {here}")
         return geometry
 
     def apply(
@@ -263,17 +227,12 @@ class SteeringVector(Shown, Shared):
 
     def describe(self) -> dict[str, Any]:
         """Its facts but for ``fitted``, and a hash of its numbers."""
-        digest = hashlib.sha256()
-        for tensor in self._tensors().values():
-            digest.update(tensor.numpy().tobytes())
+        numbers = b"".join(tensor.numpy().tobytes() for tensor in self._tensors().values())
         facts = {name: fact for name, fact in self._facts().items() if name != "fitted"}
-        return {**facts, "numbers": digest.hexdigest()[:16]}
+        return {**facts, "numbers": hashlib.sha256(numbers).hexdigest()[:16]}
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``vector.safetensors`` (the same bytes for the same vector) and a card.
-
-        Gives the folder; a StoreError or FolderError if it cannot be written there.
-        """
+        """Write ``vector.safetensors`` (the same bytes for the same vector) and a card."""
         return _FILE.write(folder, self._facts(), self._tensors(), _card(self))
 
     @classmethod
@@ -288,8 +247,7 @@ class SteeringVector(Shown, Shared):
 
         Raises:
             ModelError: as of :meth:`apply`.
-            HubError: there is no such folder, and no such repository can be read.
-            SteeringError: the file is missing, damaged or of another kind, or does not fit.
+            HubError, SteeringError: there is none, or it is damaged, or does not fit.
         """
         chosen = [] if (Path(path) / FILE).exists() else [*Path(path).glob(f"*/{FILE}")]
         with _FILE.reading(chosen[0] if len(chosen) == 1 else path) as (facts, tensors):
@@ -315,7 +273,6 @@ class SteeringVector(Shown, Shared):
         return {name: tensor.double().contiguous().cpu() for name, tensor in tensors.items()}
 
     def _facts(self) -> dict[str, Any]:
-        """All but the tensors."""
         facts = {name: getattr(self, name) for name in FACTS}
         if self.gate is not None:
             facts["gate"] = {n: fact for n, fact in vars(self.gate).items() if n != "weight"}
@@ -333,8 +290,8 @@ class _Applied(Edit):
 
     def __del__(self) -> None:
         if not self.opened:
-            message = "nothing was steered: write `with vector.apply(model):` around what runs"
-            warnings.warn(message, stacklevel=2)
+            remedy = "write `with vector.apply(model):` around what runs"
+            warnings.warn(f"nothing was steered: {remedy}", stacklevel=2)
 
 
 def _module(model: Any) -> nn.Module:

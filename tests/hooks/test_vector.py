@@ -59,19 +59,6 @@ def test_delta_is_linear_in_alpha(make, a: float, b: float) -> None:
     assert float(along) == pytest.approx(a * float(vector.sigma[1]), rel=1e-6, abs=1e-30)
 
 
-def test_top_keeps_the_best_heads(make) -> None:
-    vector = make()
-    best = vector.top(2)
-    assert best.heads == ((2, 1), (0, 3)) and list(map(str, best.heads)) == ["L2H1", "L0H3"]
-    assert (best.alpha, best.n_layers, best.fitted) == (2.0, 3, vector.fitted)
-    delta = vector.delta()
-    delta[2, 0] = 0
-    assert torch.equal(best.delta(), delta)
-    for wrong in (0, 4):
-        with pytest.raises(SteeringError, match=f"K = {wrong}: this vector has 3 heads"):
-            vector.top(wrong)
-
-
 @pytest.mark.parametrize("shape", [(2, 4, 8), (3, 8, 8), (3, 4, 16)])
 def test_another_geometry_is_refused(make, skeleton, tmp_path: Path, shape) -> None:
     make().save(tmp_path)
