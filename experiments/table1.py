@@ -39,8 +39,7 @@ from sally_anne.probing.probes import NoDirectionError
 from sally_anne.steering.config import ControlTask, SteeringOptions, SweepConfig
 from sally_anne.steering.points import BASELINE, by_kind, ends, rows_of
 from sally_anne.steering.questions import made_worse
-from sally_anne.steering.reporting import NOT_SPECIFIC, Sweep
-from sally_anne.steering.sweep import NothingToChooseError
+from sally_anne.steering.sweep import NOT_SPECIFIC, NothingToChooseError, Sweep
 from sally_anne.steering.sweep import run as sweep
 
 # How the method of rows begins that are of other prompts, and of other models.

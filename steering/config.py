@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -12,6 +11,7 @@ import tyro
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.gridtom.samples import Published, SplitSeed
 from sally_anne.data.items import Setting, short_name
+from sally_anne.harness.config import changed
 from sally_anne.harness.protocols import PROTOCOLS, Baseline, ProtocolName
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
 from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
@@ -102,17 +102,9 @@ class SteeringOptions(ModelOptions, Published):
 
     def named(self, *parts: str) -> str:
         """The name of a folder: these parts, and what is other than by default."""
-        words, own = list(parts), {field.name for field in fields(self)}
-        names = ("label", "towards", "rank_by", "style", "protocol", "position", "steer_site")
-        for name in (*names, *OF_PROBES, "data_seed", "prompt"):
-            if name in own and (value := getattr(self, name)) != getattr(type(self), name):
-                text = "-".join(value) if isinstance(value, tuple) else value
-                words.append(f"{name.replace('_', '')}{text}")
-        if self.data is not None:
-            words.append(f"data-{own_name(self.data)}")
-        if self.limit is not None:
-            words.append(f"{self.limit}drawn")
-        return "-".join(words)
+        own = "label", "towards", "rank_by", "style", "protocol", "position", "steer_site"
+        names = *own, *OF_PROBES, "data_seed", "prompt", "data", "limit"
+        return "-".join([*parts, *changed(self, *(name for name in names if hasattr(self, name)))])
 
 
 @dataclass(frozen=True)
@@ -205,13 +197,8 @@ class SweepConfig(SteeringOptions):
 
 def neutral_prompts() -> list[str]:
     """Plain sentences that ask for nothing, in which nothing should change."""
-    file = Path(__file__).parent / "neutral_prompts.txt"
+    file = Path(__file__).with_name("neutral_prompts.txt")
     return file.read_text(encoding="utf-8").splitlines()
-
-
-def own_name(path: Path) -> str:
-    """A folder in the name of another: of . and .., too, its own name."""
-    return Path(os.path.abspath(path)).name or "root"
 
 
 @dataclass(frozen=True)
@@ -293,7 +280,7 @@ class SideEffectsConfig(ModelOptions):
     @property
     def folder(self) -> Path:
         """Where the measurement is kept."""
-        parts = [Path(self.model).name or "model", own_name(self.vector)]
+        parts = [Path(self.model).name or "model", self.vector.resolve().name]
         parts += [] if self.alpha is None else [f"alpha{self.alpha:g}"]
         return self.out or Path("runs") / "side-effects" / "-".join(parts)
 

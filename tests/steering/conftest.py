@@ -26,7 +26,7 @@ from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
 from sally_anne.steering.points import SweepPoint
 from sally_anne.steering.questions import answer_points
-from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.sweep import Sweep
 from sally_anne.steering.sweep import run as work
 from tests.made_run import make_items
 from tests.steering.made_sweep import STORIES as ASKED

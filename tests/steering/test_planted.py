@@ -37,8 +37,7 @@ from sally_anne.steering.fit import fit_vector, read_patched
 from sally_anne.steering.pairs import Pairs, read_side
 from sally_anne.steering.points import BASELINE, rows_of
 from sally_anne.steering.questions import Questions
-from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import of_run
+from sally_anne.steering.sweep import Sweep, of_run
 from sally_anne.steering.sweep import run as sweep
 from tests.made_run import make_items
 from tests.shared_data import official_data

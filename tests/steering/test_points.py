@@ -18,7 +18,7 @@ from sally_anne.harness.gridtom import items as items_of
 from sally_anne.steering.config import CONTROLS
 from sally_anne.steering.points import BASELINE, SweepPoint, default_grid, grid_of, random_controls
 from sally_anne.steering.questions import Beliefs, chance
-from sally_anne.steering.reporting import describe_rank
+from sally_anne.steering.sweep import describe_rank
 from tests.made_stories import made_story
 
 CHOSEN = SweepPoint("logistic", 3, -2.0)

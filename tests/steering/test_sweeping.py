@@ -38,8 +38,7 @@ from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
 from sally_anne.steering.points import Measure, SweepPoint, grid_of, vectors_of
 from sally_anne.steering.questions import answer_points
-from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import dry_run
+from sally_anne.steering.sweep import Sweep, dry_run
 from tests.steering.made_sweep import (
     BELIEFS,
     BEST,

@@ -281,6 +281,7 @@ def changed(config: Any, *names: str) -> list[str]:
     for name, value in values.items():
         if value != getattr(type(config), name, None):
             shown = f"-{Path(value).name}" if isinstance(value, str | Path) else str(value)
+            shown = "-".join(("", *value)) if isinstance(value, tuple) else shown
             words.append(name.replace("_", "") + shown)
     return words
 
