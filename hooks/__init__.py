@@ -1,4 +1,1 @@
-"""The one room that touches a model's inside.
-
-It must not know what an activation is used for: no prompts, benchmarks or scores.
-"""
+"""The one room that touches a model's inside, and does not know what activations are used for."""

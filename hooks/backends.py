@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -64,10 +64,8 @@ class SharingBackend(Backend):
     """
 
     def __init__(self) -> None:
-        # Only a weak reference: what shares the model's weights must not keep it alive.
-        self._model: ref[nn.Module] | None = None
-        self._state: tuple[object, ...] = ()
-        self._built: Any = None
+        # Weak: what shares the model's weights must not keep it alive.
+        self._built: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()
 
     def _build(self, model: nn.Module) -> Any:
         """What the library makes of a copy."""
@@ -90,21 +88,15 @@ class SharingBackend(Backend):
                     raise HookError(f"{has}, and {why}, or use {NATIVE!r}.")
         # All that may be exchanged later; the copy keeps the tensors alive, so that ids stay.
         attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
-        state = (model.training, attention, *map(id, _tensors(model)))
-        if self._model is None or self._model() is not model or self._state != state:
-            self._model = None
-            shared = {id(tensor): tensor for tensor in _tensors(model)}
-            self._built = self._build(copy.deepcopy(model, shared))
-            self._model, self._state = ref(model), state
-        return self._built
-
-
-def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    return chain(model.parameters(), model.buffers())
+        shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+        state = (model.training, attention, *shared)
+        if self._built.get(model, (None,))[0] != state:
+            self._built[model] = state, self._build(copy.deepcopy(model, shared))
+        return self._built[model][1]
 
 
 class NnsightBackend(SharingBackend):
-    """Reads inside nnsight traces; see `Backend`."""
+    """Reads inside nnsight traces."""
 
     name = "nnsight"
 

@@ -46,13 +46,8 @@ def run(config: BakeConfig) -> None:
 def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: Path) -> Path:
     """Write a checkpoint that acts as the model does with the vector at all positions.
 
-    Processor, tokenizer, chat template and generation config are saved with the weights, and a
-    ``steering.json``. ``out`` appears when it is whole, and is returned. The vector is at site
-    ``head_out``; its own positions play no part.
-
-    Raises:
-        ModelError: the vector was fitted on another model.
-        SteeringError: it does not fit or cannot be baked, or ``out`` cannot be written.
+    Processor, chat template and generation config are saved with it, and a ``steering.json``.
+    ``out`` appears when it is whole, and is returned.
     """
     if vector.gate is not None or vector.site != HEAD_OUT:
         raise SteeringError(f"weights carry a vector at {HEAD_OUT} alone, and without a gate")
@@ -99,8 +94,6 @@ def bake_model(model: Any, delta: Tensor) -> Any:
     """A model that adds ``delta [L, H, D]`` at every position without hooks; zeros change nothing.
 
     It is of the same class and shares all unchanged weights with ``model``, which stays as it is.
-    A SteeringError if this class cannot carry the vector, the vector does not fit, or the weights
-    are quantised, not in memory, or too small a float for the vector.
     """
     geometry = find_geometry(model)
     shape = [geometry.n_layers, geometry.n_heads, geometry.head_dim]

@@ -36,19 +36,16 @@ class SteeringOptions(ModelOptions, Published):
     """Options of every command that chooses K and alpha.
 
     Attributes:
-        k: numbers of heads; by default half, once and twice the number of layers, at most an eighth
-            of all heads.
-        alpha: strengths, in standard deviations; 0 is always in. By default to 10 either way below
-            256 heads, else to 50.
+        k: numbers of heads; by default half, once and twice the layers, at most 1/8 of all heads.
+        alpha: strengths, in standard deviations; by default to 10 either way, or 50 (256 heads on).
         direction: how directions are found.
-        rank_by: rank heads by probe accuracy; by that in TB or FB, whichever is worse; or by
-            patching, as `sally-anne patch` measures it. Of several the best is chosen.
+        rank_by: what ranks heads: probe accuracy, that in TB or FB, whichever is worse, or patching
+            (`sally-anne patch`). Of several the best is chosen.
         random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
         control_stories: test stories on which they are compared, spread over all of them.
         leave_out: so many of the best chosen heads are left out one at a time, on the same stories.
-        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions of
-            validation stories by this share at most; none does not ask them, and those that the
-            model but guesses are no condition.
+        max_initial_drop: by this share at most K and alpha may lower accuracy on initial beliefs of
+            validation stories; none does not ask. What the model but guesses is no condition.
         max_reality_drop: the same of the question where the participant is in reality.
         position: at which token the probes read that give heads and directions, as of `sally-anne
             probe`; by default reply, where the vector acts, of pairs and raw prompts statement.
@@ -63,8 +60,7 @@ class SteeringOptions(ModelOptions, Published):
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit, 64 at most.
-        max_new_tokens: length of a reply; by default 16, of a JSON object 64, of the official
-            protocol 20.
+        max_new_tokens: length of a reply; by default 16, of JSON 64, of the official protocol 20.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate; or published, as of `sally-anne probe`.
         data_seed: seed of generated stories.
@@ -117,18 +113,17 @@ class SweepConfig(SteeringOptions):
         task: what is asked: gridtom's questions; or the pairs of any other task of `sally-anne
             probe`, by the logit difference of their answers.
         samples: pairs of your own samples, each with its answer, in place of a task.
-        max_text_drop: of pairs, in place of the side questions: by so many nats may the
-            log-probability of plain text fall, a token; none does not read any.
-        max_other_drop: by this share may those of the pairs of another task fall that are told
-            apart; none, the default, does not read them.
-        controls: also random directions in the same heads, and random heads, each head's step as
-            long as that of the vector.
+        max_text_drop: of pairs: by so many nats a token may the log-probability of plain text fall;
+            none does not read any.
+        max_other_drop: of pairs: by this share may those of another task that are told apart fall;
+            none, the default, does not read them.
+        controls: also random directions in the same heads, and random heads, with steps as long.
         order: belief of first or second order.
-        setting: frames and text, frames, or text; auto is text for models that only read and tasks
-            of text alone, else frames and text.
+        setting: frames and text, frames, or text; auto is text where models only read or tasks show
+            nothing, else frames and text.
         run: probing run that gives heads and directions; made if it is not there.
-        also: further directions that are tried, for comparison, and never chosen: kinds, or another
-            label (y_o: the omniscient view), which then ranks heads, too.
+        also: directions that are tried, too, and never chosen: kinds, or another label (y_o: the
+            omniscient view), which then ranks heads.
         curves: test asks at every K and alpha on test stories, too, and draws these.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing.
     """
@@ -212,12 +207,11 @@ class VectorConfig:
         alpha: strength, in standard deviations; what the sweep chose by default.
         direction: how directions are found.
         label: ranks heads and gives directions; the sweep's, or the run's first, by default.
-        towards: value of the label to steer towards; the sweep's by default, or of two values the
-            second (true).
+        towards: value of the label to steer towards; the sweep's, or of two the second, by default.
         rank_by: as of `sally-anne sweep`; the sweep's by default, or probe accuracy.
         positions: where the vector is applied; last_prompt+generated, with a gate last_prompt.
-        gate: steer only at questions of this condition, TB or FB (of your own pairs, their tag
-            condition), as a probe says that is fitted on the run's training questions.
+        gate: steer only at questions of this condition, TB or FB (or your own tag condition), as a
+            probe says that is fitted on the run's training questions.
         out: folder of the vector; inside the run's by default.
     """
 
@@ -250,11 +244,10 @@ class SideEffectsConfig(ModelOptions):
     Attributes:
         vector: folder of a steering vector, or user/name[@revision] on a hub.
         alpha: strength; the vector's own by default.
-        tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
-            its order after a colon (gridtom:initial), or with its folder after an equals sign
-            (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
-        prompting: ways to put the questions that are compared with steering, on the same items:
-            cot, simtom, few-shot, as of ``sally-anne evaluate``.
+        tasks: what is asked with and without the vector: tasks of ``sally-anne evaluate``, also of
+            your own, with an order after a colon (gridtom:initial), or a folder after an equals
+            sign (bigtom=FOLDER).
+        prompting: ways to ask the same items that are compared with it: cot, simtom, few-shot.
         setting: GridToM: frames and text, frames, or text; auto is text for models that only read.
         limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
         out: folder; named after vector and model by default. An existing one is resumed.

@@ -8,7 +8,6 @@ the last token of a question, not later than the first steered layer.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +46,6 @@ PATCHED = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 # At most so many test pairs measure a gate.
 TEST_PAIRS = 100
-_CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
 _PROBE = ("position", "c", "max_iter", "normalise")
 _OPTIONS = ("order", "contrast", "setting", "stories", *_PROBE, "split_seed", "data_seed")
@@ -124,9 +122,14 @@ def fit_vector(
             theta /= theta.norm(dim=1, keepdim=True)
             changes: dict[str, Any] = {"alpha": alpha, "direction": direction, "fitted": facts}
             return replace(norm_matched_to, theta=theta, **changes)
-        heads = _others(ranked, coef, norm_matched_to.heads, rng)
-    if match := _CLASS.fullmatch(kind):
-        number = 2 * int(match[1]) + int(match[2])
+        # Sorted: the same draw whatever the ranking of heads that are not steered.
+        others = sorted(h for h in ranked if coef[h].any() and h not in norm_matched_to.heads)
+        if norm_matched_to.k > len(others):
+            why = f"only {len(others)} other heads have a probe with weights"
+            raise SteeringError(f"K = {k}: {why}; lower K, or sweep with --no-controls")
+        heads = [others[i] for i in rng.permutation(len(others))[: norm_matched_to.k]]
+    if kind.startswith("multinomial"):
+        number = 2 * int(kind[-3]) + int(kind[-1])
         at = np.flatnonzero(run.probes.get("op.classes", np.empty(0)) == number)
         if not len(at):
             raise SteeringError(f"{kind}: training has no sample of that class")
@@ -136,7 +139,10 @@ def fit_vector(
         at, values = np.array(heads).T, patched.items[label].tolist()
         x = patched.x[:, at[0], at[1]].astype(np.float64)
     else:
-        x = _activations(run, heads, train)
+        own = {
+            layer: run.activations([layer])[train, 0] for layer in {head.layer for head in heads}
+        }
+        x = np.stack([own[head.layer][:, head.head] for head in heads], 1).astype(np.float64)
     inside = np.array([value == target for value in values])
     vector = vector_on(
         heads,
@@ -165,21 +171,8 @@ def class_towards(values: Sequence[Any], label: str, towards: str | None = None)
 def require_patching(run: Run) -> None:
     """SteeringError for a run whose heads were not patched."""
     if PATCHED not in run.heads or run.heads[PATCHED].isna().any():
-        raise SteeringError(
-            f"{run.folder / HEADS} has no patching effects (column {PATCHED}): run "
-            f"`sally-anne patch {run.folder}` first, or rank heads by --rank-by probe_accuracy"
-        )
-
-
-def _others(
-    ranked: Sequence[Head], coef: np.ndarray, steered: Sequence[Head], rng: np.random.Generator
-) -> list[Head]:
-    """As many heads that are not steered; the same draw whatever the ranking of these."""
-    k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
-    if k > len(others):
-        why = f"only {len(others)} other heads have a probe with weights"
-        raise SteeringError(f"K = {k}: {why}; lower K, or sweep with --no-controls")
-    return [others[i] for i in rng.permutation(len(others))[:k]]
+        why = f"has no patching effects: run `sally-anne patch {run.folder}` first"
+        raise SteeringError(f"{run.folder / HEADS} {why}, or take --rank-by probe_accuracy")
 
 
 def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -194,12 +187,6 @@ def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarr
         return np.asarray(between)
     first = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][0]
     return -first if between @ first < 0 else first
-
-
-def _activations(run: Run, heads: list[Head], rows: np.ndarray) -> np.ndarray:
-    """Activations of the chosen heads ``[N, K, D]`` in some rows."""
-    layers = {layer: run.activations([layer])[rows, 0] for layer in {head.layer for head in heads}}
-    return np.stack([layers[head.layer][:, head.head] for head in heads], axis=1).astype(np.float64)
 
 
 def _provenance(run: Run, label: str) -> dict[str, Any]:
@@ -309,10 +296,7 @@ def conditions_of(pair_set: PairSet) -> list[str]:
 
 
 def read_patched(
-    opened: Reopened,
-    label: str,
-    console: Console,
-    loaded: LoadedModel | None = None,
+    opened: Reopened, label: str, console: Console, loaded: LoadedModel | None = None
 ) -> Activations:
     """What patching exchanges in training pairs, ``[2 P, L, H, D]``, each with its ``label``.
 
@@ -367,21 +351,17 @@ def fit_gate(
     ((layer, head),) = best_heads(probes.ranked_, probes.coef_, 1)
     weight, bias = probes.coef_[layer, head], float(probes.intercept_[layer, head])
 
-    def likely(part: Activations) -> np.ndarray:
-        return expit(part.x[:, layer, head].astype(np.float64) @ weight + bias)
+    def right(part: Activations, thresholds: np.ndarray) -> np.ndarray:
+        likely = expit(part.x[:, layer, head].astype(np.float64) @ weight + bias)
+        return (likely > thresholds[:, None]) == part.values(_OPEN)
 
-    validation, test = x.validation, x.test
-    threshold, accuracy = best_threshold(likely(validation), validation.values(_OPEN))
-    right = (likely(test) > threshold) == test.values(_OPEN)
-    cluster, names = pd.factorize(test.items["cluster"])
-    share = estimate_mean(right, cluster, draw_groups(len(names)))
-    return Gate(layer, head, torch.from_numpy(weight.copy()), bias, threshold), accuracy, share
-
-
-def best_threshold(likely: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Where probabilities ``[N]`` divide labels best (of equals the widest gap), and how well."""
-    edges = np.unique([0.0, *likely, 1.0])
+    logits = x.validation.x[:, layer, head].astype(np.float64) @ weight + bias
+    edges = np.unique([0.0, *expit(logits), 1.0])
     cuts = (edges[1:] + edges[:-1]) / 2
-    right = ((likely > cuts[:, None]) == labels).mean(axis=1)
-    best = np.lexsort((np.diff(edges), right))[-1]
-    return float(cuts[best]), float(right[best])
+    accuracy = right(x.validation, cuts).mean(axis=1)
+    # Of thresholds that divide equally well the middle of the widest gap.
+    best = np.lexsort((np.diff(edges), accuracy))[-1:]
+    cluster, names = pd.factorize(x.test.items["cluster"])
+    share = estimate_mean(right(x.test, cuts[best])[0], cluster, draw_groups(len(names)))
+    gate = Gate(layer, head, torch.from_numpy(weight.copy()), bias, float(cuts[best][0]))
+    return gate, float(accuracy[best][0]), share

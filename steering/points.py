@@ -136,17 +136,12 @@ class Measure:
 
     Tables have ``point`` (its name), ``split`` and ``item_id``; those of a ``task`` hold what
     steering should leave alone, and have its name for their one measure.
-
-    Attributes:
-        main: the measure that settings are ranked by.
-        columns: those that are printed.
-        noun, unit: what is counted, and in what the columns are, in words.
     """
 
-    main: str
-    columns: tuple[str, ...]
-    noun: str
-    unit: str
+    main: str  # the measure that settings are ranked by
+    columns: tuple[str, ...]  # those that are printed
+    noun: str  # what is counted
+    unit: str  # of the columns
 
     def of(self, rows: pd.DataFrame, task: str | None = None) -> dict[str, Estimate]:
         """Every measure of one point's rows."""
@@ -178,11 +173,8 @@ class Measure:
     def rank(self, table: pd.DataFrame, candidates: Iterable[SweepPoint]) -> list[SweepPoint]:
         """Steered points, best first, refusing test items; ties: smaller alpha, fewer heads."""
         _without_test(table)
-        steered = [point for point in candidates if point.k]
-        if not steered:
-            raise SteeringError("there is no steered point to choose from")
-        value = {p.name: self.of(rows_of(table, p))[self.main].value for p in steered}
-        return sorted(steered, key=lambda p: (-value[p.name], abs(p.alpha), p.k, p.name))
+        value = {p: self.of(rows_of(table, p))[self.main].value for p in candidates if p.k}
+        return sorted(value, key=lambda p: (-value[p], abs(p.alpha), p.k, p.name))
 
     def nothing_to_choose(self, table: pd.DataFrame, best: SweepPoint) -> str:
         """Why no point of a validation table is worth choosing; empty if the best one gains."""
@@ -224,8 +216,7 @@ class Measure:
 
         ``kinds`` has each kind's gains; of ``rank`` 1 is best, and ties count against the vector;
         ``p`` is the larger of the two empirical p-values (random directions, random heads);
-        ``beats_controls``: rank 1, p at most 0.05 and a gain; ``worse``: as ``kinds``, of the share
-        made worse.
+        ``worse``: as ``kinds``, of the share made worse.
         """
         # The first ones may be asked more, with all other settings.
         table = table[table["item_id"].isin(rows_of(table, randoms[-1])["item_id"])]
@@ -251,10 +242,7 @@ class Measure:
     def left_out(
         self, table: pd.DataFrame, chosen: SweepPoint, rests: Vectors, heads: Sequence[Head]
     ) -> list[dict[str, Any]]:
-        """What is lost without each head: ``layer, head, value, low, high, n``, best first.
-
-        Differences are paired, on the items that were asked without the head.
-        """
+        """What is lost without each head, paired: ``layer, head, value, low, high, n``."""
         pairs = zip(heads, (ends(table, point, chosen) for point in rests), strict=False)
         return [
             {"layer": layer, "head": head, **asdict(self.change(rest, whole)[self.main])}

@@ -63,11 +63,8 @@ def answer_points(
 
     The vectors have one site, and positions other than ``all``. The journal's processes share the
     batches of items: ``batch_size`` prompts are prefilled together, and ``decode_batch_size``
-    answers (prompts x points) decoded together, auto as many as fit. ``on_progress`` gets the
-    number of answers done and in all, of this process.
-
-    Returns:
-        The columns of :func:`sally_anne.harness.score.score`, ``point``, and those of the point.
+    answers (prompts x points) decoded together, auto as many as fit. Columns are those of
+    :func:`sally_anne.harness.score.score`, ``point``, and those of the point.
     """
     first = next(vector for vector in vectors.values() if vector is not None)
     first.check(loaded.skeleton)
@@ -83,9 +80,6 @@ def answer_points(
         shapes.setdefault(item.shape(True) if item.shape else None, []).append(item)
     batches = [batch for alike in shapes.values() for batch in in_batches(alike, batch_size)]
     todo = journal.processes.share([b for b in batches if asked & {i.item_id for i in b}])
-    done = len(keys) - len(missing)
-    total = done + sum((p, i.item_id) in missing for b in todo for p, i in product(left, b))
-    on_progress(done, total)
     width = min(batch_size, len(items))
     rows = 1 if decode_batch_size == AUTO else decode_batch_size
     if decode_batch_size == AUTO and left:
@@ -95,7 +89,7 @@ def answer_points(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
         rows = processes.rows_that_fit(held, width, journal.processes)
-    for batch in todo:
+    for done, batch in enumerate(todo, 1):
         # Points are put together whatever a batch's length and what of it was answered before, so
         # that what is left of a run is put together as it would have been.
         parts = [
@@ -119,8 +113,7 @@ def answer_points(
                     {"item_id": keys[point, batch[n].item_id], "reply": replies[point, n]}
                     for point, n in new
                 )
-                done += len(new)
-                on_progress(done, total)
+        on_progress(done, len(todo))
     journal.gather(keys.values())
     tables = [
         score(items, [journal.answers[keys[point, item.item_id]] for item in items]).assign(

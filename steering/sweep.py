@@ -322,13 +322,13 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     # on test stories the vector without each head, on fewer stories.
     parts: dict[str, tuple[list[Any], int]] = {}
     for split, task in product(("validation", "test"), (None, *config.tasks)):
-        name, items = f"{split}, {SIDES[task]}" if task else split, asked.items(split, task)
-        if split == "test":
-            parts[name] = items, 2 if task or config.curves != "test" else len(grid)
-            more = kinds * config.random_controls + (0 if task else rests)
-            parts[f"{name}, controls"] = asked.items(split, task, few), more
-        else:
-            parts[name] = items, 2 + kinds if task else len(grid)
+        name, test = f"{split}, {SIDES[task]}" if task else split, split == "test"
+        swept = not task and (not test or config.curves == "test")
+        parts[name] = asked.items(split, task), len(grid) if swept else 2
+        more = (
+            kinds * config.random_controls + (0 if task else rests) if test else bool(task) * kinds
+        )
+        parts[f"{name}, controls"] = asked.items(split, task, few if test else None), more
     parts = {name: part for name, part in parts.items() if part[1]}
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     figures += [
