@@ -139,10 +139,8 @@ def fit_vector(
         at, values = np.array(heads).T, patched.items[label].tolist()
         x = patched.x[:, at[0], at[1]].astype(np.float64)
     else:
-        own = {
-            layer: run.activations([layer])[train, 0] for layer in {head.layer for head in heads}
-        }
-        x = np.stack([own[head.layer][:, head.head] for head in heads], 1).astype(np.float64)
+        own = {layer: run.activations([layer])[train, 0] for layer in {h.layer for h in heads}}
+        x = np.stack([own[h.layer][:, h.head] for h in heads], axis=1).astype(np.float64)
     inside = np.array([value == target for value in values])
     vector = vector_on(
         heads,

@@ -325,9 +325,8 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         name, test = f"{split}, {SIDES[task]}" if task else split, split == "test"
         swept = not task and (not test or config.curves == "test")
         parts[name] = asked.items(split, task), len(grid) if swept else 2
-        more = (
-            kinds * config.random_controls + (0 if task else rests) if test else bool(task) * kinds
-        )
+        count = config.random_controls if test else bool(task)
+        more = kinds * count + (rests if test and not task else 0)
         parts[f"{name}, controls"] = asked.items(split, task, few if test else None), more
     parts = {name: part for name, part in parts.items() if part[1]}
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]

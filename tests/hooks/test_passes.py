@@ -77,7 +77,7 @@ def test_a_callers_own_loop_without_a_cache_is_refused(model):
         for block in (Edit(model, delta, positions=positions), Capture(model, positions=positions)):
             with block:
                 model(**short, use_cache=False)
-                with pytest.raises(PositionError, match="another prompt.*new block"):
+                with pytest.raises(PositionError, match="new block"):
                     model(**long, use_cache=False)
     with Edit(model, delta):
         # Two prompts, as the message advises.

@@ -136,7 +136,7 @@ def test_second_prompt_is_no_continuation():
     without_cache(2)
     assert generate(lambda: _prefill(lambda: without_cache(3))).n_prompt == 3
     without_cache(2)
-    with pytest.raises(PositionError, match="another prompt"):
+    with pytest.raises(PositionError, match="new block"):
         without_cache(3)
 
 
@@ -153,7 +153,7 @@ def test_a_cache_that_was_cut_back_is_under_way():
         if spec == "all":
             assert tracker.follow(Model(), (ids,), {"past_key_values": cut}).real.shape[1] == 4
             continue
-        with pytest.raises(PositionError, match="2 cached ones of a sequence that is under way"):
+        with pytest.raises(PositionError, match="2 cached ones"):
             tracker.follow(Model(), (ids,), {"past_key_values": cut})
 
 
