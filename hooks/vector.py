@@ -214,16 +214,11 @@ class SteeringVector(Shown, Shared):
         module = _module(model)
         if not allow_mismatch:
             require_fitted(self, ModelIdentity.of_module(module))
-        applied = _Applied(module, *self.edit(module, alpha, gate))
+        self.check(module)
+        how = self.delta(alpha), self.site, self.positions, gate or self.gate
+        applied = _Applied(module, *how)
         applied.opened = False
         return applied
-
-    def edit(
-        self, model: nn.Module, alpha: float | None = None, gate: Gate | None = None
-    ) -> tuple[Tensor, str, str, Gate | None]:
-        """The arguments of the :class:`Edit` that steers ``model``, whatever its weights are."""
-        self.check(model)
-        return self.delta(alpha), self.site, self.positions, gate or self.gate
 
     def describe(self) -> dict[str, Any]:
         """Its facts but for ``fitted``, and a hash of its numbers."""

@@ -29,7 +29,6 @@ from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
 from sally_anne.harness.report import print_evaluation, save, save_items
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import TaskItems, open_task
-from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models import estimate
@@ -358,8 +357,8 @@ def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | Non
     ModelError where it was not; SteeringError for another shape or an unusable alpha.
     """
     difference = require_fitted(vector, loaded.identity)
-    Edit(loaded.skeleton, *vector.edit(loaded.skeleton, alpha))
-    return difference
+    with vector.apply(loaded.skeleton, alpha, allow_mismatch=True):
+        return difference
 
 
 def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
