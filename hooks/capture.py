@@ -62,9 +62,8 @@ class Capture(ModelHooks):
         there = range(self.geometry.n_layers)
         self.layers = tuple(there if layers is None else layers)
         if not self.layers or len(set(self.layers) & set(there)) < len(self.layers):
-            raise HookError(
-                f"layers {list(self.layers)}: name each layer once, from 0 to {there[-1]}."
-            )
+            own = list(self.layers)
+            raise HookError(f"layers {own}: name each layer once, from 0 to {there[-1]}.")
         slice_width(self.geometry, site)
         self.valid: Tensor | None = None
 
@@ -95,15 +94,13 @@ class Capture(ModelHooks):
         if activations.is_meta or not activations.numel():
             return
         broken = ~torch.isfinite(activations).flatten(3).all(dim=3).all(dim=1)  # [B, L]
-        rows = broken.any(dim=1).nonzero().flatten().tolist()
-        if not rows:
-            return
-        name = f"item {items[rows[0]]!r}" if items is not None else f"row {rows[0]}"
-        layer = self.layers[int(broken[rows[0]].nonzero()[0])]
-        raise NonFiniteError(
-            f"activations of {len(rows)} rows are not finite, the first is {name} at layer {layer}."
-            " float16 overflows in some models; try bfloat16 or float32, and look at the input."
-        )
+        if rows := broken.any(dim=1).nonzero().flatten().tolist():
+            name = f"item {items[rows[0]]!r}" if items is not None else f"row {rows[0]}"
+            where = f"{name} at layer {self.layers[int(broken[rows[0]].nonzero()[0])]}"
+            raise NonFiniteError(
+                f"activations of {len(rows)} rows are not finite, first {where}. float16 overflows "
+                "in some models; try bfloat16 or float32, and look at the input."
+            )
 
     def _reset(self) -> None:
         super()._reset()
@@ -112,9 +109,7 @@ class Capture(ModelHooks):
 
     def _begin(self, at: Pass) -> None:
         if at.new_sequence and self._n_passes:
-            raise HookError(
-                "a new batch or beam began before the last was taken: call take() first."
-            )
+            raise HookError("a new batch or beam began before the last was taken by take().")
         self.index, self._valid = fresh_index(self.positions, at)
         self.rows = torch.arange(len(self.index), device=self.index.device)[:, None]
         self._pieces: dict[int, Tensor] = {}

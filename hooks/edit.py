@@ -201,11 +201,10 @@ class Edit(ModelHooks):
         return changed.flatten(-2)
 
     def _check_gate(self, gate: Gate) -> None:
-        geometry = self.geometry
-        shape = tuple(gate.weight.shape)
+        geometry, shape = self.geometry, list(gate.weight.shape)
         there = 0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads
-        if not there or shape != (geometry.head_dim,):
-            own = f"{Head(gate.layer, gate.head)} by {list(shape)}"
+        if not there or shape != [geometry.head_dim]:
+            own = f"{Head(gate.layer, gate.head)} by {shape}"
             raise HookError(f"the gate reads {own}; the model has {geometry}.")
         numbers = bool(gate.weight.isfinite().all()) and math.isfinite(gate.bias)
         if not numbers or not 0 <= gate.threshold <= 1:

@@ -1,8 +1,7 @@
 """Which tokens count: one spec that serves capture and steering.
 
-A `Pass` is one forward pass's place in its sequence; `position_mask` and `fresh_index` apply a spec
-to it. `PassTracker` makes the passes from the attention mask and the length of the cache, so it
-holds with padding on either side, with a KV cache and without.
+It is applied to a `Pass`, which `PassTracker` makes from the attention mask and the length of the
+cache, so that it holds with padding on either side, with a KV cache and without.
 """
 
 from __future__ import annotations
@@ -186,15 +185,11 @@ class PassTracker:
 
     def _one_token_more(self, before: Tensor | None) -> bool:
         """Whether the ids are `before`, or its prompt alone if rows may move, and one more."""
-        now = self._ids
-        kept = self._n_prompt if self.rows_may_move else None
-        return (
-            before is not None
-            and now is not None
-            and not now.is_meta
-            and now.shape == (before.shape[0], before.shape[1] + 1)
-            and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
-        )
+        now, kept = self._ids, self._n_prompt if self.rows_may_move else None
+        if before is None or now is None or now.is_meta:
+            return False
+        longer = now.shape == (before.shape[0], before.shape[1] + 1)
+        return longer and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
 
 
 def _generating() -> set[str]:

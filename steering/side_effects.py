@@ -9,11 +9,10 @@ from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-import torch
-from rich.markup import escape
+from torch.nn.functional import kl_div
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Console, print_table
+from sally_anne.core.console import Console, print_lines, print_table
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
@@ -46,17 +45,16 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
         for how in ways:
             check(replace(each, prompting=how))
         if not any(item.options and not item.hidden for item in load_items(each).items):
-            raise SteeringError(
-                f"--tasks {task}: no question has options and a key; use `sally-anne evaluate`"
-            )
+            why = "no question has options and a key; use `sally-anne evaluate`"
+            raise SteeringError(f"--tasks {task}: {why}")
     if len({each.out for each in evaluations.values()}) < len(config.tasks):
         raise SteeringError("--tasks: two have the same name; ask them in two runs")
-    prompts = [*map(Prompt, neutral_prompts())]
     vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(**config.opening())
     mismatch = require_fits(vector, loaded, config.alpha)
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
-    kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
+    prompts, size = [*map(Prompt, neutral_prompts())], config.max_new_tokens or REPLY
+    kl = divergences(plain, steered, prompts, size, config.batch_size)
     tables = {task: _answers(config, each, vector, loaded) for task, each in evaluations.items()}
     results: dict[str, Any] = {
         "kl": asdict(estimate_mean(kl, np.arange(len(kl)), draw_groups(len(kl)))),
@@ -109,9 +107,7 @@ def divergences(
         before = plain.log_probs_along(batch, replies)
         after = steered.log_probs_along(batch, replies)
         for p, q in zip(before, after, strict=True):
-            kl = torch.nn.functional.kl_div(
-                q.double(), p.double(), log_target=True, reduction="none"
-            )
+            kl = kl_div(q.double(), p.double(), log_target=True, reduction="none")
             means.append(float(kl.sum(-1).mean()))
     return np.array(means)
 
@@ -171,4 +167,4 @@ def _print(console: Console, config: SideEffectsConfig, results: dict[str, Any])
     for how, tasks in results.get("prompting", {}).items():
         columns = ["what", "baseline", how, "difference", "beyond steered"]
         print_table(console, f"{config.model}: {how} in its place", columns, rows(tasks))
-    console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)
+    print_lines(console, [f"folder: {config.folder}"])

@@ -114,10 +114,9 @@ def of_run(config: SweepConfig, run: Run) -> SweepConfig:
     own = {n: getattr(SweepConfig, n) for n in ("task", "samples", "position", *OF_PROBES[:-1])}
     own |= {name: value for name in own if (value := run.config.get(name)) is not None}
     for name, value in own.items():
-        if str(getattr(config, name)) not in (str(getattr(SweepConfig, name)), str(value)):
-            raise SteeringError(
-                f"{flag_name(name)} {getattr(config, name)}: {run.folder} is of {value}"
-            )
+        given = str(getattr(config, name))
+        if given not in (str(getattr(SweepConfig, name)), str(value)):
+            raise SteeringError(f"{flag_name(name)} {given}: {run.folder} is of {value}")
     own["samples"] = own["samples"] and Path(own["samples"])
     pairs = own["samples"] or own["task"] != SweepConfig.task
     frame = {name: run.config[name] for name in ("setting", "prompt")} if pairs else {}
@@ -200,8 +199,7 @@ def run(
     probed = probing_run(config, source, loaded, console)
     asked.leave_out(probed)
     if asked.unseen:
-        console.print(str(asked.unseen), soft_wrap=True)
-
+        print_lines(console, [str(asked.unseen)])
     patched = None
     if "patched_mean" in (config.direction, *config.also):
         patched = read_patched(reopen(probed.folder), asked.about["label"], console, loaded)
