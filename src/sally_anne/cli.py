@@ -81,7 +81,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("bake", "write a checkpoint with a steering vector in its weights",
      "steering.bake:run", "steering.config:BakeConfig"),
     ("build", "build the GridToM stories and films",
-     "data.gridtom.build:run", "data.gridtom.build:BuildConfig", QUICK),
+     "data.gridtom.build:build", "data.gridtom.build:BuildConfig", QUICK),
     ("limp", "answer MuMA-ToM by inverse planning",
      "harness.limp:run", "harness.method_config:LimpConfig", RESUMES | PAGE),
     ("bip-alm", "answer MMToM-QA by inverse planning",

@@ -95,7 +95,7 @@ def test_commands_among_the_users_own_files(python: Path, tmp_path: Path) -> Non
     made = [tmp_path / name / "heads.parquet" for name in ("by-module", "by-name")]
     assert made[0].read_bytes() == made[1].read_bytes()
     # Worker processes start afresh.
-    run(tmp_path, script, "build", "--stories", "2", "--workers", "2", "--out", "built")
+    run(tmp_path, script, "build", "--stories", "2", "--out", "built")
 
 
 def test_the_command_of_the_clone(python: Path, source: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ VIEWS = ("full", "protagonist_pov", "participant_pov")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted export of the first four stories, which tests must not change."""
     out = tmp_path_factory.mktemp("export") / "data"
-    build(BuildConfig(out=out, stories=4, workers=1))
+    build(BuildConfig(out=out, stories=4))
     return out
 
 
@@ -70,7 +70,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(export: Path, tmp_path: Path) 
     with pytest.raises(RecordError, match="not finished"):
         load(out)
 
-    build(BuildConfig(out=out, stories=4, workers=1))
+    build(BuildConfig(out=out, stories=4))
     after = finished(out)
     assert {name: after[name] for name in before} == before
     assert len(after) == 4
@@ -81,23 +81,23 @@ def test_a_damaged_story_is_built_again(export: Path, copied: Path) -> None:
     (copied / "1" / "TrueBelief" / "full" / "3.png").unlink()
     (copied / "2" / "FalseBelief" / "full" / "3.png").write_bytes(b"half")
     untouched = finished(copied)["0"]
-    build(BuildConfig(out=copied, stories=4, workers=1))
+    build(BuildConfig(out=copied, stories=4))
     assert contents(copied) == contents(export)
     assert finished(copied)["0"] == untouched
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"stories": 5}, {"metadata_only": True}])
+@pytest.mark.parametrize("change", [{"seed": 1}, {"stories": 5}, {"plots": PLOTS}])
 def test_other_options_are_refused_and_change_nothing(export: Path, change) -> None:
     before = (export / "info.json").stat().st_mtime_ns
     with pytest.raises(BenchmarkError):
-        build(BuildConfig(**{"out": export, "stories": 4, "workers": 1, **change}))
+        build(BuildConfig(**{"out": export, "stories": 4, **change}))
     assert (export / "info.json").stat().st_mtime_ns == before
 
 
 def test_other_folders_and_a_second_build_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(FolderError):
-        build(BuildConfig(out=tmp_path, stories=1, metadata_only=True))
+        build(BuildConfig(out=tmp_path, stories=1))
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
     out = tmp_path / "data"
     with (
@@ -120,30 +120,21 @@ def test_without_out_all_versions_of_all_stories_are_checked(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     main(["build"])
     printed = capsys.readouterr().out
-    assert "648 stories on 27 maps, 1296 TB and FB versions, 1944 initial-belief" in printed
+    assert "648 stories on 27 maps, split: train 86, validation 45, test 500, none 17" in printed
     assert "checked all 2592 versions; nothing written" in printed
-    assert "train 86, validation 45, test 500, none 17" in printed
-    average = float(printed.split("frames a version: ")[1].split()[0])
-    assert 35 <= average <= 45
     assert list(tmp_path.iterdir()) == []
 
 
 def test_both_plots_are_written_and_read(tmp_path: Path) -> None:
     out = tmp_path / "data"
-    printed = build(BuildConfig(out, stories=30, plots=PLOTS, metadata_only=True, workers=1))
-    assert "60 stories on 2 maps" in printed
+    build(BuildConfig(out, stories=1, plots=PLOTS))
     every = load(out)
-    assert every.indices == (*range(30), *range(RETURNING, RETURNING + 30))
+    assert every.indices == (0, RETURNING)
     assert list(every) == list(generated(plots=PLOTS).subset(every.indices))
-    assert list(open_stories(out)) == list(generated(stories=range(30)))
+    assert list(open_stories(out)) == list(generated(stories=[0]))
     assert open_stories(out, plots=PLOTS).indices == every.indices
-    with pytest.raises(BenchmarkError):
-        build(BuildConfig(out=out, stories=30, metadata_only=True, workers=1))
-    assert not (out / "0").exists()
-    with pytest.raises(MediaError):
-        every[0].case(1, "TB").frames()
 
-    line = (out / "info.json").read_text().splitlines()[30]
+    line = (out / "info.json").read_text().splitlines()[1]
     (tmp_path / "bad").mkdir()
     damaged = line.replace(f'"index": {RETURNING}', '"index": 7')
     (tmp_path / "bad" / "info.json").write_text(damaged + "\n")

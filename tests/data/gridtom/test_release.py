@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -211,9 +212,12 @@ def test_a_caption_without_parts_is_named(release: Path) -> None:
 LINE = info_line(generated(stories=[30])[0], "train")
 
 
+@pytest.fixture
+def without_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "isdir", lambda path: True)
+
+
 def write(folder: Path, *lines: str | bytes) -> Path:
-    """A folder of metadata alone."""
-    (folder / "build.json").write_text('{"metadata_only": true}')
     data = [line if isinstance(line, bytes) else line.encode() for line in lines]
     (folder / "info.json").write_bytes(b"".join(data))
     return folder
@@ -233,17 +237,14 @@ def test_a_bad_file_is_named(tmp_path, content, place) -> None:
         load(write(tmp_path, content))
 
 
-def test_missing_files_and_damaged_settings_are_named(tmp_path) -> None:
+def test_missing_files_are_named(tmp_path) -> None:
     with pytest.raises(RecordError, match="info.json: cannot be read.*sally-anne build --out"):
         load(tmp_path / "nowhere")
-    write(tmp_path, LINE)
-    (tmp_path / "build.json").write_text("{")
-    with pytest.raises(RecordError, match=r"build\.json"):
-        load(tmp_path)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(500))
+@pytest.mark.usefixtures("without_frames")
 def test_a_damaged_record_is_right_or_a_named_error(tmp_path: Path, seed: int) -> None:
     record = damaged(random.Random(seed), json.loads(LINE))
     try:

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -27,8 +26,8 @@ from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
+from sally_anne.data.gridtom import release
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Condition, Plot, play
-from sally_anne.data.gridtom.release import INFO, PERSPECTIVE_FOLDERS, SETTINGS, TYPES, VIDEO
 from sally_anne.data.gridtom.render import Shot, shots_of, write_video
 from sally_anne.data.gridtom.samples import assign
 from sally_anne.data.gridtom.stories import (
@@ -39,22 +38,18 @@ from sally_anne.data.gridtom.stories import (
     VERSIONS,
     BeliefCase,
     StoryRecord,
-    StorySet,
     generated,
     seeded_stories,
 )
 from sally_anne.data.samples import SPLITS, Split
 
-SECOND_ORDER = "SecondOrderFalseBelief"
-MARKER = "complete.json"
-PARTIAL = ".partial"
-# Those that show events of their own: second-order true beliefs look as first-order ones.
-SHOWN = [version for version in VERSIONS if version[1] != "TB"]
+MARKER, PARTIAL = "complete.json", ".partial"
+# Processes that draw and encode.
+WORKERS = min(8, os.cpu_count() or 1)
 
 
 def _folder_of(first: Condition, second: Condition | None) -> str:
-    """Folder of a version inside its story's folder."""
-    return f"{SECOND_ORDER}/{TYPES[first]}" if second == "FB" else TYPES[first]
+    return f"{'SecondOrderFalseBelief/' if second == 'FB' else ''}{release.TYPES[first]}"
 
 
 def info_line(record: StoryRecord, split: Split | None) -> str:
@@ -74,15 +69,11 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
             for q in record.initial
         ],
         "first_order_belief": [
-            {"type": TYPES[case.first], **_belief_fields(case)} for case in record.cases(1)
+            {"type": release.TYPES[case.first], **_belief_fields(case)} for case in record.cases(1)
         ],
         "second_order_belief": [
-            {
-                "first": case.first,
-                "second": case.second,
-                **_belief_fields(case),
-                "frames": f"{record.index}/{_folder_of(case.first, case.second)}",
-            }
+            {"first": case.first, "second": case.second, **_belief_fields(case)}
+            | {"frames": f"{record.index}/{_folder_of(case.first, case.second)}"}
             for case in record.cases(2)
         ],
         "map": record.map,
@@ -109,24 +100,27 @@ def write_story(seed: int, out: Path, index: int) -> None:
     draft, final = out / PARTIAL / str(index), out / str(index)
     shutil.rmtree(draft, ignore_errors=True)
     known: dict[bytes, Shot] = {}
-    for first, second in SHOWN:
+    for first, second in VERSIONS:
+        if second == "TB":  # looks as its first-order version
+            continue
         trace = play(seeded_stories(seed)[index], first, second)
         # No contrast of the paper uses another view of the second-order versions.
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
-            place = draft / _folder_of(first, second) / PERSPECTIVE_FOLDERS[perspective]
+            views = release.PERSPECTIVE_FOLDERS
+            place = draft / _folder_of(first, second) / views[perspective]
             place.mkdir(parents=True)
             shots = shots_of(trace, perspective, known)
             for tick, shot in enumerate(shots):
                 (place / f"{tick}.png").write_bytes(shot.png)
             if second is None:
-                write_video(place / VIDEO, shots)
+                write_video(place / release.VIDEO, shots)
     (draft / MARKER).write_text(json.dumps(_content(draft)) + "\n")
     # Only a folder that was damaged after its build can stand here.
     shutil.rmtree(final, ignore_errors=True)
     os.rename(draft, final)
 
 
-def is_complete(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Whether a story's folder holds just as many files and bytes as its marker says."""
     try:
         return bool(json.loads((folder / MARKER).read_text()) == _content(folder))
@@ -142,8 +136,8 @@ def _content(folder: Path) -> dict[str, int]:
 @contextmanager
 def claimed_build(out: Path, settings: dict[str, object]) -> Iterator[None]:
     """Hold ``out`` for one build with these settings; starts or resumes it."""
-    path = out / SETTINGS
-    with claimed(out, "a benchmark build", mark=False, sign=SETTINGS):
+    path = out / release.SETTINGS
+    with claimed(out, "a benchmark build", mark=False, sign=path.name):
         before = read_object(path, RecordError, "sally-anne") if path.exists() else settings
         if before != settings:
             raise BenchmarkError(
@@ -166,88 +160,54 @@ class BuildConfig:
         stories: build only the first so many of the 648.
         plots: move is the paper's; with return each story is also played with a participant that
             comes back to the room it went to first.
-        metadata_only: write no frames and no videos.
-        workers: processes that draw and encode.
     """
 
     out: Path | None = None
     seed: Seed = DEFAULT_SEED
     stories: int | None = None
     plots: tuple[Plot, ...] = PLOTS[:1]
-    metadata_only: bool = False
-    workers: int = 2
 
 
-def build(config: BuildConfig) -> str:
-    """Build as configured, and sum up.
+def build(config: BuildConfig) -> None:
+    """Build as configured, and print a summary.
 
     Raises:
         BenchmarkError: an option is wrong, or not that with which the folder was begun; or a story
             breaks the plot.
         FolderError: the folder holds something else, or another build is at work in it.
     """
-    begun = time.monotonic()
     count = RETURNING if config.stories is None else config.stories
     if not 1 <= count <= RETURNING:
         raise BenchmarkError(f"--stories must be from 1 to {RETURNING}, is {count}")
     every = generated(config.seed, plots=config.plots)
     stories = every.subset(i for i in every.indices if i % RETURNING < count)
     split = assign(stories)
-    if config.out is None:
+    sizes = Counter(split.values())
+    if (out := config.out) is None:
         drawn = [seeded_stories(config.seed)[index] for index in stories.indices]
         for story in tqdm(drawn, desc="checking", unit="story", disable=None):
             for versions in COMBINATIONS:
                 play(story, *versions)
         done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
     else:
-        _write(config, stories, split, config.out)
-        done = f"written to {config.out}" + (" (metadata only)" if config.metadata_only else "")
-    sizes = Counter(split.values())
+        begun = {"generator": GENERATOR_VERSION, "seed": config.seed, "stories": len(stories)}
+        plots = {"plots": [*config.plots]} if config.plots != BuildConfig.plots else {}
+        with claimed_build(out, begun | plots):
+            todo = [index for index in stories.indices if not _is_complete(out / str(index))]
+            # Spawned processes behave the same on all systems and inherit no locks.
+            spawn = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(WORKERS, spawn, exit_with_parent) as pool:
+                # An error cancels what has not begun; disable=None: no bar where nobody watches.
+                drawing = pool.map(partial(write_story, config.seed, out), todo)
+                list(tqdm(drawing, "frames", len(todo), unit="story", disable=None))
+            lines = [info_line(record, split.get(record.index)) for record in stories]
+            card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
+            write_atomic(out / "README.md", card.format(**begun).encode())
+            write_atomic(out / release.INFO, "".join(lines).encode())
+        done = f"written to {out}"
     parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
-    frames = sum(record.nodes[3] + 1 for record in stories) / len(stories)
-    return (
+    print(
         f"GridToM, seed {config.seed}: {len(stories)} stories on "
-        f"{len({record.map for record in stories})} maps, {2 * len(stories)} TB and FB versions, "
-        f"{sum(len(record.initial) for record in stories)} initial-belief questions\n"
-        f"frames a version: {frames:.1f} on average\n"
-        f"split: {parts}, none {len(stories) - sizes.total()}\n"
-        f"fingerprint: {stories.fingerprint}\n"
-        f"{done}, {time.monotonic() - begun:.1f} s"
+        f"{len({record.map for record in stories})} maps, split: {parts}, none "
+        f"{len(stories) - sizes.total()}\n{done}"
     )
-
-
-def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out: Path) -> None:
-    """Write the release layout to ``out``."""
-    settings: dict[str, object] = {
-        "generator": GENERATOR_VERSION,
-        "seed": config.seed,
-        "stories": len(stories),
-        "metadata_only": config.metadata_only,
-    }
-    if config.plots != BuildConfig.plots:
-        settings["plots"] = list(config.plots)
-    with claimed_build(out, settings):
-        if not config.metadata_only:
-            todo = [index for index in stories.indices if not is_complete(out / str(index))]
-            write, done = partial(write_story, config.seed, out), len(stories) - len(todo)
-            # disable=None: no bar where nobody watches.
-            how: dict[str, Any] = {"total": len(stories), "initial": done, "disable": None}
-            if config.workers == 1:
-                list(tqdm(map(write, todo), "frames", unit="story", **how))
-            else:
-                # Spawned processes behave the same on all systems and inherit no locks.
-                spawn = multiprocessing.get_context("spawn")
-                with ProcessPoolExecutor(config.workers, spawn, exit_with_parent) as pool:
-                    # An error cancels what has not begun.
-                    list(tqdm(pool.map(write, todo), "frames", unit="story", **how))
-        texts = tqdm(stories, desc="texts", unit="story", disable=None)
-        lines = [info_line(record, split.get(record.index)) for record in texts]
-        card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
-        note = ", without frames" if config.metadata_only else ""
-        write_atomic(out / "README.md", card.format(**settings, frames_note=note).encode())
-        write_atomic(out / INFO, "".join(lines).encode())
-
-
-def run(config: BuildConfig) -> None:
-    """Build, and print the summary."""
-    print(build(config))

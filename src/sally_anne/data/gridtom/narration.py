@@ -10,35 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sally_anne.data.gridtom.plot import (
-    COLOURS,
-    COLUMNS,
-    ROWS,
-    Cast,
-    Condition,
-    Nodes,
-    Perspective,
-    Plot,
-)
-
-_SCENE = (
-    f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "
-    "are walls. Black squares are the corridor."
-)
+from sally_anne.data.gridtom import plot as world
+from sally_anne.data.gridtom.plot import COLOURS, Cast, Condition, Nodes, Perspective, Plot
 
 
 def environment(rooms: Sequence[str] = ()) -> str:
-    """The world in general: its size, what the squares mean, the colours of its rooms.
-
-    Without rooms it leaves open what the initial-belief questions ask for: how many, which colours.
-    """
-    named = (
-        "There are three rooms, the {} room, the {} room and the {} room, each with a door of its "
-        "own colour. The two triangles are agents."
-        if rooms
-        else "Each room has a colour and a door of its own colour. A triangle is an agent."
+    """The world in general; without rooms it leaves open what the initial-belief questions ask."""
+    named = "Each room has a colour and a door of its own colour. A triangle is an agent."
+    if rooms:
+        named = (
+            "There are three rooms, the {} room, the {} room and the {} room, each with a door of "
+            "its own colour. The two triangles are agents."
+        ).format(*rooms)
+    return (
+        f"This is a small world seen from above, with {world.ROWS} rows and {world.COLUMNS} "
+        "columns. Grey squares are walls. Black squares are the corridor. "
+        f"{named} Nobody can see through a closed door."
     )
-    return f"{_SCENE} {named.format(*rooms)} Nobody can see through a closed door."
 
 
 def caption(
@@ -48,7 +36,7 @@ def caption(
     perspective: Perspective = "omniscient",
     plot: Plot = "move",
 ) -> str:
-    """Tell the story in three numbered parts, as one perspective knows it.
+    """The story in three numbered parts, as one perspective knows it.
 
     With ``second`` it also says what the participant sees of the other's door when it leaves.
     """
@@ -106,7 +94,6 @@ def _ignorance(agent: str, room: str) -> str:
 
 
 def _goes_back(cast: Cast) -> str:
-    """What the participant does before it returns to the last room; both see it."""
     a, b, r1, r2, r3 = cast
     return (
         f"The {a} agent opens the {r3} door, leaves the {r3} room and sees that the {r2} door is "
@@ -116,7 +103,6 @@ def _goes_back(cast: Cast) -> str:
 
 
 def _own_room(cast: Cast, closed: bool, plot: Plot) -> str:
-    """The protagonist goes into its room; where the participant returns, it sees it go before."""
     _, b, _, r2, _ = cast
     entered = cast.visited(plot)[0]
     waits = f" For now the {b} agent leaves the {r2} door open and sees all. {_goes_back(cast)}"
@@ -131,7 +117,6 @@ def _own_room(cast: Cast, closed: bool, plot: Plot) -> str:
 
 
 def _door_sighting(cast: Cast, closed: bool, second: Condition) -> str:
-    """What the participant sees of the other's door when it leaves."""
     a, b, _, r2, _ = cast
     state = "closed" if closed else "open"
     seen = f" At this moment the {a} agent sees that the {r2} door is {state}."
@@ -147,13 +132,7 @@ def _door_sighting(cast: Cast, closed: bool, second: Condition) -> str:
 
 @dataclass(frozen=True)
 class InitialQuestion:
-    """A question about the scene itself.
-
-    Attributes:
-        answer: all of these colours must be named, in any order.
-        choices: the colours offered.
-        section: first and last frame number of the part that it asks about.
-    """
+    """A question about the frames of a ``section``, first to last; all of ``answer`` is named."""
 
     question: str
     answer: tuple[str, ...]
@@ -163,14 +142,7 @@ class InitialQuestion:
 
 @dataclass(frozen=True)
 class BeliefQuestion:
-    """A belief question of first or second order.
-
-    Attributes:
-        question: text without the options.
-        options: two rooms, the participant's first and last.
-        statement_true: the belief statement that fits the answer.
-        statement_false: the one that fits the other option.
-    """
+    """A belief question, without its options in the text; a statement fits either option."""
 
     question: str
     options: tuple[str, str]
@@ -214,12 +186,11 @@ def belief_statement(cast: Cast, room: str, order: int = 1) -> str:
 
 
 def question_of(cast: Cast, answer: str, order: Literal[0, 1, 2]) -> BeliefQuestion:
-    """Where does the protagonist believe the participant is?
+    """Where the protagonist believes the participant is; of order 0, not in the paper, where it is.
 
-    Of second order, where does the participant think that the other believes it is? Of order 0,
-    which is not in the paper, where is it?
+    Of second order, where does the participant think that the other believes it is?
     """
-    a, b = cast.participant, cast.protagonist
+    a, b = cast[:2]
     asked = (
         f"is the {a} agent",
         f"does the {b} agent believe the {a} agent is",

@@ -28,7 +28,7 @@ _ROOM_SIZES = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 3), (3, 1))
 
 
 def neighbours(cell: Cell) -> list[Cell]:
-    """The four cells next to ``cell``, in minigrid's order of directions."""
+    """In minigrid's order of directions."""
     return [(cell[0] + dx, cell[1] + dy) for dx, dy in STEPS]
 
 
@@ -46,10 +46,7 @@ def search(start: Cell, free: Collection[Cell]) -> dict[Cell, Cell]:
 
 
 def shortest_walk(start: Cell, goal: Cell, free: Collection[Cell]) -> list[Cell]:
-    """The cells after ``start``; ties are broken by the order of directions.
-
-    KeyError if there is no way.
-    """
+    """The cells after ``start``; ties are broken by the order of directions."""
     came_from = search(start, free)
     walk = [goal]
     while walk[-1] != start:
@@ -65,20 +62,16 @@ class Layout:
     rows: tuple[str, ...]
 
     def mark(self, cell: Cell) -> str:
-        """The character at ``cell``."""
         return self.rows[cell[1]][cell[0]]
 
     def cells(self) -> Iterator[Cell]:
-        """All cells, row by row."""
         return ((x, y) for y in range(ROWS) for x in range(COLUMNS))
 
     def marked(self, marks: str) -> list[Cell]:
-        """The cells with one of these characters, row by row."""
         return [cell for cell in self.cells() if self.mark(cell) in marks]
 
     @cached_property
     def doors(self) -> tuple[Cell, ...]:
-        """Door cell of each room."""
         return tuple(self.marked(mark)[0] for mark in DOOR_MARKS)
 
     @cached_property
@@ -95,7 +88,6 @@ class Layout:
 
 @cache
 def benchmark_layouts() -> tuple[Layout, ...]:
-    """The 27 maps."""
     maps = Path(__file__).with_name("maps.txt").read_text(encoding="ascii").split("\n\n")
     return tuple(Layout(f"map-{i:02d}", tuple(rows.split())) for i, rows in enumerate(maps))
 
@@ -131,9 +123,9 @@ def start_pairs(layout: Layout) -> list[tuple[Cell, Cell]]:
 
 def _is_usable(layout: Layout) -> bool:
     """Whether each door leads from its room alone to the corridor, which is in one piece."""
-    for mark, door in zip(ROOM_MARKS, layout.doors, strict=True):
-        if sorted(map(layout.mark, neighbours(door))) != sorted((WALL, WALL, CORRIDOR, mark)):
-            return False
+    around = [sorted(map(layout.mark, neighbours(door))) for door in layout.doors]
+    if around != [sorted((WALL, WALL, CORRIDOR, mark)) for mark in ROOM_MARKS]:
+        return False
     corridor = layout.marked(CORRIDOR)
     return len(corridor) >= 6 and len(search(corridor[0], corridor)) == len(corridor)
 
@@ -195,8 +187,8 @@ Nodes = tuple[int, int, int, int]
 class Cast(NamedTuple):
     """The five colours of a story, by their part in the plot.
 
-    The participant leaves the first room for the last, in which it stays; the protagonist believes
-    it in one of these two. Where it returns, it has come to the first room from the last.
+    The participant leaves the first room for the last, in which it stays. Where it returns, it has
+    come to the first room from the last.
     """
 
     participant: str
@@ -215,10 +207,9 @@ class Cast(NamedTuple):
 
         ``second`` None is the first-order version, in which the participant is not mistaken.
         """
-        believed, other = self.last_room, self.first_room
-        if first == "FB":
-            believed, other = other, believed
-        return self.last_room, believed, other if second == "FB" else believed
+        rooms = {"TB": self.last_room, "FB": self.first_room}
+        mistaken = "TB" if first == "FB" else "FB"
+        return self.last_room, rooms[first], rooms[mistaken if second == "FB" else first]
 
 
 @dataclass(frozen=True)
@@ -229,8 +220,6 @@ class Story:
         order: index in the map of the room of each plot role.
         starts: cells of participant and protagonist.
         directions: where they face (0 right, 1 down, 2 left, 3 up).
-        plot: whether the participant has been in the last room before.
-        index: its number in the release.
     """
 
     layout: Layout
@@ -243,7 +232,6 @@ class Story:
 
     @property
     def map(self) -> str:
-        """Its name."""
         return self.layout.name
 
     @property
@@ -291,11 +279,6 @@ class _Stage:
         self.states: list[State] = []
         self.tick()
 
-    @property
-    def end(self) -> int:
-        """Number of the last tick."""
-        return len(self.states) - 1
-
     def ahead(self, name: str) -> Cell:
         (x, y), direction = self.agents[name]
         return x + STEPS[direction][0], y + STEPS[direction][1]
@@ -334,7 +317,7 @@ class _Stage:
             self.tick()
 
     def advance(self, name: str, cell: Cell) -> None:
-        """Turn towards the cell next to the agent and step on it."""
+        """Step on a cell next to the agent."""
         x, y = self.agents[name][0]
         self.face(name, STEPS.index((cell[0] - x, cell[1] - y)))
         self.tick(step=name)
@@ -367,37 +350,29 @@ class _Stage:
 
 
 def play(story: Story, first: Condition, second: Condition | None = None) -> Trace:
-    """Play the story.
+    """Play the story; BenchmarkError if the beliefs that follow are not those of the plot.
 
     Stage 1: the participant goes into the first room and closes its door. Stage 2: the protagonist
     goes into its own room, and closes its door or waits. Stage 3: the participant leaves the first
     room, goes into the last and closes its door. Where it returns, it goes into the last room in
     stage 1, and in stage 2, as long as the protagonist's door is open, from there into the first.
 
-    Args:
-        story: what is fixed before.
-        first: the protagonist's belief at the end; with ``second`` "FB" the door is therefore
-            first left the other way.
-        second: "FB" if the protagonist's door changes in the very tick in which the participant
-            steps out (appendix B.2), unnoticed.
-
-    Raises:
-        BenchmarkError: the beliefs that follow from it are not those that the plot wants.
+    With ``second`` FB the protagonist's door changes in the very tick in which the participant
+    steps out (appendix B.2), unnoticed, and is therefore first left the other way.
     """
     first_room, own_room, last_room = story.order
     door_closed_at_first = (first == "FB") != (second == "FB")
-    stage = _Stage(story)
-    returns = story.plot == "return"
+    stage, returns = _Stage(story), story.plot == "return"
     stage.go_in(PARTICIPANT, last_room if returns else first_room)
     stage.tick(toggle=PARTICIPANT)
-    end_1 = stage.end
+    end_1 = len(stage.states) - 1
     stage.go_in(PROTAGONIST, own_room)
     if returns:
         stage.tick(toggle=PARTICIPANT)
         stage.change_room(last_room, first_room)
     # Waiting takes the tick that closing takes, so that both conditions share their frame numbers.
     stage.tick(toggle=PROTAGONIST if door_closed_at_first else None)
-    end_2 = stage.end
+    end_2 = len(stage.states) - 1
     stage.tick(toggle=PARTICIPANT)
     # By the rule of seeing alone (section 3: nothing is hidden but behind closed doors) it would
     # notice the change. The paper does not say why it does not; here it looks no more at that room.
@@ -411,4 +386,4 @@ def play(story: Story, first: Condition, second: Condition | None = None) -> Tra
             f"story {story.index} ({story.layout.name}, first order {first}, second order "
             f"{second}): the simulation gives {simulated}, the plot {expected}"
         )
-    return Trace(story, tuple(stage.states), (0, end_1, end_2, stage.end))
+    return Trace(story, tuple(stage.states), (0, end_1, end_2, len(stage.states) - 1))

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sally_anne.core.errors import MediaError, RecordError
-from sally_anne.core.files import read_object
+from sally_anne.core.errors import MediaError
 from sally_anne.core.media import read_frames, read_picture, timeline_of
 from sally_anne.data.gridtom import stories
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
@@ -27,6 +26,7 @@ from sally_anne.data.gridtom.plot import (
     PLOTS,
     Cast,
     Condition,
+    Nodes,
     Perspective,
     Plot,
 )
@@ -68,16 +68,11 @@ def read_version(version: Path, perspective: Perspective, ticks: Sequence[int]) 
 def load(folder: Path) -> StorySet:
     """Read and check all records of ``info.json``; frames are read when they are asked for.
 
-    Raises:
-        RecordError: ``info.json`` is missing, empty or has an unusable record; names line and
-            field.
-        MediaError: a story has no folder with frames.
+    RecordError names line and field, MediaError a story without a folder of frames.
     """
-    folder = Path(folder)
-    info, settings = folder / INFO, folder / SETTINGS
-    built = settings.exists()
-    hint = "the build was not finished; run it again with the same options"
-    hint = hint if built else "make the data with sally-anne build --out DIR"
+    info, hint = folder / INFO, "make the data with sally-anne build --out DIR"
+    if (folder / SETTINGS).exists():
+        hint = "the build was not finished; run it again with the same options"
     content = read_bytes(info, f"; {hint}")
     records: dict[int, StoryRecord] = {}
     for record in json_lines(content, info, "story"):
@@ -86,11 +81,10 @@ def load(folder: Path) -> StorySet:
             record.get("index").fail(f"repeats story {story.index}")
         records[story.index] = story
     some([*records], info, "stories")
-    if not (built and read_object(settings, RecordError, "sally-anne").get("metadata_only")):
-        for case in (case for story in records.values() for case in story.versions):
-            # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
-            if not os.path.isdir(full := f"{case.folder}/full"):
-                raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
+    for case in (case for story in records.values() for case in story.versions):
+        # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
+        if not os.path.isdir(full := f"{case.folder}/full"):
+            raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
     return StorySet(
         records, records.__getitem__, f"folder {folder}", partial(_fingerprint, folder, content)
     )
@@ -157,7 +151,7 @@ def _story(record: Field, folder: Path) -> StoryRecord:
 
 
 def _by(field: Field, count: int, **parts: Collection[str]) -> dict[tuple[str, ...], Field]:
-    """The entries by the words in their fields ``parts``: one for each combination of these."""
+    """The entries by the words in their fields ``parts``: one for each combination."""
     entries = {
         tuple(e.get(name).one_of(words) for name, words in parts.items()): e
         for e in field.items(count)
@@ -187,9 +181,7 @@ def _cast(record: Field, true: Field, false: Field) -> tuple[dict[str, str], Cas
     return colors, Cast(agents[1 - agents.index(protagonist)], protagonist, first, own, last)
 
 
-def _initial(
-    field: Field, rooms: tuple[str, ...], nodes: tuple[int, int, int, int]
-) -> InitialQuestion:
+def _initial(field: Field, rooms: tuple[str, ...], nodes: Nodes) -> InitialQuestion:
     text = field.get("question").text()
     start, end = (item.number() for item in field.get("section").items(count=2))
     answer = tuple(item.one_of(COLOURS) for item in field.get("answer").several())

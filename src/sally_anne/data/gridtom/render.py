@@ -43,10 +43,9 @@ COLOR_TO_IDX.setdefault("white", len(COLOR_TO_IDX))
 
 
 class RoomFloor(Floor):
-    """Floor of a coloured room."""
+    """Floor of a coloured room, dimmed inside the grid lines."""
 
     def render(self, img: np.ndarray) -> None:  # type: ignore[override]
-        """Draw the dimmed colour inside the grid lines."""
         rendering.fill_coords(
             img, rendering.point_in_rect(0.031, 1, 0.031, 1), COLORS[self.color] * _FLOOR_LIGHT
         )
@@ -57,12 +56,9 @@ class RoomFloor(Floor):
 def tile(
     mark: str, colour: str = "", is_open: bool = False, agent: tuple[str, int] | None = None
 ) -> np.ndarray:
-    """A cell as ``Grid.render_tile`` draws it, ``[TILE, TILE, 3]``.
+    """A cell as ``Grid.render_tile`` draws it, ``[TILE, TILE, 3]``, by its mark on the map.
 
-    Args:
-        mark: the cell's on its map.
-        colour, is_open: of a room, and of its door.
-        agent: colour and direction of the agent who stands there, drawn as a triangle.
+    The ``agent`` who stands there, a colour and a direction, is drawn as a triangle.
     """
     ground: WorldObj | None = Wall() if mark == plot.WALL else None
     if mark in plot.DOOR_MARKS:

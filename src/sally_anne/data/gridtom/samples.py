@@ -86,10 +86,7 @@ class Published:
 
     @classmethod
     def as_published(cls, which: str, **given: Any) -> Self:
-        """The options of ``paper`` or ``released``, but for those that are given.
-
-        An OptionError for data other than GridToM's.
-        """
+        """The options of ``paper`` or ``released`` but for those given, of GridToM alone."""
         if given.get("samples") or given.get("task", "gridtom") != "gridtom":
             raise OptionError("--as-published goes with --task gridtom alone")
         known = vars(cls)["__dataclass_fields__"]
@@ -122,8 +119,8 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
         split.update({i: "validation" if i in held else "train" for i in probes})
     else:
         places = ((i, stories.identity(i).map) for i in sorted(stories.indices))
-        found = ((i, split_of(name, i % STORIES_PER_MAP, seed)) for i, name in places)
-        split = {index: name for index, name in found if name}
+        found = {i: split_of(name, i % STORIES_PER_MAP, seed) for i, name in places}
+        split = {index: name for index, name in found.items() if name}
     content = {index: stories.identity(index).content for index in split}
     # The last of these to claim a content keeps it.
     owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}
@@ -159,29 +156,22 @@ def _order_of_maps(seed: SplitSeed, block: int) -> tuple[list[int], list[int]]:
 
 
 def members(stories: StorySet, split: str, seed: SplitSeed = 0) -> list[int]:
-    """Numbers of the stories of one split, in order; there may be none.
-
-    ``published`` are those that the released code tests.
-    """
+    """Numbers of the stories of a split, in order; ``published`` are those of the released code."""
     if split == PUBLISHED:
-        return members(stories, "test", PUBLISHED)
+        split, seed = "test", PUBLISHED
     return [index for index, name in assign(stories, seed).items() if name == split]
 
 
 def why_none(stories: StorySet, split: str, seed: SplitSeed = 0) -> str:
     """One sentence for people whose data has no story of ``split``."""
-    start = f"no {split} stories among the {len(stories)} of {stories.source}: they are "
-    if PUBLISHED in (split, seed):
-        return f"{start}all but the last {FOR_PROBES}"
-    maps = len({stories.identity(index).map for index in stories.indices})
-    return (
-        f"{start}of {maps} map{'s' * (maps > 1)}, and a map is never cut; take data with more "
-        "maps, or another split seed"
-    )
+    why = f"all but the last {FOR_PROBES}"
+    if PUBLISHED not in (split, seed):
+        maps = len({stories.identity(index).map for index in stories.indices})
+        why = f"of {maps} map(s), which are never cut; take data with more, or another split seed"
+    return f"no {split} stories among the {len(stories)} of {stories.source}: they are {why}"
 
 
 def plots_of(contrast: Contrast) -> tuple[Plot, ...]:
-    """Which plots a contrast takes its stories from."""
     return PLOTS if contrast == "crossed" else PLOTS[:1]
 
 
@@ -194,7 +184,6 @@ class Scene:
     shape = CLIP_SHAPE
 
     def frames(self) -> np.ndarray:
-        """Draw them, ``uint8 [F, height, width, 3]``."""
         return self.case.frames(self.perspective)
 
 
@@ -206,16 +195,10 @@ def sample_set(
     count: int | None = None,
     split_seed: SplitSeed = 0,
 ) -> SampleSet:
-    """The samples of a probing run.
+    """The samples of a probing run, see :func:`build`.
 
-    Args:
-        stories: the data.
-        order, contrast, setting: see :func:`build`.
-        count: use only so many stories, of the three splits in proportion.
-        split_seed: which stories test, train and validate.
-
-    Raises:
-        BenchmarkError: more stories than there are, or too few for three splits.
+    Of ``count`` stories, of the three splits in proportion; BenchmarkError if they are more than
+    there are, or too few for three splits.
     """
     chosen = choose_stories(stories, count, split_seed)
     records = [stories.story(i) for i in chosen]
@@ -253,7 +236,6 @@ def question_pairs(
 
     In first order the true-belief and the false-belief version; in second order those in which the
     participant is not, and is, mistaken, for each first-order condition. Both list the rooms alike.
-    Arguments and errors as of :func:`sample_set`.
     """
     pairs = []
     for index, split in choose_stories(stories, count, split_seed).items():
@@ -280,14 +262,13 @@ def question_pairs(
 
 
 def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
-    """The question with the rooms to choose from in this order."""
     return f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
 
 
 def choose_stories(
     stories: StorySet, count: int | None = None, split_seed: SplitSeed = 0
 ) -> dict[int, Split]:
-    """Split of each story that takes part; arguments and errors as of :func:`sample_set`."""
+    """Split of each story that takes part; errors as of :func:`sample_set`."""
     moving = stories.of_plot("move")
     assigned = assign(moving, split_seed)
     by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
@@ -326,19 +307,11 @@ def build(
     contrast: Contrast,
     setting: Setting,
 ) -> list[Sample]:
-    """All samples of the stories that have a split, in the order of the stories.
+    """All samples of the stories that have a split (by their index), in the order of the stories.
 
-    Args:
-        records: the stories.
-        splits: split of each story's index; stories without one are left out.
-        order, contrast: which versions, and how the two sides of a pair differ.
-        setting: whether frames are shown (``multimodal``, ``video``), and whether the text holds
-            the caption (``multimodal``, ``text``) or only the description of the world.
-
-    Returns:
-        Four samples a story in first order (TB, FB x two rooms), eight in second order. The tag
-        ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed
-        they are samples of both plots, and have the tag ``plot``.
+    Four a story in first order (TB, FB x two rooms), eight in second order. The tag ``condition``
+    is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed they are samples of
+    both plots, and have the tag ``plot``.
     """
     samples = []
     chosen = [record for record in records if record.index in splits]
@@ -373,11 +346,7 @@ def build(
 def _as_released(
     record: StoryRecord, case: BeliefCase, perspective: Perspective, setting: Setting
 ) -> str:
-    """The context by the rule of the released code (save_states.py).
-
-    The protagonist's has the whole story, too, with part 3 behind a sentence that it is not known:
-    theirs for the official captions, ours for our own.
-    """
+    """The context by the rule of the released code (save_states.py), see :data:`Contrast`."""
     text = f"Description: {context_text(record, case, setting=setting)}"
     if perspective == "omniscient" or setting == "video":
         return text

@@ -28,7 +28,6 @@ from sally_anne.data.gridtom.plot import (
     Perspective,
     Plot,
     Story,
-    Trace,
     benchmark_layouts,
     play,
     start_pairs,
@@ -45,10 +44,7 @@ CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
 # (first, second) of second order, those without a second-order false belief in front.
 COMBINATIONS = tuple((first, second) for second in CONDITIONS for first in CONDITIONS)
 # All versions: in first order there is no second.
-VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
-    *((first, None) for first in CONDITIONS),
-    *COMBINATIONS,
-)
+VERSIONS: tuple[tuple[Condition, Condition | None], ...] = ("TB", None), ("FB", None), *COMBINATIONS
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,6 @@ class BeliefCase:
 
     @property
     def order(self) -> Order:
-        """1 asks for the protagonist's belief, 2 for the participant's idea of it."""
         return 1 if self.second is None else 2
 
     @property
@@ -85,7 +80,6 @@ class BeliefCase:
 
     @property
     def reality(self) -> str:
-        """Room in which the participant is."""
         return self.cast.last_room
 
     @property
@@ -100,7 +94,6 @@ class BeliefCase:
 
     @property
     def length(self) -> int:
-        """Number of frames."""
         return self.nodes[3] + 1
 
     def frames(
@@ -110,9 +103,8 @@ class BeliefCase:
 
         MediaError names a file that is missing or damaged.
         """
-        ticks = key_frames(self.nodes) if ticks is None else tuple(ticks)
         # They are the caller's to change.
-        return self.draw(perspective, ticks).copy()
+        return self.draw(perspective, tuple(ticks or key_frames(self.nodes))).copy()
 
     def statement(self, room: str) -> str:
         """The belief statement that names ``room``, in this order's form."""
@@ -123,10 +115,7 @@ class BeliefCase:
 
 
 class Identity(NamedTuple):
-    """What a story is, whatever its number: its ``map``, a hash of its ``content``, its ``plot``.
-
-    Copies in words and renumbered copies share the content, and so do the two plots of one stage.
-    """
+    """What a story is, whatever its number; copies and the two plots of a stage share content."""
 
     map: str
     content: str
@@ -134,10 +123,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(story: Story | StoryRecord) -> Identity:
-    """Who a story is: by its map and by the colours of which all its texts are made.
-
-    Its number tells the map where the release does not name it.
-    """
+    """By the map, which the number tells where the release does not, and by the colours."""
     one, other = story.cast.visited(story.plot)
     staged = story.cast._replace(first_room=one, last_room=other)
     content = hashlib.sha256(f"gridtom {' '.join(staged)} / {' '.join(story.rooms)}".encode())
@@ -155,9 +141,7 @@ class StoryRecord:
         rooms: the room colours in the order of the release, which tells nothing about the plot.
         environment: description of the world; ``initial_environment`` leaves out the number and
             colours of the agents, for the initial-belief questions.
-        versions: all cases, first order before second.
         map: its name; None where the release does not say.
-        plot: whether the participant has been in the last room before.
     """
 
     index: int
@@ -179,7 +163,6 @@ class StoryRecord:
 
     @property
     def identity(self) -> Identity:
-        """What it is, whatever its number."""
         return identity_of(self)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
@@ -188,13 +171,12 @@ class StoryRecord:
 
     def cases(self, order: Order) -> list[BeliefCase]:
         """All versions asked in ``order``: TB and FB, or the four combinations."""
-        cases = [case for case in self.versions if case.order == order]
-        if not cases:
-            raise BenchmarkError(
-                f"story {self.index} has no questions of order {order}: its release has no "
-                "second_order_belief field; use generated stories or our own export"
-            )
-        return cases
+        if cases := [case for case in self.versions if case.order == order]:
+            return cases
+        raise BenchmarkError(
+            f"story {self.index} has no questions of order {order}: its release has no "
+            "second_order_belief field; use generated stories or our own export"
+        )
 
 
 def beliefs_at_nodes(record: StoryRecord, case: BeliefCase) -> list[tuple[str, str, str]]:
@@ -218,24 +200,19 @@ def context_text(
 
 
 def initial_text(record: StoryRecord, question: narration.InitialQuestion, setting: Setting) -> str:
-    """What is given with an initial-belief question: the world alone, which names no colour.
+    """The world alone, as in ``init_belief.py`` of the release, as the frames must tell.
 
-    The frames must tell (``init_belief.py`` of GridToM's release). Where there are none, in the
-    setting ``text``, our own form tells the parts of the story that those frames show, no more.
+    Where there are none, our own form tells the parts of the story that those frames show, no more.
     """
     if setting != "text":
         return record.initial_environment
     parts = 1 + sum(question.section[1] > node for node in record.nodes[1:3])
-    caption_text = record.case(1, "FB").captions["omniscient"]
-    caption_text = re.split(rf"\s{parts + 1}[.]\s", caption_text)[0]
-    return f"{record.initial_environment} {caption_text}"
+    words = re.split(rf"\s{parts + 1}[.]\s", record.case(1, "FB").captions["omniscient"])[0]
+    return f"{record.initial_environment} {words}"
 
 
 def initial_ticks(nodes: Nodes, question: narration.InitialQuestion) -> tuple[int, ...]:
-    """Those of the key frames that an initial-belief question is about, its section's.
-
-    They are shown of the false-belief version, as in GridToM's release.
-    """
+    """Key frames in the question's section, of the false-belief version as in the release."""
     start, end = question.section
     return tuple(tick for tick in key_frames(nodes) if start <= tick <= end)
 
@@ -243,12 +220,8 @@ def initial_ticks(nodes: Nodes, question: narration.InitialQuestion) -> tuple[in
 class StorySet:
     """Stories of one source, each made when it is first asked for.
 
-    Args:
-        indices: the stories' numbers, in order.
-        make: gives the record of one number.
-        source: where they come from, for people to read.
-        fingerprint: gives the hash of all that determines the data.
-        identity: gives what a number's story is, where that takes no record.
+    ``fingerprint`` gives the hash of all that determines the data, ``identity`` what a number's
+    story is, where that takes no record.
     """
 
     def __init__(
@@ -284,13 +257,12 @@ class StorySet:
 
     def of_plot(self, plot: Plot) -> StorySet:
         """Those of one plot; BenchmarkError if there are none."""
-        indices = [index for index in self.indices if self.identity(index).plot == plot]
-        if not indices:
-            raise BenchmarkError(
-                f"{self.source} has no story of the plot {plot!r}; generated stories have both, "
-                "and so have those of sally-anne build --plots move return"
-            )
-        return self.subset(indices)
+        if indices := [index for index in self.indices if self.identity(index).plot == plot]:
+            return self.subset(indices)
+        raise BenchmarkError(
+            f"{self.source} has no story of the plot {plot!r}; generated stories have both, and so "
+            "have those of sally-anne build --plots move return"
+        )
 
     def check_order(self, order: Order) -> None:
         """BenchmarkError if a story has no question of this order."""
@@ -305,10 +277,13 @@ class StorySet:
         if unknown := set(chosen).difference(self.indices):
             raise BenchmarkError(f"{self.source} has no story {min(unknown)}")
 
-        def fingerprint() -> str:
-            return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
-
-        return StorySet(chosen, self.story, self.source, fingerprint, self.identity)
+        return StorySet(
+            chosen,
+            self.story,
+            self.source,
+            lambda: hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest(),
+            self.identity,
+        )
 
 
 # Raise it with every change that alters a frame or a text of the same seed.
@@ -347,21 +322,14 @@ def seeded_stories(seed: int) -> dict[int, Story]:
     return {story.index: story for story in (*moving, *map(returning, moving))}
 
 
-@lru_cache(maxsize=16)
-def _played(story: Story, first: Condition, second: Condition | None) -> Trace:
-    return play(story, first, second)
+_played = lru_cache(maxsize=16)(play)
+_Version = tuple[Story, Condition, Condition | None]
 
 
 # Key frames take 2.6 MB; a whole story 15 MB.
 @lru_cache(maxsize=6)
-def _frames(
-    story: Story,
-    first: Condition,
-    second: Condition | None,
-    perspective: Perspective,
-    ticks: tuple[int, ...],
-) -> np.ndarray:
-    return render(_played(story, first, second), perspective, ticks)
+def _frames(version: _Version, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
+    return render(_played(*version), perspective, ticks)
 
 
 def _question(cast: Cast, first: Condition, second: Condition | None) -> narration.BeliefQuestion:
@@ -373,12 +341,11 @@ def _record(story: Story) -> StoryRecord:
     """Its record; simulates one of its versions for the frame numbers."""
     cast, rooms, plot = story.cast, story.rooms, story.plot
     nodes = _played(story, "TB", None).nodes
-    colors = {"participant": cast.participant, "protagonist": cast.protagonist}
-    colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
+    names = "participant", "protagonist", "room_1", "room_2", "room_3"
     return StoryRecord(
         index=story.index,
         cast=cast,
-        colors=colors,
+        colors=dict(zip(names, (*cast[:2], *rooms), strict=True)),
         nodes=nodes,
         rooms=rooms,
         environment=narration.environment(rooms),
@@ -393,7 +360,7 @@ def _record(story: Story) -> StoryRecord:
                 question=_question(cast, first, second),
                 captions={p: narration.caption(cast, first, second, p, plot) for p in PERSPECTIVES},
                 nodes=nodes,
-                draw=partial(_frames, story, first, None if second == "TB" else second),
+                draw=partial(_frames, (story, first, None if second == "TB" else second)),
             )
             for first, second in VERSIONS
         ),
@@ -424,13 +391,12 @@ def generated(
     plots: tuple[Plot, ...] = PLOTS[:1],
     layouts: Sequence[Layout] | None = None,
 ) -> StorySet:
-    """The benchmark's stories, or those of some numbers; each is simulated when it is asked for.
+    """The benchmark's stories, or those of some numbers, of the paper's plot by default.
 
-    By default those of the paper's plot; ``plots`` may name both. With ``layouts`` stories of the
-    paper's plot on these maps, which are none of the benchmark's.
+    Each is simulated when it is asked for. With ``layouts`` they are played on these maps instead.
     """
-    drawn = generate(seed, layouts) if layouts is not None else seeded_stories(seed).values()
-    drawn = [story for plot in plots for story in drawn if story.plot == plot]
+    every = seeded_stories(seed).values() if layouts is None else generate(seed, layouts)
+    drawn = [story for plot in plots for story in every if story.plot == plot]
     by_index = {story.index: story for story in drawn}
     everything = StorySet(
         by_index,
