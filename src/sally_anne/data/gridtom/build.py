@@ -190,9 +190,11 @@ def build(config: BuildConfig) -> None:
                 play(story, *versions)
         done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
     else:
-        begun = {"generator": GENERATOR_VERSION, "seed": config.seed, "stories": len(stories)}
-        plots = {"plots": [*config.plots]} if config.plots != BuildConfig.plots else {}
-        with claimed_build(out, begun | plots):
+        begun: dict[str, object] = {"generator": GENERATOR_VERSION}
+        begun |= {"seed": config.seed, "stories": len(stories)}
+        if config.plots != BuildConfig.plots:
+            begun["plots"] = [*config.plots]
+        with claimed_build(out, begun):
             todo = [index for index in stories.indices if not _is_complete(out / str(index))]
             # Spawned processes behave the same on all systems and inherit no locks.
             spawn = multiprocessing.get_context("spawn")
