@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
@@ -34,7 +33,7 @@ WRITTEN_UP_TO = 7  # parts or categories up to which intervals and counts stand 
 
 
 def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
-    """Draw and save a comparison into ``folder/figures``; see :func:`comparison_points`."""
+    """Draw and save a comparison into ``folder/figures``."""
     parser, points = comparison_points(table)
     with style.look():
         figure = comparison_figure(points, [*title, f"answers parsed by {parser}"])
@@ -42,11 +41,10 @@ def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> 
 
 
 def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """Whose parsing is shown, and the numbers shown, a row a category and run, the first run first.
+    """Whose parsing of a comparison is shown, and its numbers: a row a category and run.
 
-    ``table`` is of a comparison, without parsers that could read nothing. Columns are ``items, run,
-    n, value, low, high`` and ``difference, difference_low, difference_high``, which the first run
-    has not.
+    Columns are ``items, run, n, value, low, high`` and ``difference, difference_low,
+    difference_high``, which the first run has not.
     """
     parser = first_parser(table["parser"].unique())
     kept = table[(table["parser"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
@@ -69,10 +67,9 @@ def first_parser(there: Sequence[str]) -> str:
 
 
 def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
-    """Left how often each run is right, right its paired difference to the first run.
+    """How often each run is right, and its paired differences to the first: a line a category.
 
-    Both have 95 % intervals, a line a category; a difference whose interval leaves out zero is
-    filled. ``table`` is from :func:`comparison_points`.
+    A difference whose interval leaves out zero is filled. See :func:`comparison_points`.
     """
     names, runs = list(dict.fromkeys(table["items"])), list(dict.fromkeys(table["run"]))
     height = 0.2 * len(names) * max(1.0, 0.45 * len(runs)) + 0.2 * (len(runs) // 3) + 1.7
@@ -83,10 +80,15 @@ def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
         rows = table[table["run"] == run]
         y = rows["items"].map(names.index) + lift
         colour, marker = (look[place % 8] for look in (style.COLOURS, style.MARKERS))
-        _draw_intervals(right, rows[["value", "low", "high"]], y, colour, marker, run)
-        if place:
-            ends = ["difference", "difference_low", "difference_high"]
-            _draw_intervals(gain, rows[ends], y, colour, marker, hollow=True)
+        ends = ["difference", "difference_low", "difference_high"]
+        shown = {right: ["value", "low", "high"]} | ({gain: ends} if place else {})
+        for axis, columns in shown.items():
+            value, low, high = 100 * rows[columns].to_numpy(dtype=float).T
+            axis.hlines(y, low, high, color=colour, linewidth=1.2, zorder=2)
+            filled = (low > 0) | (high < 0) | (axis is right)
+            face = np.where(filled, colour, "white")
+            look: dict[str, Any] = {"marker": marker, "edgecolors": colour, "label": run}
+            axis.scatter(value, y, s=18, c=face, zorder=3, **look)
     counts = table.drop_duplicates("items").set_index("items")["n"]
     right.set_yticks(range(len(names)), labels=[f"{name} ({counts[name]})" for name in names])
     right.set(ylim=(len(names) - 0.5, -0.5), xlim=(-3, 103), xlabel="right (%)")
@@ -100,30 +102,11 @@ def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw_intervals(
-    axis: Axes,
-    numbers: pd.DataFrame,
-    y: pd.Series,
-    colour: str,
-    marker: str,
-    label: str = "",
-    hollow: bool = False,
-) -> None:
-    """Values with intervals, in percent; where ``hollow``, what may be zero is not filled."""
-    value, low, high = 100 * numbers.to_numpy(dtype=float).T
-    axis.hlines(y, low, high, color=colour, linewidth=1.2, zorder=2)
-    face = [colour if clear else "white" for clear in (low > 0) | (high < 0) | (not hollow)]
-    look: dict[str, Any] = {"edgecolors": colour, "marker": marker, "label": label}
-    axis.scatter(value, y, s=18, c=face, zorder=3, **look)
-
-
 def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
     """What was fitted on the rows, tested on the columns: a panel for each measure with values.
 
-    Of each cell the value (with a star above its control), its interval over clusters, and the
-    97.5 % quantile of its control. Cells that cannot be compared are grey. ``table`` has a row a
-    cell: ``measure, fitted_on, tested_on, value, low, high, control_high, above``; parts are in the
-    order in which they are to stand.
+    ``table`` has a row a cell: ``measure, fitted_on, tested_on, value, low, high, control_high,
+    above``; parts are in the order in which they are to stand.
     """
     names = list(dict.fromkeys(table["fitted_on"]))
     there = set(table.loc[table["value"].notna(), "measure"])
@@ -160,18 +143,16 @@ def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
 
 
 def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
-    """Accuracy of each group (film) in each category.
+    """Accuracy of each group (film) in each category, NaN where it has no question of it.
 
-    Of answers with ``item_id``, ``story`` (the group), ``<parser>_correct``, ``tag_<tag>`` (values
-    joined by ``|``; an item counts in each of them), and where they are there ``<parser>_invalid``
-    (which counts as wrong) and ``hidden`` (left out). One row a group, one column a category (the
-    paper's order, others after them, sorted), NaN where a group has no question of it.
+    Of ``answers.parquet``: an invalid answer is wrong, a hidden key is left out, and an item counts
+    in each of its categories, which ``|`` joins. They stand in the paper's order.
     """
-    kept = table[~_flags(table, "hidden")]
-    right = kept[f"{parser}_correct"].astype(bool) & ~_flags(kept, f"{parser}_invalid")
-    category = kept[f"tag_{tag}"].fillna("").astype(str).str.split("|")
-    columns = {"group": kept["story"].astype(str), "category": category}
-    rows = pd.DataFrame({**columns, "right": right.astype(float)}).explode("category")
+    flags = table.reindex(columns=["hidden", f"{parser}_invalid"]).eq(True)
+    right = table[f"{parser}_correct"].astype(bool) & ~flags[f"{parser}_invalid"]
+    category = table[f"tag_{tag}"].fillna("").astype(str).str.split("|")
+    rows = pd.DataFrame({"group": table["story"].astype(str), "category": category, "right": right})
+    rows = rows[~flags["hidden"]].explode("category").astype({"right": float})
     rows = rows[rows["category"].str.strip() != ""]
     if rows.empty:
         raise FigureError(f"no answer with a key has a {tag}")
@@ -180,19 +161,11 @@ def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> p
     return wide[known + sorted(set(wide.columns) - set(known))]
 
 
-def _flags(table: pd.DataFrame, name: str) -> pd.Series:
-    """A column of flags; where it or a value of it is missing, it is False."""
-    return table.get(name, pd.Series(False, table.index)).fillna(False).astype(bool)
-
-
 def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
-    """Correlation of the accuracies of each two categories, over the groups that have both.
+    """Correlation of the accuracies of each two categories, over the ``n`` groups that have both.
 
-    Takes what :func:`group_accuracy` does; of the intervals, 95 %, groups are resampled. One row a
-    pair: ``first``, ``second`` (in the order of the categories), ``correlation``, ``low``, ``high``
-    (percentile interval) and ``n``, the number of groups with both. The correlation is NaN where
-    there are fewer than three groups or one of the two accuracies is the same in all of them;
-    resamples of that kind are left out of the interval.
+    Columns ``first, second, correlation, low, high, n``; of the intervals groups are resampled. It
+    is NaN where there are fewer than three groups, or one accuracy is the same in all.
     """
     wide = group_accuracy(table, parser, tag)
     names = [str(name) for name in wide.columns]
@@ -200,36 +173,28 @@ def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category
         raise FigureError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
     times = draw_groups(len(wide)).astype(int)
     taken = [wide.iloc[np.repeat(np.arange(len(wide)), one)] for one in times]
-    whole, *resampled = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
-    there = wide.notna().to_numpy(dtype=int)
-    rows = []
+    whole, *drawn = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
+    rows, there = [], wide.notna().to_numpy(dtype=int)
     for i, j in combinations(range(len(names)), 2):
-        low, high = np.nan, np.nan
-        if np.isfinite(whole[i, j]):
-            low, high = percentile_interval(np.array([one[i, j] for one in resampled]))
-        n = int(there[:, i] @ there[:, j])
-        rows.append((names[i], names[j], float(whole[i, j]), low, high, n))
+        ends, known = (np.nan, np.nan), np.isfinite(whole[i, j])
+        low, high = percentile_interval(np.array([one[i, j] for one in drawn])) if known else ends
+        rows.append((names[i], names[j], whole[i, j], low, high, there[:, i] @ there[:, j]))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
 
 def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
-    """The lower triangle of the matrix of :func:`category_correlations`.
-
-    A cell has the correlation, with a star where its interval leaves out zero, and the number of
-    groups; white are pairs without a value.
-    """
-    names = list(dict.fromkeys([*table["first"], *table["second"]]))
+    """The lower triangle of the matrix of :func:`category_correlations`."""
+    names, table = list(dict.fromkeys([*table["first"], *table["second"]])), table.copy()
     few = len(names) <= WRITTEN_UP_TO + 1
     cell, longest = max(0.25, 1.6 / len(names)), 0.075 * max(map(len, names))
     cell = max(0.62, cell) if few else cell
     side = max(2.4, cell * (len(names) - 1))
     figure = style.new_figure(side + longest + 1.8, side + 0.72 * longest + 1.1)
     axis = figure.subplots()
-    texts = []
-    for row in table.itertuples():
-        star = "*" if row.low > 0 or row.high < 0 else ""
-        texts.append(f"{row.correlation:.2f}{star}\nn = {row.n:.0f}")
-    table = table.assign(text=texts)
+    table["text"] = [
+        f"{row.correlation:.2f}{'*' if row.low > 0 or row.high < 0 else ''}\nn = {row.n:.0f}"
+        for row in table.itertuples()
+    ]
     cells, texts = (
         table.pivot(index="second", columns="first", values=name).loc[names[1:], names[:-1]]
         for name in ("correlation", "text")

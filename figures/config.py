@@ -41,11 +41,6 @@ class FiguresConfig:
     out: Path | None = None
     """Folder to write to; RUN/figures if not given."""
 
-    @property
-    def folder(self) -> Path:
-        """Where the figures are written."""
-        return self.out or self.run / "figures"
-
 
 @dataclass(frozen=True)
 class ReportConfig:

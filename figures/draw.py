@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sally_anne.core import run as saved_run
@@ -20,8 +19,6 @@ RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
 # The table of each kind of run, and the command that makes it.
 TABLES = {HEADS: "sally-anne probe", SWEEP: "sally-anne sweep", ANSWERS: "sally-anne evaluate"}
 TABLES |= {f"{name}.parquet": f"sally-anne {name}" for name in ("transfer", "localisation")}
-# What is said of GridToM's stories alone.
-ITS_WORDS = ("order", "setting", "style")
 TITLE_WORDS = ("task", "order", "setting", "view", "window", "prompting", "style")
 MEASURES = ("TB", "FB", "Both", "overall", "invalid")
 # A figure, the parts of its file's name, and its numbers.
@@ -37,12 +34,10 @@ def table_name(folder: Path) -> str:
 
 
 def table_in(folder: Path, name: str) -> pd.DataFrame:
-    """A table of a run folder; raises RunFolderError if it is damaged."""
     return saved_run.read_table(folder / name, TABLES.get(name, "sally-anne evaluate"))
 
 
 def results_in(folder: Path) -> dict[str, Any]:
-    """What ``results.json`` of a sweep, an evaluation or the like holds; empty without it."""
     return saved_run.saved_results(folder / RESULTS, "sally-anne", {"config": ()})
 
 
@@ -54,7 +49,7 @@ def title_of(results: dict[str, Any]) -> list[str]:
     if "task" in known:
         known["task"] = Path(known.get("samples") or known["task"]).name
     if known.get("task", saved_run.FIRST_TASK) != saved_run.FIRST_TASK:
-        known |= dict.fromkeys(ITS_WORDS)
+        known |= dict.fromkeys(("order", "setting", "style"))
     parts = [short_name(known["model"])] if known.get("model") else []
     return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
 
@@ -95,9 +90,7 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     of, every = config.condition, run.samples
     known = [*sorted(set(every["condition"].dropna())), "worst"] if "condition" in every else []
     if of not in (None, *known):
-        raise FigureError(
-            f"{config.run} has no condition {of}: {', '.join(known) or 'none at all'}"
-        )
+        raise FigureError(f"{config.run} has no condition {of}: {', '.join(known) or 'none'}")
     # The worst condition is another one for each head.
     chosen = every if of in (None, "worst") else every[every["condition"] == of]
     for split in saved_run.SPLITS[config.split]:
@@ -105,24 +98,26 @@ def _heatmaps(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
             table = heatmap.accuracy_table(run.heads, labels, split, condition=of)
             shown = f"{split} {of}" if of else split
             figure = heatmap.heatmap_figure(table, shown, count, run.title)
-            yield figure, (config.label, None if split == "validation" else split, of), table
+            yield figure, (config.label, _named(split, "validation"), of), table
 
 
 def _densities(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
-    train, shown = select(run.samples, "train"), select(run.samples, config.split)
+    chosen, along = _chosen(run, config), config.directions == "probe"
+    where, split = str(chosen) if chosen else None, _named(config.split, "held-out")
     for label in run.labels if config.label is None else (config.label,):
-        head = _chosen(run, config) or saved_run.best(run.heads, label)
-        where = str(head) if config.layer is not None else None
-        subject = f"{'chosen' if where else 'best on validation'}, {config.split} samples"
-        along = config.directions == "probe"
-        figure, table = kde.density(run, label, head, shown, train, subject, along)
-        changed = (config.directions, "probe"), (config.split, "held-out"), (label, run.labels[0])
-        pca, split, label_part = (one if one != usual else None for one, usual in changed)
-        yield figure, (label_part, where, pca, split), table
+        head = chosen or saved_run.best(run.heads, label)
+        subject = f"{'chosen' if chosen else 'best on validation'}, {config.split} samples"
+        figure, table = kde.density(run, label, head, config.split, subject, along)
+        parts = _named(label, run.labels[0]), where, _named(config.directions, "probe"), split
+        yield figure, parts, table
+
+
+def _named(value: str, usual: str) -> str | None:
+    """A part of a file's name, if it is not as usual."""
+    return value if value != usual else None
 
 
 def _chosen(run: Run, config: FiguresConfig) -> Head | None:
-    """The head that the options name."""
     if config.layer is None or config.head is None:
         return None
     saved_run.row_of(run.heads, head := Head(config.layer, config.head))
@@ -134,27 +129,23 @@ def _clusters(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
     if len(labels) < 2 or any(run.samples[label].dtype != bool for label in labels):
         return
 
-    def probes(head: Head) -> dict[str, tuple[np.ndarray, float]]:
-        return {label: run.probe(label, *head) for label in labels}
-
     def has_weights(head: Head) -> bool:
-        return all(coef.any() for coef, _ in probes(head).values())
+        return all(run.probe(label, *head)[0].any() for label in labels)
 
-    if head := _chosen(run, config):
-        chosen = {"chosen": head}
-    else:
-        pair = extremes(run.heads, labels, has_weights)
-        chosen = dict(zip(("worse label is best", "better label is worst"), pair, strict=True))
+    head = _chosen(run, config)
+    pair = (head,) if head else extremes(run.heads, labels, has_weights)
+    reasons = ("chosen",) if head else ("worse label is best", "better label is worst")
     train, shown = select(run.samples, "train"), select(run.samples, config.split)
     panels = {}
-    for why, one in chosen.items():
+    for why, one in zip(reasons, pair, strict=True):
         row, z = saved_run.row_of(run.heads, one), run.head_activations(*one)
         scores = [f"{saved_run.symbol(n)} {row[f'{n}_validation_accuracy']:.2f}" for n in labels]
         title = f"{one}: {why}\nvalidation accuracy: {', '.join(scores)}"
-        panels[title] = kde.cluster_table(one, probes(one), z[train], z[shown], run.samples[shown])
+        probes = {label: run.probe(label, *one) for label in labels}
+        panels[title] = kde.cluster_table(one, probes, z[train], z[shown], run.samples[shown])
     figure = kde.clusters_figure(panels, labels, config.split, run.title)
-    split = config.split if config.split != "held-out" else None
-    yield figure, (str(head) if head else None, split), pd.concat(panels.values())
+    parts = str(head) if head else None, _named(config.split, "held-out")
+    yield figure, parts, pd.concat(panels.values())
 
 
 def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
@@ -174,15 +165,15 @@ def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
 
 def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     answers = table_in(folder, ANSWERS)
-    there = [str(c).removesuffix("_correct") for c in answers if str(c).endswith("_correct")]
+    there = [c.removesuffix("_correct") for c in answers if c.endswith("_correct")]
     parser = config.parser or comparison.first_parser(there)
     if parser not in there or f"tag_{config.tag}" not in answers:
-        tags = [str(c).removeprefix("tag_") for c in answers if str(c).startswith("tag_")]
+        tags = [c.removeprefix("tag_") for c in answers if c.startswith("tag_")]
         raise FigureError(f"{folder} has parsers {there} and tags {tags}; choose of these")
     table = comparison.category_correlations(answers, parser, config.tag)
     title = [*title_of(results_in(folder)), f"answers parsed by {parser}"]
     figure = comparison.correlations_figure(table, title, config.tag)
-    yield figure, (config.parser, config.tag if config.tag != "category" else None), table
+    yield figure, (config.parser, _named(config.tag, "category")), table
 
 
 # Of each kind of run its figures; what a run does not have is drawn by none.
@@ -196,33 +187,30 @@ DRAWN: dict[str, dict[str, Callable[[Any, FiguresConfig], Iterator[Drawing]]]] =
 def measures(results: dict[str, Any]) -> pd.DataFrame:
     """All numbers of an evaluation: ``parser, part, measure, value, low, high, n``.
 
-    ``part`` is empty of all items, else the kind and value of a tag, or a cell.
+    ``part`` is empty of all items.
     """
     rows: list[dict[str, Any]] = []
     for parser, numbers in results.get("results", {}).items():
         parts = {"": numbers.get("belief", {}) | numbers} | numbers.get("cells", {})
-        named = [(part, name, one.get(name)) for part, one in parts.items() for name in MEASURES]
         groups = numbers.get("groups", {}) | {"all right": numbers.get("joint", {})}
         for kind, values in groups.items():
-            named += [(f"{kind}: {value}", "overall", one) for value, one in values.items()]
-        for part, name, one in named:
-            if isinstance(one, dict) and "value" in one:
-                rows.append({"parser": parser, "part": part, "measure": name, **one})
+            parts |= {f"{kind}: {value}": {"overall": one} for value, one in values.items()}
+        rows += [
+            {"parser": parser, "part": part, "measure": name, **one[name]}
+            for part, one in parts.items()
+            for name in MEASURES
+            if "value" in (one.get(name) or {})
+        ]
     return pd.DataFrame(rows)
 
 
 def part_name(part: str, measure: str) -> str:
     """A row of such a table in words: of which items, and which measure of them."""
-    if measure == "overall":
-        return part or "all"
-    return f"{part}: {measure}" if part else measure
+    return ": ".join(filter(None, (part, measure.replace("overall", "")))) or "all"
 
 
 def table_of(folder: Path) -> pd.DataFrame:
-    """The table of a run folder, a row a head (best first), measure, setting or cell.
-
-    A RunFolderError says that it holds no finished run, or is damaged.
-    """
+    """The table of a run folder, a row a head (best first), measure, setting or cell."""
     if (folder / HEADS).exists():
         run = Run.open(folder)
         return run.ranked(run.labels[0]) if run.labels else run.heads
@@ -251,10 +239,9 @@ def print_table(config: TableConfig) -> None:
 def extremes(
     heads: pd.DataFrame, labels: Sequence[str], has_weights: Callable[[Head], bool]
 ) -> tuple[Head, Head]:
-    """The head whose worse label is best, and another one whose better label is worst.
+    """The head whose worse label is best, and another whose better label is worst, on validation.
 
-    By validation accuracy; ties go by the sum over labels. A probe that has stayed at zero has no
-    boundary to show: the second head is one with ``has_weights``, unless there is none.
+    Ties go by the sum over labels; the second head is one with ``has_weights``, if any.
     """
     columns = [f"{label}_validation_accuracy" for label in labels]
     scores = heads.dropna(subset=columns)

@@ -1,12 +1,8 @@
 """Maps of all heads, layers by heads: accuracies of probes, and effects of patching.
 
-Accuracies are figures 5 (A), 19 and 20 of the GridToM paper. Colours part at chance: orange below,
-purple above. The ring marks the best head by validation accuracy, whichever split is shown; a dot
-heads whose validation accuracy is above what the best of all reaches with permuted labels.
-
-Effects of patching stand next to the same effects against accuracy. A head is readable right of the
-dashed line, the null of permuted labels; it is used above the upper dotted line, used against below
-the lower one, if its bar does not reach zero.
+Accuracies are figures 5 (A), 19 and 20 of the GridToM paper. Ring and dots are of validation
+samples, whichever split is shown. A head is readable right of the dashed line, the null of permuted
+labels; used above the upper dotted line, used against below the lower, if its bar ends before zero.
 """
 
 from __future__ import annotations
@@ -47,12 +43,10 @@ NAMED = 5  # heads that are named at their points, of each kind
 def accuracy_table(
     heads: pd.DataFrame, labels: Sequence[str], split: str, condition: str | None = None
 ) -> pd.DataFrame:
-    """The numbers shown, a row a label and head.
+    """Accuracies, in one ``condition`` if it is given: a row a label and head.
 
-    Columns ``label, layer, head, accuracy`` (in one ``condition`` if it is given), ``best,
-    threshold`` (the null's, of all validation samples), ``above`` (whether the head's accuracy on
-    these is above it) and ``chance``: the table's, else a half. A RunFolderError says that the
-    table has no accuracy of this kind, and names those there are.
+    Columns ``label, layer, head, accuracy, best``, ``threshold`` and ``above`` (of the null, on
+    validation samples) and ``chance``. A RunFolderError says which accuracies there are.
     """
     parts = []
     kind = condition or "accuracy"
@@ -76,7 +70,7 @@ def accuracy_table(
 
 
 def grid(table: pd.DataFrame, column: str = "accuracy") -> np.ndarray:
-    """A column of a table of heads as ``[L, H]``; NaN where there is no such head."""
+    """A column of a table of heads as ``[L, H]``, NaN where there is none."""
     cells = np.full((int(table["layer"].max()) + 1, int(table["head"].max()) + 1), np.nan)
     cells[table["layer"], table["head"]] = table[column]
     return cells
@@ -92,10 +86,7 @@ def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
 def heatmap_figure(
     table: pd.DataFrame, shown: str, samples: int | None, title: Sequence[str]
 ) -> Figure:
-    """A panel for each label, with a colour scale.
-
-    ``table`` is of `accuracy_table`, ``shown`` its split, and the condition if it is of one.
-    """
+    """A panel for each label of `accuracy_table`; ``shown`` is its split, and condition."""
     labels = list(dict.fromkeys(table["label"]))
     layers, heads = grid(table).shape
     width = max(2.4, min(4.3, 0.44 * heads))
@@ -111,8 +102,8 @@ def heatmap_figure(
         style.ring(panel, Head(top.layer, top.head), min(max(size, 11), 26))
         words = f"best{place}: {Head(top.layer, top.head)} ({top.accuracy:.2f})"
         words += f", null{place}: {top.threshold:.2f}" if np.isfinite(top.threshold) else ""
-        panel.set(title=f"{symbol(label)}{OF.get(label, '')}\n{words}", xlabel="head")
-        panel.set_ylabel("layer (0 at the top)")
+        panel.set_title(f"{symbol(label)}{OF.get(label, '')}\n{words}")
+        panel.set(xlabel="head", ylabel="layer (0 at the top)")
         count = f" (N = {samples} samples)" if samples else ""
         bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{shown} accuracy{count}")
         bar.ax.set_ylim(max(0.0, mesh.get_clim()[0]), 1.0)
@@ -133,11 +124,10 @@ def kinds_of(heads: pd.DataFrame) -> list[str]:
 
 
 def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
-    """The numbers shown: a row a kind of pairs and head.
+    """Effects on test pairs and accuracies on validation samples: a row a kind of pairs and head.
 
-    Columns ``kind, layer, head, effect, low, high, against_below, used_above``: the effect on test
-    pairs, with the ends that it must pass; ``accuracy, threshold``: of the label's probe, on
-    validation samples; ``conclusion``.
+    Columns ``kind, layer, head, effect, low, high, against_below, used_above, accuracy, threshold,
+    conclusion``.
     """
     parts = []
     for kind in kinds_of(heads):
@@ -147,9 +137,7 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
         part = heads[["layer", "head", *columns]].rename(columns=columns).astype("float64")
         part = part.astype({"layer": "int64", "head": "int64"})
         part.insert(0, "kind", kind)
-        # The scan leaves it empty where it cannot say what is used.
-        found = saved_run.conclusions(heads, kind, label)
-        part["conclusion"] = [words or UNTESTED for words in found]
+        part["conclusion"] = [w or UNTESTED for w in saved_run.conclusions(heads, kind, label)]
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 
@@ -157,10 +145,7 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
 def patching_figure(
     table: pd.DataFrame, label: str, probed: Head, title: Sequence[str], asks: Callable[[str], str]
 ) -> Figure:
-    """A row of two panels a kind of pairs, which ``asks`` says in words.
-
-    ``table`` is from `patching_table`; ``probed`` is the head with the label's best probe.
-    """
+    """Two panels a kind of pairs of `patching_table`; ``probed`` has the label's best probe."""
     kinds = list(dict.fromkeys(table["kind"]))
     figure = style.new_figure(8.2, 3.5 * len(kinds) + 0.7)
     panels = figure.subplots(len(kinds), 2, squeeze=False)
@@ -189,8 +174,8 @@ def patching_figure(
     figure.canvas.figure.draw_without_rendering()  # what is named has its place by now
     for (_, right), kind in zip(panels, kinds, strict=True):
         rows = table[table["kind"] == kind]
-        told = rows[rows["conclusion"].map(COLOURS) != style.MISSING]
-        top = told.loc[told["effect"].abs().nlargest(NAMED).index]
-        points = rows[["accuracy", "effect"]].to_numpy()
-        style.name_points(right, top[["accuracy", "effect"]].to_numpy(), heads_of(top), points)
+        rows = rows.sort_values("effect", key=lambda effect: -effect.abs(), kind="stable")
+        top = rows[rows["conclusion"].map(COLOURS) != style.MISSING].head(NAMED)
+        at, points = (one[["accuracy", "effect"]].to_numpy() for one in (top, rows))
+        style.name_points(right, at, heads_of(top), points)
     return figure

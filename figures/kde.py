@@ -1,9 +1,6 @@
 """Activations of one head in a plane: figures 5 (B), the density, and 5 (C, D), the clusters.
 
-Across the density stands theta, the unit weight of the head's probe; upwards theta', the main
-direction orthogonal to it; or the top two principal components, as the paper says. Clusters lie in
-the plane of the weights of both labels' probes, so each boundary is an exact line. Directions come
-from training samples alone; the origin is their mean.
+Directions come from training samples alone; the origin is their mean.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 
-from sally_anne.core.run import Head, Run, symbol
+from sally_anne.core.run import Head, Run, select, symbol
 from sally_anne.figures import style
 
 PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction
@@ -33,7 +30,7 @@ CLUSTERS = ((True, True), (False, False), (True, False), (False, True))
 
 @dataclass(frozen=True)
 class Plane:
-    """Origin and two orthonormal directions, each ``[D]``; zero where there is none to choose."""
+    """Origin and two orthonormal directions, each ``[D]``; zero where there is none."""
 
     origin: np.ndarray
     u: np.ndarray
@@ -57,9 +54,9 @@ def density_plane(
 ) -> tuple[Plane, float | None]:
     """The plane of a head's density, and the x at which its probe says 0.5.
 
-    Upwards is the direction of greatest variance among the training activations ``[N, D]`` off the
-    first one, turned so that true samples (``truth [N]``) lie higher on average. Without a weight
-    ``[D]`` the plane is of principal components: probes of several classes have no one direction.
+    Across stands theta, the unit weight of the probe, upwards theta', the main direction orthogonal
+    to it among training activations ``[N, D]``, turned so that true samples lie higher on average.
+    Without a weight ``[D]`` they are principal components.
     """
     none = np.zeros(train.shape[1])
     u = main_direction(train, none, truth) if coef is None else unit(coef)
@@ -72,8 +69,7 @@ def density_plane(
 
 def unit(vector: np.ndarray) -> np.ndarray:
     """``vector`` divided by its length; a zero vector stays zero."""
-    length = np.linalg.norm(vector)
-    return vector / length if length > 0 else np.zeros_like(vector)
+    return vector / (np.linalg.norm(vector) or 1.0)
 
 
 def main_direction(z: np.ndarray, off: np.ndarray, truth: np.ndarray | None = None) -> np.ndarray:
@@ -91,21 +87,18 @@ def main_direction(z: np.ndarray, off: np.ndarray, truth: np.ndarray | None = No
 
 
 def classes_of(values: pd.Series) -> list[Any]:
-    """The values of a label, ordered; of two the second is what its probe calls true."""
+    """The values of a label, ordered; the second of two is what its probe calls true."""
     return [False, True] if values.dtype == bool else sorted(values.unique(), key=str)
 
 
 def class_name(value: Any) -> str:
-    """How a class is written."""
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def logits_of(run: Run, label: str, head: Head, z: np.ndarray) -> np.ndarray:
     """What a head's probe gives each class of ``z [N, D]``: ``[N, C]`` as :func:`classes_of`."""
-    coef, intercept = (
-        run.probes[f"{label}.{part}"][head].astype("float64") for part in ("coef", "intercept")
-    )
-    scores = z @ coef.T + intercept
+    scores = z @ run.probes[f"{label}.coef"][head].astype("float64").T
+    scores += run.probes[f"{label}.intercept"][head].astype("float64")
     if scores.ndim == 1:
         return np.stack([-scores, scores], axis=1)
     order = list(run.saved["labels"][label])
@@ -116,12 +109,12 @@ def density(
     run: Run,
     label: str,
     head: Head,
-    samples: np.ndarray,
-    train: np.ndarray,
+    split: str,
     subject: str,
     along_probe: bool = True,
 ) -> tuple[Figure, pd.DataFrame]:
-    """The density of a head of a run, of the rows ``samples [N]``, and the numbers shown."""
+    """The density of a head of a run, and the numbers shown."""
+    train, samples = select(run.samples, "train"), select(run.samples, split)
     z, values = run.head_activations(*head), run.samples[label]
     classes = classes_of(values)
     logits = logits_of(run, label, head, z)[samples]
@@ -145,10 +138,7 @@ def kde_figure(
     title: Sequence[str],
     boundary: float | None = None,
 ) -> Figure:
-    """Joint density with marginals on top and right; ``table`` is from `Plane.table`.
-
-    ``boundary`` is the x at which the probe says 0.5; without one the plane is of components.
-    """
+    """Joint density of `Plane.table`, with marginals; without a boundary, of components."""
     figure = style.new_figure(5.2, 5.6)
     ratios: dict[str, Any] = {"width_ratios": [4.2, 1], "height_ratios": [1, 4.2]}
     panels = figure.subplot_mosaic([["top", "."], ["joint", "right"]], **ratios)
@@ -159,28 +149,27 @@ def kde_figure(
         for value in classes[: len(style.COLOURS)]
     }
     table = table.assign(_label=table[label].map(names)).dropna(subset="_label")
-    look: dict[str, Any] = {"hue": "_label", "hue_order": [*names.values()], "legend": False}
-    look["palette"] = style.COLOURS[: len(names)]
+    hue: dict[str, Any] = {"hue": "_label", "hue_order": [*names.values()]}
+    hue["palette"] = style.COLOURS[: len(names)]
     marks = dict(zip(names.values(), style.MARKERS, strict=False))
-    dots: dict[str, Any] = {"s": 14, "alpha": 0.4, "linewidth": 0, "zorder": 2}
-    dots |= look | {"style": "_label", "markers": marks, "legend": "full"}
-    sns.scatterplot(table, x="_x", y="_y", ax=joint, **dots)
-    look |= {"bw_adjust": 0.8, "common_norm": False, "warn_singular": False}
-    shape = look | {"gridsize": 80, "levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
+    dots: dict[str, Any] = {"s": 14, "alpha": 0.4, "linewidth": 0, "zorder": 2, **hue}
+    sns.scatterplot(table, x="_x", y="_y", ax=joint, style="_label", markers=marks, **dots)
+    hue |= {"legend": False, "bw_adjust": 0.8, "common_norm": False, "warn_singular": False}
+    shape = hue | {"gridsize": 80, "levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
     sns.kdeplot(table, x="_x", y="_y", fill=True, alpha=0.35, **shape)
     sns.kdeplot(table, x="_x", y="_y", linewidths=1.0, **shape)
-    sns.kdeplot(table, x="_x", ax=top, fill=True, alpha=0.3, linewidth=1.2, **look)
-    sns.kdeplot(table, y="_y", ax=right, fill=True, alpha=0.3, linewidth=1.2, **look)
+    sns.kdeplot(table, x="_x", ax=top, fill=True, alpha=0.3, linewidth=1.2, **hue)
+    sns.kdeplot(table, y="_y", ax=right, fill=True, alpha=0.3, linewidth=1.2, **hue)
     handles, _ = joint.get_legend_handles_labels()
     joint.get_legend().remove()
     across, upwards = AXIS_TEXT["pca" if boundary is None else "probe"]
     joint.set(xlabel=across, ylabel=upwards)
     left, end = joint.get_xlim()
     if boundary is not None and left < boundary < end:
-        dashed: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3)), "color": "0.25"}
-        lines = [panel.axvline(boundary, zorder=2.5, **dashed) for panel in (joint, top)]
-        lines[0].set_label("probe at 0.5")
-        handles.append(lines[0])
+        for panel in (top, joint):
+            line = panel.axvline(boundary, color="0.25", lw=1, ls=(0, (4, 3)), zorder=2.5)
+        line.set_label("probe at 0.5")
+        handles.append(line)
     bare = {"xticks": [], "yticks": [], "xlabel": "", "ylabel": ""}
     top.set(xlim=(left, end), ylim=(0, None), **bare)
     right.set(ylim=joint.get_ylim(), xlim=(0, None), **bare)
@@ -201,9 +190,9 @@ def cluster_table(
 ) -> pd.DataFrame:
     """Where samples ``[N]`` with activations ``z [N, D]`` lie in the plane of two probes' weights.
 
-    ``probes`` holds weight ``[D]`` and intercept by label. ``train [M, D]`` sets the origin, and
-    the main direction off the first weight where the second is parallel to it or one is zero. Of
-    each label that has a weight, ``a x + b y + c = 0`` is the boundary: ``_LABEL_a`` and so on.
+    ``probes`` holds weight ``[D]`` and intercept by label. Where the weights are parallel, or one
+    is zero, the plane has the main direction of ``train [M, D]`` off the first. Of each label that
+    has a weight, ``a x + b y + c = 0`` is the boundary: ``_LABEL_a`` and so on.
     """
     (first, _), (second, _) = probes.values()
     u = unit(first) if first.any() else unit(second)
@@ -221,11 +210,11 @@ def cluster_table(
 def clusters_figure(
     panels: Mapping[str, pd.DataFrame], labels: Sequence[str], split: str, title: Sequence[str]
 ) -> Figure:
-    """Panels of :func:`cluster_table` by their titles, next to each other, one legend below."""
+    """Panels of :func:`cluster_table` by their titles."""
     figure = style.new_figure(4.1 * len(panels) + 0.4, 5.0)
     first, second = map(symbol, labels)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (words, table) in zip(axes, panels.items(), strict=True):
+    for axis, (heading, table) in zip(axes, panels.items(), strict=True):
         for values, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False):
             points = table[(table[list(labels)] == list(values)).all(axis=1)]
             name = f"{first} {class_name(values[0])}, {second} {class_name(values[1])}"
@@ -236,12 +225,12 @@ def clusters_figure(
             if f"_{label}_a" in table:
                 a, b, c = table[[f"_{label}_{n}" for n in "abc"]].iloc[0]
                 x, y = (-c * part / (a * a + b * b) for part in (a, b))  # its point nearest to 0
-                look: dict[str, Any] = {"color": "0.15", "linewidth": 1.6, "linestyle": dash}
-                look["label"] = f"{symbol(label)} probe at 0.5"
+                words = f"{symbol(label)} probe at 0.5"
+                look: dict[str, Any] = {"color": "0.15", "lw": 1.6, "ls": dash, "label": words}
                 axis.axline((x, y), (x - b, y + a), zorder=3, **look)
         axis.set_xlabel(f"along θ of the {first} probe")
         axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")
-        axis.set_title(words)
+        axis.set_title(heading)
     style.legend(figure, axes[0].get_legend_handles_labels()[0], 1 + len(panels))
     style.heading(figure, title, f"{split} samples (N = {len(table)})")
     return figure

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader
 from PIL import Image
 
 from sally_anne.core.console import percent
@@ -32,7 +32,7 @@ from sally_anne.models.options import ModelOptions
 TALL, MOST, HEAVY = 96, 8, 30_000
 # Kinds of replies, in their order.
 KINDS = "wrong invalid changed right unparsed"
-# Options that need not be said.
+# Options that need not be named.
 USUAL = {"setting": "multimodal", "style": "plain", "protocol": "sally-anne", "split_seed": 0}
 USUAL |= {"data_seed": 2025, "order": "1"}
 # What words of a page mean; those that stand in it are explained in it.
@@ -60,30 +60,31 @@ GLOSSARY = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Page:
     """What a page shows, whatever kind of run it is of.
 
     Attributes:
+        repeat: the command that makes the run again.
         parts: stand below the title, joined by dots.
         first: HTML that stands above all words.
-        sections: by their headings, lists of HTML made by the functions of this module.
         conclusions: sentences that follow the first, which is the result.
         badges: short words with a tone each, ``good``, ``bad`` or ``plain``.
         commands: what each next command does, and the command.
+        sections: by their headings, lists of HTML made by the functions of this module.
         numbers, heads: what an index over several runs shows: estimates, a table of heads.
     """
 
-    title: str
-    parts: Sequence[str]
-    sentence: str
     repeat: str
-    sections: Mapping[str, Sequence[str]]
-    first: Sequence[str] = ()
-    conclusions: Sequence[str] = ()
-    badges: Sequence[tuple[str, str]] = ()
-    warnings: Sequence[str] = ()
-    commands: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    parts: Sequence[str] = ()
+    first: str = ""
+    sentence: str = ""
+    conclusions: list[str] = field(default_factory=list)
+    badges: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    commands: dict[str, str] = field(default_factory=dict)
+    sections: dict[str, list[str]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     heads: pd.DataFrame | None = None
@@ -91,19 +92,17 @@ class Page:
     def html(self) -> str:
         """The page."""
         loader = PackageLoader("sally_anne.figures", ".")
-        room = Environment(
-            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
-        )
-        known = json.dumps(self.facts, indent=1, default=str)
-        shown = [*self.first, *(part for parts in self.sections.values() for part in parts)]
-        said = [self.sentence, *self.conclusions, *(words for words, _ in self.badges)]
-        text = re.sub("<[^>]+>", " ", " ".join([*said, *self.warnings, *shown]))
+        room = Environment(loader=loader, autoescape=True, trim_blocks=True)
+        template = room.get_template("page.html")
+        plain = template.render(page=self, facts="", glossary={}).partition("<body>")[2]
+        text = re.sub("<[^>]+>", " ", plain)
         glossary = {
             word: meaning
             for word, meaning in GLOSSARY.items()
             if re.search(r"\bL\d+H\d+\b" if word == "L4H0" else rf"\b{word}\b", text, re.I)
         }
-        return room.get_template("page.html").render(page=self, facts=known, glossary=glossary)
+        facts = json.dumps(self.facts, indent=1, default=str)
+        return template.render(page=self, facts=facts, glossary=glossary)
 
     def write(self, path: Path) -> Path:
         """Write the page wholly or not at all; return its path."""
@@ -115,11 +114,13 @@ class Page:
 def again(prog: str, config: Mapping[str, Any], names: Sequence[str] = (), **more: Any) -> str:
     """A command with a run's options: those of its model, those named, and more."""
     known = {n: config[n] for n in ModelOptions.__dataclass_fields__ if config.get(n) is not None}
-    words = [command_line(prog, ModelOptions(**known))]
-    for name, value in {**{name: config.get(name) for name in names}, **more}.items():
-        if value not in (None, USUAL.get(name)):
-            words.append(f"{flag_name(name)} {shlex.quote(str(value))}")
-    return " ".join(words)
+    given = {name: config.get(name) for name in names} | more
+    words = (
+        f" {flag_name(name)} {shlex.quote(str(value))}"
+        for name, value in given.items()
+        if value not in (None, USUAL.get(name))
+    )
+    return command_line(prog, ModelOptions(**known)) + "".join(words)
 
 
 def after_sweep(config: Mapping[str, Any], vector: Path) -> str:
@@ -131,7 +132,7 @@ def after_sweep(config: Mapping[str, Any], vector: Path) -> str:
 
 
 def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:
-    """The first rows of a table, with all of them as a file to take."""
+    """The first rows of a table, with all of them as CSV."""
     note = f" (the first {most} of {len(rows)} rows)" if len(rows) > most else ""
     data = base64.b64encode(rows.to_csv(index=False).encode()).decode()
     name = re.sub(r"\W+", "-", caption)[:40].strip("-") or "table"
@@ -161,7 +162,7 @@ def bars(rows: pd.DataFrame, caption: str) -> str:
 
 
 def tabs(name: str, panels: Mapping[str, str]) -> str:
-    """HTML of which one at a time is shown, by what is clicked; the first at the beginning."""
+    """HTML of which one at a time is shown, by what is clicked."""
     parts = (
         f'<input type="radio" name="{name}" id="{name}-{n}"{"" if n else " checked"}>'
         f'<label for="{name}-{n}">{html.escape(label)}</label><div>{panel}</div>'
@@ -183,7 +184,6 @@ def words(text: str, kind: str = "hint") -> str:
 
 
 def facts(known: Mapping[str, str]) -> str:
-    """What is known, by its name."""
     pairs = (f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in known.items())
     return f'<dl class="facts">{"".join(pairs)}</dl>'
 

@@ -28,8 +28,8 @@ FEW = 20  # items below which a number says little
 ITEMS_SHOWN, FRAMED, LONGEST = 120, 40, 1500
 STORIES = 6  # of a sweep's, whose replies stand in its page
 ITEMS = "items.parquet"  # what an evaluation asked
-# Options that change no reply.
-PLACES = ("out", "batch_size", "device", "device_map", "allow_mismatch", "dry_run")
+# Options that may differ between a steered run and the same without steering.
+FREE = {"steer", "alpha", "out", "batch_size", "device", "device_map", "allow_mismatch", "dry_run"}
 # The command that makes each kind of run folder of which there is a page.
 COMMANDS = {
     "a sweep": "sweep",
@@ -90,43 +90,46 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
     if kind is None or not (results := draw.results_in(folder)):
         raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
-    facts = {name: results.get(name) for name in ("config", "about", "counts", "run")}
-    repeat = f"sally-anne {kind} --config {shlex.quote(str(folder))}"
-    return page.Page(repeat=repeat, facts=facts, **make(folder, results))
+    made = page.Page(f"sally-anne {kind} --config {shlex.quote(str(folder))}")
+    made.facts = {name: results.get(name) for name in ("config", "about", "counts", "run")}
+    make(made, folder, results)
+    return made
 
 
-def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
+def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     """An evaluation: TB, FB and Both or accuracy by part, and replies."""
     answers, config = draw.table_in(folder, draw.ANSWERS), results["config"]
-    title, table = draw.title_of(dict(results)), draw.measures(dict(results))
-    parsed = results["results"]
+    title, table, parsed = draw.title_of(results), draw.measures(results), results["results"]
     # Where no prompt asks for the form that a parser reads, its figures say nothing.
     able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
-    parser = first_parser(able or list(parsed))
+    able = able or list(parsed)
+    parser = first_parser(able)
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
     plain, where = _unsteered(folder, config), shlex.quote(str(folder))
-    sections = {"Replies": _items(folder, answers, parser, plain)}
-    numbers, first, commands = {}, [], {}
+    made.title = f"Answers of {title[0] if title else folder.resolve().name}, {how}"
+    made.parts, made.badges = title[1:], [(how, "plain"), (f"{len(answers)} answers", "plain")]
+    made.sections["Replies"] = _items(folder, answers, parser, plain)
     if plain is not None:
-        commands["what steering changes"] = f"sally-anne compare {shlex.quote(str(plain))} {where}"
+        line = f"sally-anne compare {shlex.quote(str(plain))} {where}"
+        made.commands["what steering changes"] = line
     elif config.get("steer"):
         again = f"sally-anne evaluate --config {where} --steer None --alpha None --out"
         line = f"{again} {shlex.quote(f'{folder}-unsteered')} && sally-anne report {where}"
-        commands["the same without steering, so that both replies stand here"] = line
-    sentence = "Nobody has parsed these answers: open questions need --judge."
+        made.commands["the same without steering, so that both replies stand here"] = line
+    made.sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
         rows = table[table["parser"] == parser]
-        numbers = {row["measure"]: row for row in rows[rows["part"] == ""].to_dict("records")}
-        named = [name for name in ("Both", "TB", "FB", "overall") if name in numbers]
-        text = ", ".join(f"{name} {page.percent(numbers[name])} %" for name in named)
+        made.numbers = {r["measure"]: r for r in rows[rows["part"] == ""].to_dict("records")}
+        named = [name for name in ("Both", "TB", "FB", "overall") if name in made.numbers]
+        text = ", ".join(f"{name} {page.percent(made.numbers[name])} %" for name in named)
         what = "pairs of TB and FB" if named[0] == "Both" else "questions"
-        count = int(numbers[named[0]]["n"])
-        sentence = f"{text}, over {count} {what}, parsed by {parser}.".replace("overall", "Right")
+        text += f", over {made.numbers[named[0]]['n']:.0f} {what}, parsed by {parser}."
+        made.sentence = text.replace("overall", "Right")
         rows = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
         lines = map(draw.part_name, rows["part"], rows["measure"])
-        first = [page.bars(rows.assign(line=list(lines)), "How often it is right")]
-        numbers_of_all = table[table["parser"].isin(able or list(parsed))]
-        sections["All numbers"] = [page.table(numbers_of_all, "Shares with 95 % intervals")]
+        made.first = page.bars(rows.assign(line=list(lines)), "How often it is right")
+        every = page.table(table[table["parser"].isin(able)], "Shares with 95 % intervals")
+        made.sections["All numbers"] = [every]
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
     invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
     known = {
@@ -137,13 +140,8 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
         f"{100 * invalid:.0f} % of the replies name no answer and count as wrong.": invalid > 0.05,
         "{prompts} of {of} prompts hold unknown words.": unknown.get("prompts"),
     }
-    warnings = [text.format(**{**counts, **unknown}) for text, applies in known.items() if applies]
-    warnings += filter(None, [results.get("mismatch")])
-    whose = f"Answers of {title[0] if title else folder.resolve().name}, {how}"
-    badges = [(how, "plain"), (f"{len(answers)} answers", "plain")]
-    shown: dict[str, Any] = {"title": whose, "parts": title[1:], "badges": badges}
-    shown |= {"warnings": warnings, "first": first, "commands": commands, "sentence": sentence}
-    return {**shown, "sections": sections, "numbers": numbers}
+    made.warnings = [t.format(**{**counts, **unknown}) for t, applies in known.items() if applies]
+    made.warnings += filter(None, [results.get("mismatch")])
 
 
 def kinds_of_replies(answers: pd.DataFrame, parser: str) -> pd.Series:
@@ -158,12 +156,12 @@ def kinds_of_replies(answers: pd.DataFrame, parser: str) -> pd.Series:
 def some_of_each(kinds: pd.Series, most: int) -> list[int]:
     """Places of at most so many, of each kind as many as of another, evenly."""
     places = [np.flatnonzero(kinds == kind) for kind in kinds.unique()]
-    return [int(p) for own in places for p in own[evenly(len(own), most // len(places))]]
+    return [int(p) for own in places for p in _evenly(own, most // len(places))]
 
 
-def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many of ``count`` places, evenly."""
-    return np.linspace(0, count, min(most, count), endpoint=False).astype(int)
+def _evenly(values: np.ndarray, most: int) -> np.ndarray:
+    count = len(values)
+    return values[np.linspace(0, count, min(most, count), endpoint=False).astype(int)]
 
 
 def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None) -> list[str]:
@@ -179,7 +177,7 @@ def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None)
     asked = asked.reindex(ids)
     framed = np.flatnonzero(asked["frames"].notna())
     listed = {*some_of_each(kinds, ITEMS_SHOWN), *framed}
-    listed |= {*np.flatnonzero(changed)[evenly(changed.sum(), ITEMS_SHOWN)]}
+    listed |= {*_evenly(np.flatnonzero(changed), ITEMS_SHOWN)}
     entries = []
     for place in sorted(listed):
         row, item, kind = answers.iloc[place], asked.iloc[place], kinds.iloc[place]
@@ -194,98 +192,88 @@ def _items(folder: Path, answers: pd.DataFrame, parser: str, plain: Path | None)
             parts.append(page.details("All that was asked", page.words(item["text"], "sample")))
         summary = f"{kind}: {row['item_id']}: {str(row['reply'])[:60]}"
         entries.append((kind, page.details(summary, *parts)))
-    note = f"{len(entries)} of {len(answers)} items, {len(framed)} of them with frames; "
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.value_counts().items())
-    return [
-        page.words(f"{note}all: {counts}, {changed.sum()} changed by steering."),
-        page.filtered("item", entries),
-    ]
+    note = f"{len(entries)} of {len(answers)} items, {len(framed)} of them with frames; "
+    note += f"all: {counts}, {changed.sum()} changed by steering."
+    return [page.words(note), page.filtered("item", entries)]
 
 
 def _unsteered(folder: Path, config: Results) -> Path | None:
     """The run of the same options without a vector, in the folder that holds this run, if any."""
-
-    def alike(options: Results) -> dict[str, Any]:
-        return {k: v for k, v in options.items() if k not in ("steer", "alpha", *PLACES)}
-
     for other in sorted(folder.resolve().parent.iterdir()) if config.get("steer") else ():
         with suppress(RunFolderError):
             there = draw.results_in(other).get("config", {})
             answered = (other / draw.ANSWERS).exists() and not there.get("steer")
-            if answered and alike(there) == alike(config):
+            if answered and all(there.get(k) == config.get(k) for k in {*there, *config} - FREE):
                 return other
     return None
 
 
-def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
+def sweep_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
     points, chosen = draw.table_in(folder, draw.SWEEP), results.get("chosen") or {}
-    title = draw.title_of(dict(results)) or [folder.resolve().name]
-    noun = "stories" if (main := sweep.main_of(points)) == "Both" else "pairs"
-    test, rank = sweep.tested(points, chosen), results.get("control_rank")
-    warnings = sweep.cautions(results)
+    title = draw.title_of(results) or [folder.resolve().name]
+    test, main = sweep.tested(points, chosen), sweep.main_of(points)
+    noun, unit, what = "stories", "%", main
+    if main != "Both":
+        noun, unit, what = "pairs", "logits", f"logit difference {sweep.aim(results)[0]}"
+    made.title, made.parts = f"Steering {title[0]}", [*title[1:], *sweep.aim(results)]
+    made.numbers, made.warnings = test.get("chosen", {}), sweep.cautions(results)
     if not results.get("test"):
-        warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
-    what = main if main == "Both" else f"logit difference {sweep.aim(results)[0]}"
-    conclusions, badges = [], [(f"no controls on test {noun}", "bad")]
-    if rank:
+        made.warnings.append(f"No test {noun}: the choice was made on the {noun} shown.")
+    made.badges = [(f"no controls on test {noun}", "bad")]
+    if rank := results.get("control_rank"):
         kinds = (f"{sweep.CONTROLS[k]} {sweep.amount(o, main)}" for k, o in rank["kinds"].items())
         gain = sweep.amount({"value": rank["gain"]}, main)
-        conclusions.append(
+        made.conclusions.append(
             f"{what[0].upper()}{what[1:]} minus baseline on {rank[noun]} test {noun}: {gain}; "
             f"controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
         )
         tone, words = ("good", "specific") if rank["beats_controls"] else ("bad", "not specific")
-        badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
+        made.badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
         if not rank["beats_controls"]:
-            warnings.append("Random directions or heads with steps of this length may do as well.")
+            words = "Random directions or heads with steps of this length may do as well."
+            made.warnings.append(words)
     costs = dict.fromkeys(
         sweep.lost(side, split, gain, noun)
         for side in sweep.SIDES
         for split, gain in results.get(side, {}).items()
     )
-    conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
+    made.conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
     if worse := results.get("worse"):
-        conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
+        made.conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
     sentence = "This sweep chose nothing"
     if chosen:
         sentence = f"Chosen: {chosen['k']} heads by {chosen['alpha']:g} standard deviations"
     if test:
-        before, after = (test[name][main] for name in ("baseline", "chosen"))
-        two = (sweep.amount(one, main).rpartition(" ")[0] for one in (before, after))
-        unit = "%" if main == "Both" else "logits"
-        sentence += f"; {what} goes from {' to '.join(two)} {unit} of {int(after['n'])} test {noun}"
+        two = [test[name][main] for name in ("baseline", "chosen")]
+        ends = " to ".join(sweep.amount(one, main).rpartition(" ")[0] for one in two)
+        sentence += f"; {what} goes from {ends} {unit} of {int(two[1]['n'])} test {noun}"
+        rows = [
+            {"setting": setting}
+            | {n: sweep.amount(one, n).replace("points", "%") for n, one in own.items()}
+            for setting, own in test.items()
+        ]
+        caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
+        table = pd.DataFrame(rows).rename(columns=sweep.TEXTS)
+        made.sections[f"Test {noun}"] = [page.table(table, caption)]
     differences = results.get("test", {}).get(chosen.get("name"), {}).get("difference", {})
     if gain := differences.get(main):
         sentence += f", a paired difference of {sweep.amount(gain, main)}"
         clear = gain["low"] > 0
-        badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
+        made.badges.append(("gains", "good") if clear else ("no gain beyond chance", "bad"))
+    made.sentence = f"{sentence}."
     with style.look():
-        curves = sweep.sweep_figure(
-            sweep.curves(points, sweep.split_of(results)), title[1:], results
-        )
-        first = [page.picture(style.render(curves, dpi=130), f"{main} against alpha")]
-    commands, sections = {}, {}
+        curves = sweep.curves(points, sweep.split_of(results))
+        figure = style.render(sweep.sweep_figure(curves, title[1:], results), dpi=130)
+    made.first = page.picture(figure, f"{main} against alpha")
     if vector := results.get("vector"):
         ask, see = "ask the steered model all test stories", "see what else the vector changes"
         line = page.after_sweep(results["config"], folder / vector)
-        commands[ask if main == "Both" else see] = line
-    if test:
-        rows = []
-        for setting, own in test.items():
-            texts = {n: sweep.amount(one, n).replace("points", "%") for n, one in own.items()}
-            rows.append({"setting": setting, **texts})
-        caption = f"Test {noun}: 95 % intervals; of controls mean, lowest and highest"
-        table = pd.DataFrame(rows).rename(columns=sweep.TEXTS)
-        sections[f"Test {noun}"] = [page.table(table, caption)]
+        made.commands[ask if main == "Both" else see] = line
     if chosen and main == "Both" and (folder / draw.ANSWERS).exists():
-        sections["Replies"] = [_replies_by_alpha(folder, chosen)]
-    sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
-    shown: dict[str, Any] = {"title": f"Steering {title[0]}", "first": first}
-    shown["parts"] = [*title[1:], *sweep.aim(results)]
-    shown |= {"sentence": f"{sentence}.", "badges": badges}
-    shown |= {"conclusions": conclusions, "warnings": warnings, "commands": commands}
-    return {**shown, "sections": sections, "numbers": test.get("chosen", {})}
+        made.sections["Replies"] = [_replies_by_alpha(folder, chosen)]
+    made.sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
 
 
 def _replies_by_alpha(folder: Path, chosen: Results) -> str:
@@ -294,33 +282,32 @@ def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     names = ["direction", "rank_by", "k"]
     same = (answers[names] == [chosen[name] for name in names]).all(axis=1) | (answers["k"] == 0)
     answers = answers[same & (answers["split"] == sweep.SPLIT)].sort_values("alpha")
-    stories = answers["story"].unique()
-    answers = answers[answers["story"].isin(stories[evenly(len(stories), STORIES)])]
-    answers = answers.assign(
-        alpha=answers["alpha"].map("alpha {:g}".format), reply=answers["reply"].str.slice(0, 80)
+    stories = _evenly(answers["story"].unique(), STORIES)
+    answers = answers[answers["story"].isin(stories)]
+    alphas, replies = answers["alpha"].map("alpha {:g}".format), answers["reply"].str.slice(0, 80)
+    wide = answers.assign(alpha=alphas, reply=replies).pivot_table(
+        "reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False
     )
-    wide = answers.pivot_table("reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False)
     shown = page.table(wide.rename_axis(columns=None).reset_index(), "Replies at every strength")
-    return page.details(f"Replies to {min(STORIES, len(stories))} stories", shown)
+    return page.details(f"Replies to {len(stories)} stories", shown)
 
 
-def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
+def numbers_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     """Comparisons, transfers, benches and the like: their figures and their tables."""
     config = results.get("config", {})
-    pictures = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
     tables = {"estimates": pd.DataFrame(list(_estimates(results)))}
     for name, rows in results.items():
         if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
             table = pd.json_normalize(rows)
             tables[name] = table.loc[:, (table.notna() & (table != "")).any()]
     tables = {name: table for name, table in tables.items() if len(table)}
-    sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
-    sections["Numbers"] = [page.table(table, name) for name, table in tables.items()]
-    parts = [str(config[name]) for name in ("model", "task", "data") if config.get(name)]
-    sentence = f"{sum(map(len, tables.values()))} rows in {len(tables)} tables."
-    shown = {"title": f"Results in {folder.resolve().name}", "parts": parts, "sentence": sentence}
-    left_out = list(map(str, results.get("left_out") or []))
-    return {**shown, "conclusions": left_out, "sections": sections}
+    pictures = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
+    made.title = f"Results in {folder.resolve().name}"
+    made.parts = [str(config[name]) for name in ("model", "task", "data") if config.get(name)]
+    made.sentence = f"{sum(map(len, tables.values()))} rows in {len(tables)} tables."
+    made.conclusions = list(map(str, results.get("left_out") or []))
+    made.sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
+    made.sections["Numbers"] = [page.table(table, name) for name, table in tables.items()]
 
 
 def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
@@ -335,7 +322,10 @@ def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, A
 
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
-    rows, links, maps, warnings = [], [], [], []
+    rows, links, maps = [], [], []
+    runs = " ".join(shlex.quote(str(path.parent)) for path in pages)
+    made = page.Page(f"sally-anne report {runs}", f"{len(pages)} runs")
+    made.sentence = "Each run has a page of its own; what is compared here was measured apart."
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())
@@ -345,23 +335,16 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
         title = " · ".join([one.title, *one.parts])
         rows.append({"run": name, "of": title, "conclusion": badges, **texts})
         maps += [] if one.heads is None else [_map(name, one.heads)]
-        warnings += [f"{name}: {words}" for words in one.warnings]
-    every = [f"<p>{' · '.join(links)}</p>", page.table(pd.DataFrame(rows), "Runs")]
-    sections = {"All runs": every} | ({"Maps": maps} if maps else {})
-    return page.Page(
-        title=f"{len(pages)} runs",
-        parts=[],
-        sentence="Each run has a page of its own; what is compared here was measured apart.",
-        warnings=warnings,
-        sections=sections,
-        repeat=f"sally-anne report {' '.join(shlex.quote(str(path.parent)) for path in pages)}",
-    )
+        made.warnings += [f"{name}: {words}" for words in one.warnings]
+    links_of_all = f"<p>{' · '.join(links)}</p>"
+    made.sections["All runs"] = [links_of_all, page.table(pd.DataFrame(rows), "Runs")]
+    made.sections |= {"Maps": maps} if maps else {}
+    return made
 
 
 def _map(name: str, heads: pd.DataFrame) -> str:
     """Validation accuracy of the first two labels of a probing run."""
-    labels = labels_of(heads)[:2]
     with style.look():
-        table = heatmap.accuracy_table(heads, labels, "validation")
+        table = heatmap.accuracy_table(heads, labels_of(heads)[:2], "validation")
         figure = heatmap.heatmap_figure(table, "validation", None, [name])
         return page.picture(style.render(figure, dpi=110), f"map of {name}")

@@ -43,24 +43,18 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
             "Every head": [_heads_table(run)],
             "Controls": _controls(run),
         }
-    tests = {n: run.ranked(n)[f"{n}_test_accuracy"].iloc[0] for n in run.labels}
+    made = page.Page(f"sally-anne probe --config {folder}", f"Heads of {run.title[0]}")
+    made.parts, made.first, made.heads = run.title[1:], _maps(run, kinds, bool(looks)), run.heads
+    made.sentence = " ".join(_sentence(run, label) for label in run.labels[:2])
     untested = "Readable is not used: whether the model's answer needs these heads was not tested."
     found = [run.patching[kind]["conclusion"] for kind in KINDS if kind in run.patching]
-    return page.Page(
-        title=f"Heads of {run.title[0]}",
-        parts=run.title[1:],
-        first=[_maps(run, kinds, bool(looks))],
-        sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
-        conclusions=found or [untested],
-        badges=_badges(run, kinds),
-        warnings=_warnings(run),
-        commands=_commands(run, folder, kinds),
-        sections={heading: parts for heading, parts in sections.items() if parts},
-        facts={name: run.saved.get(name) for name in FACTS},
-        repeat=f"sally-anne probe --config {folder}",
-        numbers={f"best head of {symbol(n)}, test": {"value": one} for n, one in tests.items()},
-        heads=run.heads,
-    )
+    made.conclusions, made.badges = found or [untested], _badges(run, kinds)
+    made.warnings, made.commands = _warnings(run), _commands(run, folder, kinds)
+    made.sections = {heading: parts for heading, parts in sections.items() if parts}
+    made.facts = {name: run.saved.get(name) for name in FACTS}
+    tests = {n: run.ranked(n)[f"{n}_test_accuracy"].iloc[0] for n in run.labels}
+    made.numbers = {f"best head of {symbol(n)}, test": {"value": one} for n, one in tests.items()}
+    return made
 
 
 def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
@@ -98,7 +92,6 @@ def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
 
 
 def _map(title: str, ends: tuple[float, float], table: pd.DataFrame, linked: bool) -> str:
-    """The ``value`` of heads, layers by heads, in colours between two ends."""
     colours = colormaps[style.DIVERGING](Normalize(*ends)(table["value"].to_numpy()))
     size = table[["layer", "head"]].to_numpy().max() + 1
     rows: dict[int, str] = {}
@@ -117,9 +110,9 @@ def _map(title: str, ends: tuple[float, float], table: pd.DataFrame, linked: boo
 
 
 def _looks(run: Run, samples: Sequence[Sample] | None) -> list[str]:
-    """Where each head looks, as `sally-anne looks` found, of which the one clicked at is shown.
+    """Where each head looks, as `sally-anne looks` found, below the frames of a film of each side.
 
-    Bars stand below the frames of a film of each side.
+    Of the heads the one clicked at is shown.
     """
     kind = next((k for k in KINDS if (run.folder / f"looks/{k}.parquet").exists()), None)
     if kind is None:
@@ -154,17 +147,15 @@ def _looks(run: Run, samples: Sequence[Sample] | None) -> list[str]:
 
 
 def _bars(shares: pd.DataFrame) -> str:
-    """A bar for each column of the parts in the rows; steps of several frames are as wide."""
+    """A bar for each column of the parts in the rows; steps of several frames are wider."""
     cells = []
     for part, row in shares.iterrows():
         ends = [int(n) for n in re.findall(r"\d+", str(part))] or [0]
         wide = ends[-1] - ends[0] + 1
         bars = "".join(f'<i style="height:{100 * share:.0f}%"></i>' for share in row)
         numbers = " ".join(map(number, row))
-        cells.append(
-            f'<div style="flex-grow:{wide}"><span>{bars}</span>{html.escape(str(part))}'
-            f"<br>{numbers}</div>"
-        )
+        words = f"<span>{bars}</span>{html.escape(str(part))}<br>{numbers}"
+        cells.append(f'<div style="flex-grow:{wide}">{words}</div>')
     return f'<div class="shares">{"".join(cells)}</div>'
 
 
@@ -181,24 +172,22 @@ def _heads_table(run: Run) -> str:
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
     """Of the best heads of each label accuracies, the density, and samples."""
     parts: list[str] = []
-    for place in range(min(len(run.heads), HEADS)):
-        for label in run.labels:
-            row = run.ranked(label).iloc[[place]]
-            (head,) = heads_of(row)
-            columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
-            words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
-            summary = f"{head}: {place + 1}. of {symbol(label)}, {words}"
-            opened = _head(run, label, head, samples)
-            parts.append(page.details(summary, *opened, name="head", is_open=not parts))
+    for place, label in itertools.product(range(min(len(run.heads), HEADS)), run.labels):
+        row = run.ranked(label).iloc[[place]]
+        (head,) = heads_of(row)
+        columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
+        words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
+        summary = f"{head}: {place + 1}. of {symbol(label)}, {words}"
+        opened = _head(run, label, head, samples)
+        parts.append(page.details(summary, *opened, name="head", is_open=not parts))
     return parts
 
 
 def _head(run: Run, label: str, head: Head, samples: Sequence[Sample] | None) -> list[str]:
     items, values = run.samples, run.samples[label]
-    train, held_out = select(items, "train"), select(items, "held-out")
-    figure, _ = kde.density(run, label, head, held_out, train, "held-out samples")
+    figure, _ = kde.density(run, label, head, "held-out", "held-out samples")
     parts = [page.picture(style.render(figure, dpi=110), f"density of {head}")]
-    classes, rows = kde.classes_of(values), np.flatnonzero(held_out)
+    classes, rows = kde.classes_of(values), np.flatnonzero(select(items, "held-out"))
     names = np.array([kde.class_name(value) for value in classes])
     logits = kde.logits_of(run, label, head, run.head_activations(*head))
     truth, guess = np.array(list(map(classes.index, values))), logits.argmax(axis=1)
@@ -219,7 +208,6 @@ def _head(run: Run, label: str, head: Head, samples: Sequence[Sample] | None) ->
 
 
 def _sample(run: Run, samples: Sequence[Sample] | None, row: int) -> str:
-    """The prompt of a sample, what the model saw, and the command that draws its story."""
     name = run.samples["item_id"].iloc[row]
     text = page.words("" if run.prompts is None else str(run.prompts.get(name, "")), "sample")
     if samples is None or not samples[row].shows:
@@ -249,7 +237,6 @@ def _used(run: Run) -> str:
 
 
 def _sentence(run: Run, label: str) -> str:
-    """The best head of a label, by validation, and how many heads stand above the null."""
     row, results = run.ranked(label).iloc[0], run.results.get("results", {}).get(label, {})
     counts = run.samples["split"].value_counts()
     split = "test" if counts.get("test", 0) else "validation"
@@ -265,7 +252,6 @@ def _sentence(run: Run, label: str) -> str:
 
 
 def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
-    """Of the first label's best head, in two or three words each."""
     row = run.ranked(run.labels[0]).iloc[0]
     if kinds:
         tones = {saved_run.in_words(True, USED): "good"}
@@ -274,9 +260,8 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
         return [(f"{head}, {run.asks(k)}: {w}", tones.get(w, "bad")) for k, w in found.items()]
     p = row.get(f"{run.labels[0]}_p_fwer", np.nan)
     untested = ("used: not tested", "bad")
-    if np.isnan(p):
-        return [("no null", "bad"), untested]
-    return [("readable", "good") if p <= LEVEL else ("inside the null", "bad"), untested]
+    readable = ("readable", "good") if p <= LEVEL else ("inside the null", "bad")
+    return [("no null", "bad") if np.isnan(p) else readable, untested]
 
 
 def _warnings(run: Run) -> list[str]:
@@ -311,7 +296,6 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
 
 
 def _controls(run: Run) -> list[str]:
-    """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
     for kind, facts in ((k, run.patching[k]) for k in KINDS if k in run.patching):
         rows = []

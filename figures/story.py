@@ -1,8 +1,5 @@
 """A GridToM story in pictures: what each perspective sees, and who believes what when.
 
-A column for each key frame, a row for each perspective (what is masked for it is dark grey); below
-them where the participant is, where the protagonist believes it is, and where the participant
-thinks that the protagonist believes it is; then the question, and how the statements are labelled.
 As in the paper's figures 3 and 8 to 14. Nothing is fitted, and no model runs.
 """
 
@@ -12,7 +9,6 @@ import io
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,6 +34,7 @@ LEGEND = (
 )
 # Pixels of a line of words, and between pictures; letters in a line below the strip.
 LINE, GAP, LETTERS = 20, 12, 215
+SMALL, LARGE = (ImageFont.truetype(findfont(style.FONT), size) for size in (13, 19))
 MAPS_IN_A_ROW = 9
 Views = Mapping[Perspective, np.ndarray]
 """Frames ``uint8 [F, height, width, 3]`` by perspective."""
@@ -49,12 +46,7 @@ def run(config: StoryConfig) -> None:
 
 
 def draw(config: StoryConfig) -> list[Path]:
-    """Draw and save the strip, and the film if it is asked for; return the paths written.
-
-    Raises:
-        FigureError: there is no story of this number; says which there are.
-        BenchmarkError: the folder is damaged, or has no questions of this order.
-    """
+    """Draw and save; return the paths written. FigureError if there is no story of this number."""
     known = open_stories(config.data) if config.data else generated(config.seed, plots=PLOTS)
     if config.maps:
         return [_write(config.out / "maps.png", [_maps(known)])]
@@ -64,8 +56,8 @@ def draw(config: StoryConfig) -> list[Path]:
     record = known.story(config.index)
     second = config.second if config.order == 2 else None
     case = record.case(config.order, config.first, second)
-    order = ["order2"] if config.order == 2 else []
-    name = "_".join([f"story-{config.index}", *order, config.first, *filter(None, [second])])
+    version = f"order2_{config.first}_{second}" if second else config.first
+    name = f"story-{config.index}_{version}"
     paths = [_write(config.out / f"{name}.png", [strip(record, case)])]
     paths.append(config.out / f"{name}.parquet")
     write_atomic(paths[-1], story_table(record, case).to_parquet(None, index=False))
@@ -77,7 +69,7 @@ def draw(config: StoryConfig) -> list[Path]:
 
 
 def story_table(record: StoryRecord, case: BeliefCase) -> pd.DataFrame:
-    """The beliefs shown: a row a node, with its ``frame``, and who holds the participant where."""
+    """The beliefs shown: a row a node, with its ``frame``."""
     table = pd.DataFrame(stories.beliefs_at_nodes(record, case), columns=WHO)
     table.insert(0, "frame", case.nodes)
     return table
@@ -92,22 +84,18 @@ def seen_by(case: BeliefCase) -> list[Perspective]:
 def picture(
     record: StoryRecord, case: BeliefCase, views: Views, place: int, tick: int, down: bool = False
 ) -> Image.Image:
-    """Frame ``place`` of each view, next to or below each other, with the beliefs of then.
-
-    These are as at the last node up to ``tick``; a belief that is mistaken about reality, or about
-    the protagonist's belief, is orange.
-    """
+    """Frame ``place`` of each view, next to or below each other, and the beliefs at ``tick``."""
     wide, tall = WIDTH + GAP, HEIGHT + LINE + GAP
     columns, rows = (1, len(views)) if down else (len(views), 1)
     size = (columns * wide + GAP, rows * tall + (2 + len(WHO)) * LINE)
     image = Image.new("RGB", size, "white")
-    pen, font = ImageDraw.Draw(image), _font(13)
+    pen = ImageDraw.Draw(image)
     stage = max(1, sum(tick > node for node in case.nodes[:3]))
     words = f"story {record.index}, {case.condition}: frame {tick} of {case.length - 1}"
-    pen.text((GAP, 2), f"{words}, stage {stage}", "black", font)
+    pen.text((GAP, 2), f"{words}, stage {stage}", "black", SMALL)
     for number, (name, frames) in enumerate(views.items()):
         x, y = (GAP, LINE + number * tall) if down else (GAP + number * wide, LINE)
-        pen.text((x, y + 2), name, "black", font)
+        pen.text((x, y + 2), name, "black", SMALL)
         image.paste(Image.fromarray(frames[place]), (x, y + LINE))
     passed = max(n for n, node in enumerate(case.nodes) if node <= tick or n == 0)
     held = stories.beliefs_at_nodes(record, case)[passed]
@@ -115,12 +103,12 @@ def picture(
         wrong = row > 0 and room != held[row - 1]
         corner = (GAP, rows * tall + (1 + row) * LINE)
         text = f"{who}: {room}{' (wrong)' if wrong else ''}"
-        pen.text(corner, text, style.RING if wrong else "black", font)
+        pen.text(corner, text, style.RING if wrong else "black", SMALL)
     return image
 
 
 def strip(record: StoryRecord, case: BeliefCase) -> Image.Image:
-    """The key frames next to each other, what each perspective is told, and the question."""
+    """The key frames next to each other, and all words below."""
     views = {name: case.frames(name) for name in seen_by(case)}
     ticks = key_frames(case.nodes)
     columns = [picture(record, case, views, n, tick, True) for n, tick in enumerate(ticks)]
@@ -130,12 +118,11 @@ def strip(record: StoryRecord, case: BeliefCase) -> Image.Image:
     image = Image.new("RGB", (wide * len(columns), height), "white")
     for number, column in enumerate(columns):
         image.paste(column, (number * wide, 0))
-    ImageDraw.Draw(image).multiline_text((GAP, tall), words, "black", _font(19))
+    ImageDraw.Draw(image).multiline_text((GAP, tall), words, "black", LARGE)
     return image
 
 
 def story_words(record: StoryRecord, case: BeliefCase) -> list[str]:
-    """What is told and asked, and each statement with its labels as in the probes."""
     a, b = record.cast[:2]
     lines = [f"Participant {a}, protagonist {b}, {record.map or 'no map'}. {LEGEND}", ""]
     lines += [f"{name}: {caption}" for name, caption in case.captions.items()]
@@ -152,32 +139,25 @@ def story_words(record: StoryRecord, case: BeliefCase) -> list[str]:
 
 def _maps(known: stories.StorySet) -> Image.Image:
     """A contact sheet: the first frame of the lowest story of each map."""
-    first: dict[str, int] = {}
-    for index in sorted(known.indices):
-        first.setdefault(known.identity(index).map, index)
-    wide, tall, font = WIDTH + GAP, HEIGHT + LINE + GAP, _font(13)
+    lowest = {known.identity(index).map: index for index in sorted(known.indices, reverse=True)}
+    first = sorted((index, name) for name, index in lowest.items())
+    wide, tall = WIDTH + GAP, HEIGHT + LINE + GAP
     rows = -(-len(first) // MAPS_IN_A_ROW)
     image = Image.new("RGB", (min(MAPS_IN_A_ROW, len(first)) * wide, rows * tall), "white")
-    for number, (name, index) in enumerate(first.items()):
+    for number, (index, name) in enumerate(first):
         y, x = divmod(number, MAPS_IN_A_ROW)
-        ImageDraw.Draw(image).text((x * wide, y * tall), f"{name}, story {index}", "black", font)
+        ImageDraw.Draw(image).text((x * wide, y * tall), f"{name}, story {index}", "black", SMALL)
         frame = known.story(index).case(1, "TB").frames(ticks=[0])[0]
         image.paste(Image.fromarray(frame), (x * wide, y * tall + LINE))
     return image
 
 
-def _font(size: int) -> Any:
-    return ImageFont.truetype(findfont("DejaVu Sans"), size)
-
-
 def _write(path: Path, pictures: list[Image.Image]) -> Path:
     """Write a picture, or several as a film that rests at its end; return the path."""
-    more: dict[str, Any] = {}
+    more, pause, buffer = {}, round(1000 / FPS), io.BytesIO()
     if len(pictures) > 1:
-        pause = round(1000 / FPS)
         times = [pause] * (len(pictures) - 1) + [5 * pause]
         more = {"save_all": True, "append_images": pictures[1:], "duration": times, "loop": 0}
-    buffer = io.BytesIO()
     pictures[0].save(buffer, path.suffix[1:], **more)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, buffer.getvalue())

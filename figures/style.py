@@ -1,17 +1,16 @@
 """The look that all figures share, and how they are saved. Nothing here uses pyplot's state.
 
 The font is the one that matplotlib ships, so the same numbers give the same bytes on any machine
-with the same versions. Characters that it lacks, such as Chinese ones, are drawn in a font of the
-machine; where none has them, they are written as escapes, with a warning.
+with the same versions. Chinese and the like is drawn in a usual font of the machine, else written
+as escapes.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -25,19 +24,20 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, findSystemFonts, fontManager
+from matplotlib.font_manager import findfont, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from sally_anne.core.console import visible
 from sally_anne.core.errors import FigureError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run import Head
 
 DPI = 200
 FONT = "DejaVu Sans"
+MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "SimHei")
+FONTS = [FONT, *sorted({*MORE_FONTS} & {*fontManager.get_font_names()})]
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
 COLOURS = ("#009E73", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
@@ -54,7 +54,7 @@ METADATA: dict[str, dict[str, str | None]] = {
 SETTINGS = {
     **sns.axes_style("ticks"),
     **sns.plotting_context("paper"),
-    "font.family": [FONT],
+    "font.family": FONTS,
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.labelsize": 9.0,
@@ -74,10 +74,7 @@ _place: ContextVar[Axes | None] = ContextVar("place", default=None)
 
 @contextmanager
 def look(place: Axes | None = None) -> Iterator[None]:
-    """Settings for drawing and saving; the user's own hold again on leaving.
-
-    With a ``place``, an axis of another figure, what is drawn takes that.
-    """
+    """Settings for drawing and saving; what is drawn takes the ``place`` of an axis, if given."""
     before = _place.set(place)
     try:
         with matplotlib.rc_context(SETTINGS):
@@ -87,44 +84,16 @@ def look(place: Axes | None = None) -> Iterator[None]:
 
 
 @lru_cache
-def fonts_for(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Fonts that together have these characters, the shipped one first; and what none has."""
-    rest = characters - _drawn_by(findfont(FONT))
-    # matplotlib keeps a list of fonts, in which those are not that were installed since.
-    new = {*findSystemFonts()} - {font.fname for font in fontManager.ttflist} if rest else ()
-    for file in new:
-        with suppress(OSError, RuntimeError):
-            fontManager.addfont(file)
-    # What comes with matplotlib besides is for formulas, or draws boxes.
-    shipped = matplotlib.get_data_path()
-    files = {
-        font.name: font.fname
-        for font in sorted(fontManager.ttflist, key=lambda font: font.fname)
-        if rest and (font.style, font.stretch) == ("normal", "normal")
-        if font.weight in (400, "normal", "regular") and not font.fname.startswith(shipped)
-        if not any(word in font.name.lower() for word in ("lastresort", "last resort", "emoji"))
-    }
-    has, names = {name: rest & _drawn_by(file) for name, file in files.items()}, [FONT]
-    for name in sorted(has, key=lambda name: -len(has[name])):
-        if has[name] & rest:
-            names.append(name)
-            rest -= has[name]
-    return tuple(names), rest
+def known_characters() -> frozenset[str]:
+    """What the fonts can draw."""
+    return frozenset(chr(n) for name in FONTS for n in FT2Font(findfont(name)).get_charmap())
 
 
-def _drawn_by(file: str) -> frozenset[str]:
-    """The characters of a font; none of one that matplotlib cannot draw with."""
-    try:
-        font = FT2Font(file)
-        return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
-    except (OSError, RuntimeError):
-        return frozenset()
-
-
-def readable(text: str, lacking: frozenset[str]) -> str:
-    """A text with escapes for what no font has and for control characters, such as ``\\u4fe1``."""
+def readable(text: str) -> str:
+    """A text with escapes, such as ``\\u4fe1``, for what no font can draw."""
     return "".join(
-        one.encode("unicode_escape").decode() if one in lacking else visible(one) for one in text
+        one if one in known_characters() or one == "\n" else one.encode("unicode_escape").decode()
+        for one in text
     )
 
 
@@ -132,24 +101,12 @@ class Picture(Figure):
     """A figure that has the shared look wherever it is saved or displayed."""
 
     def draw(self, renderer: Any) -> None:
-        """As matplotlib's, each character in a font that has it."""
-        ticks = {
-            axis: [text.get_text() for text in axis.get_ticklabels()]
-            for panel in self.axes
-            for axis in (panel.xaxis, panel.yaxis)
-        }
-        texts = self.findobj(Text)
-        said = "".join([*(text.get_text() for text in texts), *sum(ticks.values(), [])])
-        names, lacking = fonts_for(frozenset(said.replace("\n", "")))
-        if letters := "".join(sorted(filter(str.isprintable, lacking)))[:20]:
-            advice = "install one that has them, such as Noto Sans CJK"
-            warnings.warn(f"no font here has {letters}: drawn as escapes; {advice}", stacklevel=2)
-        for axis, labels in ticks.items():
-            if (shown := [readable(label, lacking) for label in labels]) != labels:
+        for axis in (axis for panel in self.axes for axis in (panel.xaxis, panel.yaxis)):
+            labels = [text.get_text() for text in axis.get_ticklabels()]
+            if (shown := list(map(readable, labels))) != labels:
                 axis.set_ticks(axis.get_ticklocs(), labels=shown)
-        for text in texts if lacking or len(names) > 1 else ():
-            text.set_text(readable(text.get_text(), lacking))
-            text.set_fontfamily(names)
+        for text in self.findobj(Text):
+            text.set_text(readable(text.get_text()))
         super().draw(renderer)
 
     def savefig(self, *args: Any, **options: Any) -> None:
@@ -174,10 +131,7 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, in which matplotlib makes room for labels and legends.
-
-    Where :func:`look` has a place, it is that part of the figure there; FigureError if it is none.
-    """
+    """An empty figure in inches, or the place of :func:`look`; FigureError if that is none."""
     if (axis := _place.get()) is not None:
         part = axis.get_subplotspec() if isinstance(axis, Axes) else None
         if part is None:
@@ -191,23 +145,21 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:
-    """Write ``subject`` and, below it, ``parts`` joined by dots; lines break between parts."""
+    """Write ``subject`` and, below it, ``parts`` joined by dots."""
     joined = " · ".join(p if len(p) > 50 else p.replace(" ", "\u00a0") for p in parts)
     text = "\n".join(filter(None, (subject, joined)))
     figure.suptitle(text, fontsize=9.0, color="0.25", wrap=True)
 
 
 def sign(label: str, color: str, **line: Any) -> Line2D:
-    """What a legend shows for ``label``: a marker, or the line that ``line`` describes."""
+    """What a legend shows for ``label``."""
     return Line2D([], [], color=color, label=label, **line)
 
 
 def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """One legend below all panels, without a frame, in fewer columns where these are too wide."""
-    words = [str(handle.get_label()) for handle in handles]
-    lacking = fonts_for(frozenset("".join(words)))[1]
+    """One legend below all panels, in fewer columns where these are too wide."""
     # In bytes, as letters of several are wide.
-    inches = [0.4 + 0.06 * len(readable(word, lacking).encode()) for word in words]
+    inches = [0.4 + 0.06 * len(readable(str(one.get_label())).encode()) for one in handles]
     while columns > 1 and figure.bbox.width / figure.dpi < sum(
         max(column, default=0.0) for column in np.array_split(inches, columns)
     ):
@@ -223,10 +175,7 @@ def heat(
     limits: tuple[float, float],
     **more: Any,
 ) -> QuadMesh:
-    """Coloured cells ``[rows, columns]``, row 0 at the top, NaN in grey; see `seaborn.heatmap`.
-
-    Few cells have their values in them.
-    """
+    """Coloured cells ``[rows, columns]``, NaN in grey; few have their values in them."""
     few = max(cells.shape) <= NUMBERS_UP_TO
     values = np.where(np.abs(cells) < 0.005, 0.0, cells)  # never -0.00
     options: dict[str, Any] = {"annot": values if few else False, "fmt": ".2f"}
@@ -256,10 +205,10 @@ def ring(axis: Axes, head: Head, size: float = 22) -> None:
 
 
 def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np.ndarray) -> None:
-    """Write names next to their points ``at [n, 2]``, each at the free place that is nearest.
+    """Write names next to their points ``at [n, 2]``, each at the nearest free place.
 
-    Free is what lies inside the frame and no other name and, if that can be, none of the panel's
-    ``points [N, 2]`` takes. Call it when the figure has been laid out.
+    Free is what lies inside the frame, and neither on a name nor, if that can be, on one of
+    ``points [N, 2]``. The figure must have been laid out.
     """
     pixel, frame = panel.figure.dpi / 72, panel.get_window_extent()
     dots = panel.transData.transform(points)
@@ -285,10 +234,7 @@ def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np
 
 
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
-    """Write NAME.png, NAME.pdf and the numbers shown, NAME.parquet; return the three paths.
-
-    All are made in memory first. Neither picture holds a date or a version.
-    """
+    """Write NAME.png, NAME.pdf and the numbers shown, NAME.parquet; return the three paths."""
     contents = {kind: render(figure, kind) for kind in METADATA}
     contents["parquet"] = data.to_parquet(None, index=False)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,8 @@
 """Accuracy, or a logit difference, against alpha, a panel for each K.
 
-For GridToM they are figures 15 to 18 of its paper. Shown are the validation stories or pairs of a
-sweep, on which every K and alpha was tried, or if asked for the test stories; the strengths stand
-evenly, as grids reach over powers of ten. At alpha 0 all curves meet in the model without steering;
-the line is its main measure, which alone is drawn of random controls: Both, or of pairs the logit
-difference towards the value. What steering should leave alone (initial belief, reality) is measured
-at the settings that were tried for the choice, which is the star.
+For GridToM they are figures 15 to 18 of its paper. Strengths stand evenly, as grids reach over
+powers of ten; at alpha 0 all curves meet in the model without steering. Of random controls the main
+measure is drawn alone: Both, or of pairs the logit difference towards the value.
 """
 
 from __future__ import annotations
@@ -74,9 +71,8 @@ def main_of(table: pd.DataFrame) -> str:
 
 
 def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
-    """The numbers shown, a row a point, alpha rising along each curve.
+    """Of ``sweep.parquet`` the numbers shown, a row a point; that at alpha 0 is in every curve.
 
-    ``table`` is ``sweep.parquet``. The point without steering is in every curve, at alpha 0.
     Columns are ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
     a control), ``measure, alpha, value, low, high, n, split``; shares, not percent, or logits.
     """
@@ -111,15 +107,11 @@ def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
 
 
 def split_of(results: Mapping[str, Any]) -> str:
-    """On what a sweep's curves are to be drawn."""
     return str(results.get("config", {}).get("curves", SPLIT))
 
 
 def tested(table: pd.DataFrame, chosen: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Of ``sweep.parquet`` what was found on test items, by measure: baseline, chosen, controls.
-
-    Of random controls of the choice ``value`` is the mean, ``low`` to ``high`` are the ends.
-    """
+    """What was found on test items, by measure: baseline, chosen, mean and ends of controls."""
     test = table[table["split"] == "test"]
     if test.empty or not chosen:
         return {}
@@ -144,7 +136,7 @@ def cost(gain: Mapping[str, Any]) -> dict[str, float]:
 
 
 def lost(side: str, split: str, gain: Mapping[str, Any], noun: str) -> str:
-    """What is lost of a side question, and on what; the same plain text is read of each split."""
+    """What is lost of a side question, and on what."""
     where = f"{gain['n']} lines" if side == "text" else f"{split} {noun}"
     return f"{SIDES[side]} {amount(cost(gain), side)} on {where}"
 
@@ -183,7 +175,7 @@ def chosen_words(results: Mapping[str, Any]) -> list[str]:
 
 
 def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str, Any]) -> Figure:
-    """A panel for each K, direction and ranking. ``table`` is from `curves`."""
+    """A panel for each K, direction and ranking of `curves`."""
     panels = list(table[KEYS].drop_duplicates().itertuples(index=False))
     several = [key for key in KEYS[:2] if table[key].nunique() > 1]
     columns = min(4, table["k"].nunique())
@@ -210,12 +202,11 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
         axes[0].set_ylim(-0.03, 1.03)
         axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
     step = -(-len(alphas) // 25)
-    texts = [f"{alpha:g}" if i % step == 0 else "" for i, alpha in enumerate(alphas)]
-    axes[0].set_xticks(range(len(alphas)), labels=texts)
+    axes[0].set_xticks(range(0, len(alphas), step), labels=[f"{a:g}" for a in alphas[::step]])
     figure.supylabel(words, fontsize=9.0)
     style.legend(figure, list(handles.values()), 4 if figure.bbox.width / figure.dpi > 7 else 3)
-    pairs = sorted({int(n) for n in table.loc[table["measure"] == main, "n"]})
-    count = " to ".join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))
+    sizes = table.loc[table["measure"] == main, "n"].astype(int)
+    count = " to ".join(map(str, dict.fromkeys((sizes.min(), sizes.max()))))
     count += " pairs" if main == "Both" else ""
     same = f"direction {panels[0].panel}, heads by {panels[0].rank_by}"
     there = aim(results) if main != "Both" else []
@@ -232,19 +223,18 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, alphas: Sequence[float]) -> Non
         control = direction != table["panel"].iloc[0]
         name = direction if control else measure
         places = [alphas.index(alpha) for alpha in points["alpha"]]
-        text = TEXTS.get(name, name).replace("Both", TEXTS.get(main, main))
-        line: dict[str, Any] = {"color": COLOURS[name], "linestyle": DASHES.get(name, "-")}
-        line |= {"linewidth": 3.0 if name == main else 1.2, "label": text}
+        line: dict[str, Any] = {"color": COLOURS[name], "ls": DASHES.get(name, "-"), "ms": 4.5}
+        line |= {"lw": 3.0 if name == main else 1.2, "marker": MARKERS.get(name)}
+        line |= {"label": TEXTS.get(name, name).replace("Both", TEXTS.get(main, main))}
         line |= {"zorder": 5 if control else 3 if name == main else 4}
-        axis.plot(places, points["value"], marker=MARKERS.get(name), markersize=4.5, **line)
+        axis.plot(places, points["value"], **line)
         if not control:
             band: dict[str, Any] = {"color": COLOURS[name], "alpha": 0.16, "linewidth": 0}
             axis.fill_between(places, points["low"], points["high"], zorder=1, **band)
     baseline = table[(table["measure"] == main) & (table["alpha"] == 0)]["value"].iloc[0]
     label = f"{TEXTS.get(main, main)}, without steering"
     axis.axhline(baseline, color="black", linewidth=0.7, zorder=2, label=label)
-    turned = 90 if len(alphas) > 7 else 0
     axis.tick_params(length=2.5, labelbottom=True, labelsize=7.5)
-    axis.tick_params(axis="x", labelrotation=turned)
+    axis.tick_params(axis="x", labelrotation=90 if len(alphas) > 7 else 0)
     axis.set_xlabel("α (standard deviations)")
     axis.spines[["top", "right"]].set_visible(False)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, fontManager
-from matplotlib.ft2font import FT2Font
 
 from sally_anne.core.errors import FigureError
 from sally_anne.core.run import Head
@@ -206,25 +201,11 @@ def of_classes(first: str, second: str) -> Figure:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 @settings(max_examples=400)
 def test_a_text_of_any_kind_is_drawn_in_letters_that_there_are(text: str) -> None:
-    _, lacking = style.fonts_for(frozenset(text))
-    shown = style.readable(text, lacking)
-    drawn = set(map(chr, FT2Font(findfont(style.FONT)).get_charmap())) | set(text) - lacking
-    assert set(shown) - {"\n"} <= drawn and style.readable(shown, lacking) == shown
+    shown = style.readable(text)
+    assert set(shown) - {"\n"} <= style.known_characters() and style.readable(shown) == shown
     assert shown == text or not (text.isascii() and text.isprintable())
     spelt = shown.encode("latin-1", "backslashreplace")
     assert "\\" in text or spelt.decode("unicode_escape") == text
-
-
-def shown_classes(first: str, second: str) -> dict[str, Any]:
-    """The words of a density's legend for two classes, and the fonts that they are drawn in."""
-    figure = of_classes(first, second)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("always", "no font here has")
-        style.render(figure)
-    words = figure.legends[0].get_texts()[:2]
-    assert not any(text.get_parse_math() or text.get_usetex() for text in words)
-    return {text.get_text(): text.get_fontfamily() for text in words}
 
 
 @pytest.mark.parametrize(
@@ -234,31 +215,12 @@ def shown_classes(first: str, second: str) -> dict[str, Any]:
         (("信", "不"), ["fits \\u4e0d (n = 20)", "fits \\u4fe1 (n = 20)"]),
     ],
 )
-def test_classes_of_any_script_are_readable_in_the_legend(classes, shown) -> None:
-    assert [*shown_classes(*classes)] == shown
-
-
-def test_a_font_of_the_machine_draws_what_the_shipped_one_lacks(tmp_path, monkeypatch) -> None:
-    pen = TTGlyphPen(None)
-    pen.moveTo((100, 0))
-    pen.lineTo((100, 700))
-    pen.lineTo((600, 700))
-    pen.closePath()
-    font = FontBuilder(1000)
-    font.setupGlyphOrder([".notdef", "a"])
-    font.setupCharacterMap({ord("信"): "a"})
-    font.setupGlyf(dict.fromkeys((".notdef", "a"), pen.glyph()))
-    font.setupHorizontalMetrics(dict.fromkeys((".notdef", "a"), (700, 100)))
-    font.setupHorizontalHeader(ascent=800, descent=-200)
-    font.setupNameTable({"familyName": "Made", "styleName": "Regular"})
-    font.setupOS2()
-    font.setupPost()
-    font.save(tmp_path / "made.ttf")
-    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
-    monkeypatch.setattr(style, "findSystemFonts", lambda: [str(tmp_path / "made.ttf")])
-    style.fonts_for.cache_clear()
-    both = [style.FONT, "Made"]
-    with pytest.warns(UserWarning, match="no font here has 不:"):
-        shown = shown_classes("信", "不")
-    assert shown == {"fits \\u4e0d (n = 20)": both, "fits 信 (n = 20)": both}
-    style.fonts_for.cache_clear()
+def test_classes_of_any_script_are_readable_in_the_legend(classes, shown, monkeypatch) -> None:
+    monkeypatch.setattr(style, "FONTS", [style.FONT])
+    style.known_characters.cache_clear()
+    figure = of_classes(*classes)
+    style.render(figure)
+    words = figure.legends[0].get_texts()[:2]
+    assert [text.get_text() for text in words] == shown
+    assert not any(text.get_parse_math() or text.get_usetex() for text in words)
+    style.known_characters.cache_clear()
