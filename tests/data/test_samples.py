@@ -68,7 +68,7 @@ def test_a_part_of_a_film_is_in_the_hash(tmp_path):
         ),
         ({"video": "none.mp4"}, "field video names a file that is not there"),
         ({"labels": {}}, "field labels names no label"),
-        ({"labels": {"true": 0.5}}, "give true or false"),
+        ({"labels": {"true": 0.5}}, "no truth value"),
         ({"labels": {"true": 1}}, "its labels are"),
         ({"labels": {"true": "\ud800"}}, "holds half of a surrogate pair"),
         ({"labels": {"group": True}}, "'group' cannot name a label or tag"),

@@ -128,15 +128,9 @@ def ioi(pairs: int = 120, seed: Seed = 0) -> Samples:
 
     "When Mary and John went to the shop, John gave a book to" goes on with Mary; in its pair Mary
     gives, and it goes on with John (indirect object identification, Wang et al. 2023). Two pairs
-    make a group, which name the two in either order.
-
-    Args:
-        pairs: how many; an odd number is rounded up.
-        seed: of names, templates and splits, which share no name.
-
-    Returns:
-        Two samples a pair, with the label ``first_named``: whether the name that follows is the one
-        that was said first. Each has its ``pair`` and ``answer``, and the tag ``template``.
+    make a group, which name the two in either order; an odd number is rounded up. Splits share no
+    name. The label ``first_named`` says whether the name that follows is the one that was said
+    first. Each sample has its ``pair`` and ``answer``, and the tag ``template``.
     """
     rng = random.Random(f"ioi/{seed}")
     names = names_by_split(rng, "all")
@@ -150,20 +144,20 @@ def ioi(pairs: int = 120, seed: Seed = 0) -> Samples:
             words = {"spot": rng.choice(SPOTS), "thing": rng.choice(THINGS)}
             text = f"{template} {sorted(two)} {words}"
         seen.add(text)
-        for order, (a, b) in zip(("ab", "ba"), (two, two[::-1]), strict=True):
-            for giver, answer in ((b, a), (a, b)):
-                made.append(
-                    Sample(
-                        item_id=f"ioi-{i:05d}/{order}/{'first' if answer == a else 'second'}",
-                        text=GIVING[template].format(a=a, b=b, s=giver, **words),
-                        labels={"first_named": answer == a},
-                        group=f"ioi-{i:05d}",
-                        split=split,
-                        tags={"template": str(template)},
-                        pair=f"ioi-{i:05d}/{order}",
-                        answer=answer,
-                    )
+        for (order, (a, b)), first in product({"ab": two, "ba": two[::-1]}.items(), (True, False)):
+            giver, answer = (b, a) if first else (a, b)
+            made.append(
+                Sample(
+                    item_id=f"ioi-{i:05d}/{order}/{'first' if first else 'second'}",
+                    text=GIVING[template].format(a=a, b=b, s=giver, **words),
+                    labels={"first_named": first},
+                    group=f"ioi-{i:05d}",
+                    split=split,
+                    tags={"template": str(template)},
+                    pair=f"ioi-{i:05d}/{order}",
+                    answer=answer,
                 )
+            )
     return made
 
 
@@ -210,7 +204,7 @@ def statements(
     countries exchanged false, so that no city and no country tells what is true.
 
     Args:
-        pairs: of each kind; an odd number is rounded up.
+        pairs: of each kind; an odd number is rounded up. OptionError if there are too few facts.
         kinds: cities in countries, larger and smaller numbers, kinds of animals.
         seed: which facts, and their splits.
         asked: go on with "This statement is", to be answered by true or false: for patching.
@@ -218,9 +212,6 @@ def statements(
     Returns:
         Two samples a pair, with the label ``truth`` and the tag ``kind``; if asked with ``pair``
         and ``answer``.
-
-    Raises:
-        OptionError: more pairs than there are facts.
     """
     made = Samples()
     for kind in kinds:
@@ -228,19 +219,16 @@ def statements(
         if pairs > 2 * len(facts):
             raise OptionError(f"there are facts for {2 * len(facts)} pairs of {kind}, not {pairs}")
         for i, split in enumerate(splits_of(-(-pairs // 2))):
-            for fact in facts[i]:
-                for truth in (True, False):
-                    text = fact.sentence.format(fact.true if truth else fact.false)
-                    pair = f"{kind}-{i:03d}/{fact.subject}"
-                    sample = Sample(
-                        item_id=f"{pair}/{str(truth).lower()}",
-                        text=text,
-                        labels={"truth": truth},
-                        group=f"{kind}-{i:03d}",
-                        split=split,
-                        tags={"kind": kind},
-                    )
-                    made.append(_asked(sample, "truth") if asked else sample)
+            for fact, truth in product(facts[i], (True, False)):
+                sample = Sample(
+                    item_id=f"{kind}-{i:03d}/{fact.subject}/{str(truth).lower()}",
+                    text=fact.sentence.format(fact.true if truth else fact.false),
+                    labels={"truth": truth},
+                    group=f"{kind}-{i:03d}",
+                    split=split,
+                    tags={"kind": kind},
+                )
+                made.append(_asked(sample, "truth") if asked else sample)
     return made
 
 
@@ -263,7 +251,6 @@ class Story(NamedTuple):
     closing: bool
 
     def text(self, condition: str, start: str, plots: Mapping[str, tuple[str, str]] = PLOTS) -> str:
-        """What is told, up to the question, in the belief condition FB or TB, of its plot."""
         end = self.places[self.places[0] == start]
         one, other = (start, end) if self.opening else (end, start)
         last, closed = (start, end) if self.closing else (end, start)
@@ -343,9 +330,8 @@ def beliefs(
             for place, named in (("initial", start), ("final", end)):
                 text = f"{told} {ASKED[question]}".format(**story.words, named=named)
                 labels = {"y_p": named == at["belief"], "y_o": named == end}
-                tags = {**sample.tags, "place": place}
-                name = f"{sample.item_id}/{place}"
-                made.append(replace(sample, item_id=name, text=text, labels=labels, tags=tags))
+                tags, own = {**sample.tags, "place": place}, f"{name}/{place}"
+                made.append(replace(sample, item_id=own, text=text, labels=labels, tags=tags))
     return made
 
 
@@ -354,10 +340,7 @@ def _made(name: str, pairs: int | None, seed: int, **more: Any) -> list[Sample]:
 
 
 def opened(name: str, pairs: int | None, seed: int) -> SampleSet:
-    """The samples of a probing run: one of the sets, of so many pairs or of as many as by default.
-
-    Their own seed splits them, too.
-    """
+    """The samples of a probing run: one of the sets, split by its own seed."""
     more = {"question": "statement"} if name == "beliefs" else {}
     made = _made(name, pairs, seed, **more)
     found = sample_set(made, f"{name}, made here", seed, {"task": name})
@@ -376,10 +359,7 @@ def questions(name: str, pairs: int | None, seed: int) -> PairSet:
 
 
 def judged(samples: Sequence[Sample], label: str) -> PairSet:
-    """Pairs of statements on one telling, as :func:`opened` has them of ``beliefs``.
-
-    Whether each is true, by a label, is asked as of ``statements``.
-    """
+    """Pairs of statements of which it is asked, as of ``statements``, whether a label holds."""
     found = own_pairs([_asked(sample, label) for sample in samples])
     ordered = all(pair.samples[0].labels[label] is True for pair in found.pairs)
     conditions = VERDICT if ordered else found.conditions

@@ -71,7 +71,7 @@ def options_of(
 
 
 def tags_of(**values: str | Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Tags by kind, each one text or several; kinds without any are left out."""
+    """Tags by kind, each one text or several, without empty kinds."""
     found = {k: (v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for k, v in values.items()}
     return {kind: texts for kind, texts in found.items() if any(texts)}
 
@@ -137,28 +137,25 @@ class Question:
         answer: label of the right option; None where the key is hidden, or for open questions.
         answers: labels that must all be named, where several are asked for in place of one.
         reference: right answer of an open question; None where it is hidden or options are given.
-        tags: values by kind (``ability``, ``type``, ``order``, ``condition`` ...) for breakdowns. A
-            value of ``joint`` names a score that wants all its questions of a group to be right, or
-            all of one ``set`` where groups have several.
-        polarity: ``least`` where the least likely option is asked for.
-        asked: as published or as the authors' code words it; empty where that is ``question``.
+        tags: values by kind (``ability``, ``type``, ``order`` ...) for breakdowns. A value of
+            ``joint`` names a score for which all its questions of a group must be right, or all of
+            one ``set`` where groups have several.
+        asked: as the authors word it; empty where that is ``question``.
         person, title: whom it is about, and of the film, where the benchmark says so.
         drawn: places of the options in the order of the authors' code; empty for the published.
 
     Rendered:
-        condition: TB or FB of the belief asked for; empty where there is none.
-        first: the first-order condition (in second order it differs from ``condition``).
+        condition, first: TB or FB of the belief asked for, and of first order, if any.
         map: that the story is played on.
-        text: the user's turn.
+        text: the user's turn, after the message ``system``.
         before: SimToM's first prompt, whose reply stands for ``KNOWN_MARK`` in the text; the clip
             belongs to it.
-        system: the system message before the user's turn.
         reasons: whether replies think aloud, so that their end is the answer.
         official: whose parser reads its replies, see harness/parse.py.
-        clip: gives the frames ``uint8 [F, height, width, 3]``; None without video.
-        shape: frames, height and width of the clip, without decoding it; asked for less than the
-            exact number of frames it may give the most that there can be.
-        sound: gives the sound ``float32 [S]``, 16,000 samples a second; None where none is played.
+        clip: gives the frames ``uint8 [F, height, width, 3]``.
+        shape: frames, height and width of the clip, without decoding it; unless exact it may count
+            the most frames that there can be.
+        sound: gives the sound ``float32 [S]``, 16,000 samples a second.
         seconds: of the sound, without decoding it; 0 where that cannot be known.
         notes: gives the words on the frames: what stands for each mark in the text.
     """
@@ -198,12 +195,11 @@ class Question:
 
     @property
     def names(self) -> bool:
-        """Whether several options are to be named rather than one chosen."""
         return bool(self.answers)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The right option's label, or all that must be named; empty where there is no key."""
+        """The right option's label, or all that must be named, if there is a key."""
         return self.answers or (() if self.answer is None else (self.answer,))
 
     @property
@@ -217,10 +213,8 @@ class Question:
 
     def first_prompt(self, notes: Mapping[str, str] | None = None) -> str:
         """The first prompt with words on the frames, by default its own, in place of the marks."""
-        text = self.first_text
-        if notes is None:
-            notes = self.notes() if self.notes else {}
-        for mark, words in notes.items():
+        text, own = self.first_text, self.notes or dict
+        for mark, words in (own() if notes is None else notes).items():
             text = text.replace(mark, words)
         return text
 
@@ -236,11 +230,8 @@ class Sampling:
     that an item lists by number (``Media.frames``), those of the window are counted out in whole
     steps from the first.
 
-    Attributes:
-        count: so many, spread evenly.
-        every: every so manieth frame of the video, from the window's first.
-        rate: so many a second, from the window's beginning.
-        most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
+    ``every`` is every so manieth frame of the video, from the window's first; ``rate`` so many a
+    second, from its beginning; if these give more than ``most``, this many are spread evenly.
     """
 
     count: int | None = None
@@ -276,9 +267,8 @@ class Benchmark:
         breakdowns: kinds of tags by which accuracy is reported.
         cells: kinds of tags for each combination of which TB, FB and both are reported; TB and FB
             of a group belong together where these are the same, and without any where all tags are.
-        notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
-            that it refers to the end of the video.
-        frame_times: whether the prompt tells how long the video is and when its frames are.
+        notes: sentences in every prompt, by view or for all (key ``""``).
+        frame_times: whether the prompt says how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
         official: whose own parser of replies is reported with the robust one (harness/parse.py).
         layout: what the folder holds, for the message when it does not.
@@ -313,19 +303,16 @@ FRAMES = 8
 
 
 def own_file(task: str) -> Path | None:
-    """The file of JSON lines that a task is; None if it is a name."""
     return Path(task) if task.endswith((".jsonl", ".json")) else None
 
 
 def short_name(task: str) -> str:
     """A task in the name of a folder."""
-    path = own_file(task)
-    return path.stem if path else task.rpartition(":")[2]
+    return path.stem if (path := own_file(task)) else task.rpartition(":")[2]
 
 
 def own_task(path: Path) -> Benchmark:
     """The task in a JSON-lines file: its views follow from what its lines have."""
-    path = Path(path)
     items = load(path)
     words = ("scene",) if items[0].context.scene else ()
     filmed = bool(items[0].media)
@@ -378,9 +365,9 @@ def _item(item_id: str, record: Field, path: Path) -> Question:
 def _label(answer: Field, texts: list[str]) -> str:
     """Of the right option, given by its number, letter or text."""
     given = answer.value.strip() if isinstance(answer.value, str) else answer.value
-    known = enumerate(zip(LETTERS, texts, strict=False))
     number = given if type(given) is int else None
-    labels = [label for i, (label, text) in known if given in (label, text) or number == i]
+    known = zip(LETTERS, texts, range(len(texts)), strict=False)
+    labels = [label for label, text, i in known if given in (label, text) or number == i]
     if len(labels) != 1:
         answer.fail(f"must be the number, letter or text of one option, is {given!r:.60}")
     return labels[0]

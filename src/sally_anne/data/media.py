@@ -19,7 +19,7 @@ from sally_anne.data.items import Media, Sampling, Window
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """The frames taken of a film: rising ``places`` in its timeline, of a window of seconds.
+    """Rising ``places`` in a film's timeline, of a window of so many seconds.
 
     Once they are read ``frames`` are ``uint8 [F, height, width, 3]``, RGB, as a viewer shows them.
     """
@@ -59,8 +59,7 @@ def shape_of(
 ) -> tuple[int, int, int]:
     """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
 
-    Unless ``exact``, the most frames that ``sampling`` allows are counted where it has a limit, and
-    only the header is read.
+    Unless ``exact``, the most frames that ``sampling`` allows are counted where it has a limit.
     """
     most = sampling.count or sampling.most
     if media.path is None or exact or most is None:
@@ -83,12 +82,8 @@ def _size(media: Media, changed: int) -> tuple[int, int]:
 def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
     """Choose frames of a window by their times of presentation, also where their rate varies.
 
-    A window that ends beyond the film ends with it. ``media.frames`` restricts the choice to frames
-    of these numbers.
-
-    Raises:
-        MediaError: there is no film, it is damaged or empty, the window begins beyond its end, or
-            none of the item's frames lies in it; names file and time.
+    A window that ends beyond the film ends with it. MediaError names file and time where there is
+    no film, it is damaged or empty, or nothing of the item lies in the window.
     """
     if media.path is None:
         raise MediaError(
@@ -96,10 +91,8 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
             "folder, or use --view text or --view none, which work without videos"
         )
     path, (start, stop) = media.path, window_of(media, window)
-    numbers = np.arange(len(media.files))
-    timeline = (
-        film.Timeline(path, numbers * 1.0, len(numbers)) if media.files else film.timeline_of(path)
-    )
+    pictures = film.Timeline(path, np.arange(len(media.files)) * 1.0, len(media.files))
+    timeline = pictures if media.files else film.timeline_of(path)
     end = timeline.end if stop is None else min(stop, timeline.end)
     frames_end = f"the video ends at {timeline.end:.2f} s{timeline.damage}"
     if start >= timeline.end or timeline.damage and end != stop:
@@ -113,7 +106,7 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
 
 
 def window_of(media: Media, window: Window) -> tuple[float, float | None]:
-    """Beginning and end of a window in seconds; the end is None for the end of the film."""
+    """Beginning and end of a window in seconds; None for the end of the film."""
     start: float | None = media.start
     end = media.end
     if window == "focused":
@@ -147,10 +140,8 @@ def choose(
                 kept.append(place)
         chosen = np.array(kept)
     elif sampling.rate is not None:
-        moments = (
-            np.arange(math.floor((end - start) * sampling.rate + film.SAME) + 1) / sampling.rate
-        )
-        chosen = np.unique(film.on_screen(times, start + moments))
+        count = math.floor((end - start) * sampling.rate + film.SAME) + 1
+        chosen = np.unique(film.on_screen(times, start + np.arange(count) / sampling.rate))
     most = sampling.count or sampling.most
     if most is not None and len(chosen) > most:
         if allowed is None:

@@ -8,6 +8,7 @@ annotators. Titles are in ``file_mapping.json``, by file name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,14 +29,11 @@ from sally_anne.data.items import (
 from sally_anne.data.read import Field, csv_rows, find_files, read_bytes, read_json, some
 
 NAME = "mimeqa"
-TABLES = ("annotation_final.csv", "annotations.csv", "annotation.csv", "metadata.csv", "mimeqa.csv")
-TITLES = "file_mapping.json"
-FOLDER = "videos"
+TABLE, TITLES, FOLDER = "annotation_final.csv", "file_mapping.json", "videos"
 LAYOUT = (
-    f"{TABLES[0]} with the columns file, question, question type, timestamp and reference_answer, "
-    f"the videos in {FOLDER}/, and {TITLES} if there are titles"
+    f"{TABLE} with the columns file, question, question type, timestamp and reference_answer, the "
+    f"videos in {FOLDER}/, and {TITLES} if there are titles"
 )
-
 # In the order of the paper's figure 9.
 LEVELS: dict[str, str] = {
     "Grounding the imagined": "grounding",
@@ -47,7 +45,6 @@ LEVELS: dict[str, str] = {
     "Working memory": "global",
 }
 CATEGORIES: tuple[str, ...] = tuple(LEVELS)
-
 # The file calls theory of mind perspective taking.
 _SPELLINGS = {
     "grounding": "Grounding the imagined",
@@ -65,23 +62,14 @@ LONGEST = 24 * 3600.0
 
 def load(folder: Path) -> list[Question]:
     """All questions of a folder, in the order of its CSV; RecordError names file, line, column."""
-    folder = Path(folder)
-    tables = [f"{place}{name}" for place in ("", "data/") for name in TABLES]
-    path = find_files(folder, tables, LAYOUT)[0]
-    titles_path = path.parent / TITLES
-    titles = read_json(titles_path).entries() if titles_path.is_file() else {}
-    return items_of(
-        rows_of(read_bytes(path), str(path)),
-        {_stem(name): title.stripped() for name, title in titles.items()},
-        videos_in(folder / FOLDER),
-    )
+    path = find_files(folder, (TABLE,), LAYOUT)[0]
+    titles = read_json(folder / TITLES).entries() if (folder / TITLES).is_file() else {}
+    named = {_stem(name): title.stripped() for name, title in titles.items()}
+    return items_of(rows_of(read_bytes(path), str(path)), named, videos_in(folder / FOLDER))
 
 
 def rows_of(data: bytes, where: str) -> list[Field]:
-    """All rows of a file with a header, texts by column; ``where`` names the file in errors.
-
-    Column names are lower-cased, and ``_``, ``-`` and spaces in them are the same.
-    """
+    """All rows, texts by column, whose names may differ in case, ``_``, ``-`` and spaces."""
     rows = [row for row in csv_rows(data, where) if any(map(str.strip, row.value))]
     header = some(rows, where, "header")[0].value
     names = [re.sub(r"[\s_-]+", " ", name).strip().lower() for name in header]
@@ -96,9 +84,7 @@ def rows_of(data: bytes, where: str) -> list[Field]:
 
 
 def items_of(
-    rows: Sequence[Field],
-    titles: Mapping[str, str] | None = None,
-    videos: Mapping[str, Path] | None = None,
+    rows: Sequence[Field], titles: Mapping[str, str] = {}, videos: Mapping[str, Path] = {}
 ) -> list[Question]:
     """Items of the rows of a file, with titles and paths of videos by name without suffix."""
     items: list[Question] = []
@@ -106,17 +92,14 @@ def items_of(
     for row in rows:
         cells = defaultdict(str, {name: cell.strip() for name, cell in row.value.items()})
         video = _stem(row.get("file").stripped().removeprefix(f"{FOLDER}/"))
-        title = (titles or {}).get(video, "")
+        title = titles.get(video, "")
         category = row.get("question type").spelt(CATEGORIES, _SPELLINGS)
         question = official = row.get("question").stripped()
         focus, end = 0.0, None
         # Global questions are about the whole video, whatever the other column holds.
         if LEVELS[category] != "global" and cells["timestamp"]:
             if (span := read_range(cells["timestamp"])) is None:
-                row.get("timestamp").fail(
-                    "must be a start and an end in seconds such as (12.5, 30.0), is "
-                    f"{cells['timestamp'][:60]!r}"
-                )
+                row.get("timestamp").fail("must be two times in seconds such as (12.5, 30.0)")
             first, last = map(clock, span)
             when = f"At {first}" if first == last else f"From {first} to {last}"
             official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {question}"
@@ -132,7 +115,7 @@ def items_of(
                 group=video,
                 question=question,
                 reference=" Or: ".join(dict.fromkeys(filter(None, answers))) or None,
-                media=(Media(path=(videos or {}).get(video), focus=focus, focus_end=end),),
+                media=(Media(path=videos.get(video), focus=focus, focus_end=end),),
                 # The prompt's words, with which results were measured.
                 context=Context(scene=f"The film is called: {title}" if title else ""),
                 tags=tags_of(category=category, level=LEVELS[category]),
@@ -146,8 +129,8 @@ def items_of(
 
 def _stem(name: str) -> str:
     """A file's name without the ending of a video."""
-    suffix = next((s for s in VIDEOS if name.lower().endswith(s)), "")
-    return name[: len(name) - len(suffix)]
+    stem, ending = os.path.splitext(name)
+    return stem if ending.lower() in VIDEOS else name
 
 
 def read_range(text: str) -> tuple[float, float] | None:

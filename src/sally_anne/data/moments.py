@@ -28,31 +28,25 @@ from sally_anne.data.transcripts import SUFFIXES, read_transcript, within
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
 
 
-# The file of a video, by its addresses and title; None if it is not here.
-Find = Callable[[Sequence[str], str], Path | None]
+def finder(folder: Path, suffixes: Sequence[str]) -> Callable[[Sequence[str]], Path | None]:
+    """Finds the files of a folder by the addresses of a video, the first of these first.
 
-
-def finder(folder: Path, suffixes: Sequence[str]) -> Find:
-    """Finds the files of a folder by video.
-
-    A file belongs to a video if its name without ending is the video's id, ends in the id in
-    brackets (``Title [ID].mp4``), or is the video's title but for case, blanks and punctuation. An
-    id is a step of the video's address, or its ``v=``. The address goes before its alternatives,
-    these before the title, and endings go in the order of ``suffixes``. What is returned raises
-    BenchmarkError if two files are as good.
+    A file belongs to a video if its name without ending is the video's id, or ends in the id in
+    brackets (``Title [ID].mp4``). An id is a step of the video's address, or its ``v=``. Endings go
+    in the order of ``suffixes``. What is returned raises BenchmarkError if two files are as good.
     """
     files: defaultdict[str, list[tuple[int, Path]]] = defaultdict(list)
     for path in sorted(p for p in folder.glob("*") if p.suffix.lower() in suffixes):
         match = _BRACKETS.search(path.stem)
-        for key in {f"id {match[1] if match else path.stem}", *_named(path.stem)}:
-            files[key].append((suffixes.index(path.suffix.lower()), path))
+        rank = suffixes.index(path.suffix.lower())
+        files[match[1] if match else path.stem].append((rank, path))
 
-    def find(urls: Sequence[str], title: str) -> Path | None:
-        keys = [f"id {step}" for url in urls for step in _steps(url)] + _named(title)[1:]
-        ranked = sorted(next((files[key] for key in keys if key in files), []))
+    def find(urls: Sequence[str]) -> Path | None:
+        steps = [step for url in urls for step in _steps(url)]
+        ranked = sorted(next((files[step] for step in steps if step in files), []))
         if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
             raise BenchmarkError(
-                f"{ranked[0][1]} and {ranked[1][1].name} are both of the video {title!r}; keep one"
+                f"{ranked[0][1]} and {ranked[1][1].name} are both of {urls[0]}; keep one"
             )
         return ranked[0][1] if ranked else None
 
@@ -63,12 +57,6 @@ def _steps(url: str) -> list[str]:
     """What may be a video's id in its address; ValueError if it is no address at all."""
     parts = urlsplit(url)
     return [*parse_qs(parts.query).get("v", []), *filter(None, parts.path.split("/"))]
-
-
-def _named(name: str) -> list[str]:
-    """A name as an id, and as a title."""
-    letters = "".join(letter for letter in name.casefold() if letter.isalnum())
-    return [f"id {name}", *([f"title {letters}"] if letters else [])]
 
 
 NAME = "moments"
@@ -93,7 +81,7 @@ SILENCE = "(no speech)"
 LAYOUT = (
     "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
     "folder (data/validation/ as released); videos/ with videos and transcripts/ with .json, .srt "
-    "or .vtt files, both named after the id in video_url or after movie_title"
+    "or .vtt files, both named after the id in video_url"
 )
 
 
@@ -103,7 +91,6 @@ def load(folder: Path) -> list[Question]:
     Videos and transcripts that are not there are left out. RecordError names file, record and
     field; BenchmarkError if two files are of one video.
     """
-    folder = Path(folder)
     places = ("", "*/", "data/*/")
     files = {p for place in places for p in folder.glob(f"{place}moments_*_questions.json")}
     if not files:
@@ -121,8 +108,8 @@ def load(folder: Path) -> list[Question]:
         split = path.name.removeprefix("moments_").removesuffix("_questions.json")
         for record in some(read_json(path).items(), path):
             item, urls = read_question(record, split, keys)
-            media, context = replace(item.media[0], path=video(urls, item.title)), item.context
-            if (found := transcript(urls, item.title)) is not None:
+            media, context = replace(item.media[0], path=video(urls)), item.context
+            if (found := transcript(urls)) is not None:
                 starts = media.start, media.focus or 0.0
                 words = (within(read(found), start, media.end) or SILENCE for start in starts)
                 context = Context("", "", "", *words)

@@ -2,7 +2,6 @@
 
 225 episodes with four questions each. In 150 of them people talk: the video shows both, and the
 text is their talk. In 75 nobody talks: the video shows one person, the text is the other's actions.
-
 A record's ``description`` is the whole narrative, from which the video was rendered; it is only
 used to take the talk from and to compare with. ``filtered_description`` is the text of episodes
 without talk. ``texts.json`` holds the talk (``Name: words``) or one person's actions; the copy in
@@ -47,18 +46,13 @@ LABELS = ("A", "B", "C")
 # Some strings were written as Python shows bytes: b'...' with escapes.
 _BYTES = re.compile(r"b(['\"])(.*)\1", re.DOTALL)
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
-_PEOPLE = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Belief: the social goal is given.
-        r"\bif (?P<subject>\w+) has been trying to (?:help|hinder) (?P<other>\w+)\b",
-        # Social goal: the options name it.
-        r"\b(?P<subject>\w+) has been trying to (?:help|prevent) (?P<other>\w+)\b",
-        r"\b(?P<subject>\w+) was indifferent towards (?P<other>\w+)['’]",
-        # Belief of the other's goal.
-        r"\b(?P<subject>\w+) believed that (?P<other>\w+) (?:placed|want)",
-        r"\b(?P<subject>\w+) doesn['’]t know (?P<other>\w+)['’]",
-    )
+# Belief: the social goal is given; social goal: the options name it; belief of the other's goal.
+_PEOPLE = re.compile(
+    r"\bif (\w+) has been trying to (?:help|hinder) (\w+)\b"
+    r"|\b(\w+) has been trying to (?:help|prevent) (\w+)\b"
+    r"|\b(\w+) was indifferent towards (\w+)['’]"
+    r"|\b(\w+) believed that (\w+) (?:placed|want)"
+    r"|\b(\w+) doesn['’]t know (\w+)['’]"
 )
 
 
@@ -67,7 +61,6 @@ def load(folder: Path) -> list[Question]:
 
     RecordError names file, episode, question and field.
     """
-    folder = Path(folder)
     path = find_files(folder, (QUESTIONS,), LAYOUT)[0]
     texts_path = folder / TEXTS
     texts = read_json(texts_path).entries() if texts_path.exists() else {}
@@ -157,12 +150,8 @@ class People(NamedTuple):
 
 def people(texts: Iterable[str]) -> People | None:
     """The persons that questions and options of one episode name; None for none, or several."""
-    pairs = {
-        People(match["subject"], match["other"])
-        for text in texts
-        for pattern in _PEOPLE
-        for match in pattern.finditer(text)
-    }
+    found = [filter(None, match.groups()) for text in texts for match in _PEOPLE.finditer(text)]
+    pairs = {People(*names) for names in found}
     pair = pairs.pop() if len(pairs) == 1 else None
     return pair if pair and pair.subject != pair.other else None
 

@@ -31,18 +31,15 @@ class ContrastPair:
 
     @property
     def name(self) -> str:
-        """Of both samples."""
         return " | ".join(sample.item_id for sample in self.samples)
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what is asked and shown, and of the answers."""
         asked = f"{self.name} {fingerprint(self.samples)} {self.answers}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
     @property
     def split(self) -> Split | None:
-        """Where they are used."""
         return self.samples[0].split
 
 
@@ -51,11 +48,8 @@ class PairSet:
     """Pairs of one kind.
 
     Attributes:
-        kind: ``question`` or ``statement``.
         reply: whether the answer is asked for in a turn of its own; else it follows the text.
         asks: what the pairs decide, in words.
-        place: where heads are exchanged, in words.
-        clusters: what clusters are.
         conditions: what the first and what the second sample of each pair is, as TB and FB; empty
             where it means nothing which is first.
     """
@@ -70,7 +64,6 @@ class PairSet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all pairs."""
         every = "".join(f"{pair.fingerprint} {pair.split} {pair.cluster}\n" for pair in self.pairs)
         return hashlib.sha256(every.encode()).hexdigest()
 
@@ -103,16 +96,12 @@ def statement_pairs(
         for (group, _), sides in by_context.items()
         if len(sides) == 2
     ]
-    noun = "maps" if clusters else "groups"
+    noun, asks = "maps" if clusters else "groups", "truth of the statement"
     place = PairSet.place if reply else "the statement's end"
-    asks = "truth of the statement"
     return PairSet("statement", pairs, reply, asks, place, noun, VERDICT)
 
 
 def own_pairs(samples: Sequence[Sample]) -> PairSet:
-    """Samples of your own that share a ``pair``, each with its ``answer``.
-
-    Errors as of :func:`sally_anne.data.samples.paired`.
-    """
+    """Samples of your own that share a ``pair``, each with its ``answer``; RecordError if not."""
     pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in paired(samples)]
     return PairSet("question", pairs, True, "answer")

@@ -32,7 +32,6 @@ class Field:
         raise RecordError(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
 
     def get(self, name: str) -> Field:
-        """A required field."""
         self._require(isinstance(self.value, dict), "an object")
         path = f"{self.path}.{name}" if self.path else name
         if name not in self.value:
@@ -48,7 +47,6 @@ class Field:
         return read(self.get(name)) if self.has(name) else None
 
     def only(self, names: Collection[str]) -> None:
-        """Refuse fields of other names."""
         if unknown := [name for name in self.value if name not in names]:
             self.get(unknown[0]).fail(f"is not known; the fields are {', '.join(names)}")
 
@@ -60,19 +58,15 @@ class Field:
         return [replace(self, value=v, path=f"{self.path}[{i}]") for i, v in enumerate(self.value)]
 
     def several(self) -> list[Field]:
-        """The elements of a list; a single value counts as a list of one."""
+        """The elements of a list, or the single value."""
         return self.items() if isinstance(self.value, list) else [self]
 
     def entries(self) -> dict[str, Field]:
-        """The fields of an object by name."""
         self._require(isinstance(self.value, dict), "an object")
         return {name: self.get(name) for name in self.value}
 
     def text(self) -> str:
-        """A non-blank string without the white space at its end.
-
-        A trailing blank would change the last token, at which activations are read.
-        """
+        """A non-blank string without the white space at its end, which would be the last token."""
         self._require(isinstance(self.value, str) and self.value.strip(), "a text")
         try:
             self.value.encode()
@@ -81,7 +75,6 @@ class Field:
         return self.value.rstrip()
 
     def stripped(self) -> str:
-        """As :meth:`text`, without white space on either side."""
         return self.text().strip()
 
     def name(self) -> str:
@@ -96,23 +89,19 @@ class Field:
         return path
 
     def flag(self) -> bool:
-        """True or false."""
         self._require(isinstance(self.value, bool), "true or false")
         return self.value
 
     def number(self) -> int:
-        """A whole number of at least 0."""
         self._require(type(self.value) is int and self.value >= 0, "a whole number from 0 on")
         return self.value
 
     def seconds(self) -> float:
-        """A finite number of at least 0."""
         number = type(self.value) in (int, float)
         self._require(number and 0 <= self.value < 10**300, "a finite number from 0 on")
         return float(self.value)
 
     def one_of(self, allowed: Collection[str]) -> str:
-        """One of the given words."""
         known = isinstance(self.value, str) and self.value in tuple(allowed)
         self._require(known, f"one of {', '.join(allowed)}")
         return str(self.value)
@@ -133,7 +122,6 @@ def letters(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text with single blanks between its words."""
     return " ".join(text.split())
 
 
@@ -162,12 +150,11 @@ def read_bytes(path: Path, hint: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, or in UTF-16 with a byte order mark."""
     return decoded(read_bytes(path), path)
 
 
 def decoded(data: bytes, path: Path | str) -> str:
-    """The text of a file's bytes, see :func:`read_text`; RecordError names the line."""
+    """Text in UTF-8, or in UTF-16 with a byte order mark; RecordError names the line."""
     try:
         return text_of(data)
     except UnicodeDecodeError as error:
@@ -188,7 +175,6 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
 
 
 def read_json(path: Path) -> Field:
-    """The value of a JSON file."""
     return Field(parse_json(read_text(path), path), str(path))
 
 
@@ -205,10 +191,7 @@ def some(records: list[T], path: Path | str, what: str = "questions") -> list[T]
 
 
 def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
-    """The objects of a JSON-lines file, one ``what`` a line; blank lines are skipped.
-
-    Its encoding is as of :func:`read_text`.
-    """
+    """The objects of a JSON-lines file, one ``what`` a line; blank lines are skipped."""
     for number, line in enumerate(decoded(content, path).encode().splitlines(), start=1):
         if line.strip():
             record = Field(parse_json(line, where := f"{path}, line {number}"), where)
@@ -247,10 +230,7 @@ def named_lines(
 
 
 def csv_rows(data: bytes, where: str, delimiter: str = ",") -> Iterator[Field]:
-    """Each row's cells as a list of texts (RFC 4180), with the row's first line as its place.
-
-    Blank lines are skipped.
-    """
+    """Each row's cells (RFC 4180), with the row's first line as its place; no blank lines."""
     text = io.StringIO(decoded(data, where), newline="")
     rows = csv.reader(text, delimiter=delimiter, strict=True)
     line = 1

@@ -42,14 +42,12 @@ Frames = np.ndarray
 
 @runtime_checkable
 class Drawn(Protocol):
-    """A film that is drawn when it is asked for."""
+    """A film that is drawn on demand: its shape, and ``uint8 [F, height, width, 3]``."""
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Frames, height and width."""
+    def shape(self) -> tuple[int, int, int]: ...
 
-    def frames(self) -> Frames:
-        """``uint8 [F, height, width, 3]``."""
+    def frames(self) -> Frames: ...
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class Sample:
     """One labelled input. Activations are read at the end of its text, or of its last message.
 
     Attributes:
-        text: what the user says; or give ``messages``, a chat with ``role`` and ``content`` each.
-            White space at the end is taken off, as activations would be read there.
+        text: what the user says, without white space at its end, as activations would be read
+            there; or give ``messages``, a chat with ``role`` and ``content`` each.
         images: pictures of one size, shown as the frames of a film: files, or arrays
             ``uint8 [height, width, 3]``.
         video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
@@ -69,9 +67,8 @@ class Sample:
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
             ends, so that these are read once; empty where nothing is shared.
-        pair: a key that two samples of one group share, which differ in one thing: between them the
-            patching scan exchanges heads.
-        answer: of a pair, the word that the model should say after it.
+        pair: a key of two samples of one group, which differ in one thing and in the ``answer``,
+            the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
         sound: what is played before the text: a file, also a film, or ``float [S]``, 16,000 samples
             a second.
@@ -102,8 +99,7 @@ class Sample:
         for turn in self.messages:
             said = turn.get("content") if isinstance(turn, Mapping) else None
             if not (isinstance(said, str) and said.strip() and turn.get("role") in ROLES):
-                needs = f"needs a content and a role of {', '.join(ROLES)}"
-                self._fail(f"its message {turn!r:.60} {needs}")
+                self._fail(f"its message {turn!r:.60} needs a content and a role of {ROLES}")
         messages = tuple({**turn, "content": turn["content"].rstrip()} for turn in self.messages)
         if messages and messages[-1]["role"] == "system":
             self._fail("its messages must end with the user's or the assistant's")
@@ -115,8 +111,7 @@ class Sample:
         labels = {n: v.strip() if isinstance(v, str) else v for n, v in labels.items()}
         for name, value in labels.items():
             if not isinstance(value, bool | int | str) or value == "":
-                must = "give true or false, a whole number or a text"
-                self._fail(f"its label {name!r} is {value!r}: {must}")
+                self._fail(f"its label {name!r} is {value!r}, no truth value, whole number or text")
         turns = (turn["content"] for turn in messages)
         for value in (self.text, *turns, *labels.values(), *self.tags.values()):
             if any("\ud800" <= one <= "\udfff" for one in str(value)):
@@ -141,10 +136,8 @@ class Sample:
             object.__setattr__(self, name, value)
         for name in (*self.labels, *self.tags):
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
-                self._fail(
-                    f"{name!r} cannot name a label or tag: take letters, digits, _ and -, and none "
-                    f"of {', '.join(RESERVED)}"
-                )
+                known = f"take letters, digits, _ and -, and none of {', '.join(RESERVED)}"
+                self._fail(f"{name!r} cannot name a label or tag: {known}")
         for name in self.labels.keys() & self.tags.keys():
             self._fail(f"{name!r} names a label and a tag")
 
@@ -164,20 +157,14 @@ class Sample:
 
     @property
     def content(self) -> str:
-        """The words at whose end activations are read."""
         return self.turns[-1]["content"]
 
     @property
     def shows(self) -> bool:
-        """Whether there is something to see."""
         return bool(self.images) or self.video is not None
 
     def frames(self) -> Frames:
-        """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file as ``sampling`` says.
-
-        Raises:
-            MediaError: a file cannot be read, or pictures differ in size.
-        """
+        """What is seen, ``uint8 [F, height, width, 3]``; MediaError if a file cannot be read."""
         if isinstance(self.video, Drawn):
             return self.video.frames()
         if isinstance(self.video, np.ndarray):
@@ -236,7 +223,6 @@ class Samples(Shown, list[Sample]):
         return facts | {n: tally(s.labels[n] for s in self if n in s.labels) for n in names}
 
     def __getitem__(self, at: Any) -> Any:
-        """As a list's; a slice has the same kind."""
         found = super().__getitem__(at)
         return Samples(found) if isinstance(at, slice) else found
 
@@ -246,13 +232,12 @@ class SampleSet:
     """Samples of one source, each in a split, and what a run says of them.
 
     Attributes:
-        source: where they come from, for people to read.
         noun: what groups are.
         facts: what else was chosen; runs whose facts differ are different runs.
         meaning: for some labels, what a probe of it tells.
         features: for some tags, what they are, in words; others go by their names.
         content: tags that say what a sample's own words name. Within one condition they decide the
-            labels, so that what they give away is asked over all conditions.
+            labels, so that their rows of the audit are over all conditions.
         identities: content of each group, by which other runs know it again.
         clusters: what each group is drawn with for intervals, as its map; itself by default.
         types: what the own words of a sample are, by its name, where these recur: of control tasks.
@@ -279,14 +264,11 @@ class SampleSet:
     @property
     def senses(self) -> dict[str, Any]:
         """Whether there are ``videos`` (or pictures) and ``sounds``, as a model is opened for."""
-        every = self.samples
-        return {
-            "videos": any(s.shows for s in every), "sounds": any(s.sound is not None for s in every)
-        }  # fmt: skip
+        sounds = any(sample.sound is not None for sample in self.samples)
+        return {"videos": any(sample.shows for sample in self.samples), "sounds": sounds}
 
     @property
     def groups(self) -> int:
-        """How many there are."""
         return len({sample.group for sample in self.samples})
 
 
@@ -329,11 +311,7 @@ def read_samples(path: Path | str) -> Samples:
 def paired(
     samples: Iterable[Sample], places: Mapping[str, str] | None = None
 ) -> list[tuple[Sample, Sample]]:
-    """The two samples of each ``pair``, in their order.
-
-    RecordError for what is no pair: it says where the samples stand (in ``places``, by their
-    names), their key, what is wrong and what to do.
-    """
+    """The two samples of each ``pair``; RecordError, with their ``places`` by name, for no pair."""
     pairs: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.pair:
@@ -425,15 +403,14 @@ def untrained(samples: Sequence[Sample]) -> str:
     """What is to be said of classes that no training sample has; empty if there are none."""
     every = [(s, label) for s in samples for label in s.labels.items()]
     trained = {label for s, label in every if s.split == "train"}
-    lacking: dict[tuple[str, Label], str] = {}
-    for s, (name, value) in every:
-        if (name, value) not in trained:
-            lacking.setdefault((name, value), f"{name} = {value} (sample {s.item_id})")
+    first: dict[tuple[str, Label], str] = {}
+    for sample, label in every:
+        first.setdefault(label, sample.item_id)
+    lacking = [f"{n} = {v} (sample {i})" for (n, v), i in first.items() if (n, v) not in trained]
     if not trained or not lacking:
         return ""
-    named = list(lacking.values())[:3]
     advice = "leave such samples out, or give some of their groups to training"
-    return f"no training sample has the label {', '.join(named)}: {advice}"
+    return f"no training sample has the label {', '.join(lacking[:3])}: {advice}"
 
 
 def copies(samples: Sequence[Sample]) -> str:
@@ -449,8 +426,7 @@ def fingerprint(samples: Sequence[Sample]) -> str:
     """SHA-256 of samples and of the files of their pictures, films and sounds."""
     digest = hashlib.sha256()
     for sample in samples:
-        plain = replace(sample, images=(), video=None, sound=None)
-        digest.update(repr(plain).encode())
+        digest.update(repr(replace(sample, images=(), video=None, sound=None)).encode())
         for media in (*sample.images, sample.video, sample.sound):
             # Frames of a folder go by the words alone, as in the runs that were made of them.
             if isinstance(media, Media) and media.path and not media.files:
@@ -496,10 +472,7 @@ class Lineage:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any] | None, where: str) -> Lineage | None:
-        """From a run's config or a vector's facts; ``where`` names them in errors.
-
-        None where nothing was kept: made by hand, or by an earlier version.
-        """
+        """From a run's config or a vector's facts, if they keep one; ``where`` is for errors."""
         if (kept := (facts or {}).get(SEEN)) is None:
             return None
         try:
@@ -509,13 +482,10 @@ class Lineage:
 
     @property
     def seen(self) -> frozenset[str]:
-        """All of them."""
         return self.train | self.validation
 
     def chosen_on(self, content: Iterable[str]) -> Lineage:
-        """The same after a choice on further stories."""
         return replace(self, validation=self.validation | frozenset(content))
 
     def facts(self) -> dict[str, list[str]]:
-        """As it is kept."""
         return {"train": sorted(self.train), "validation": sorted(self.validation)}

@@ -1,7 +1,7 @@
 """Where the samples of a probing run come from: a row a source, all opened in one way.
 
-Also what ``--task`` names: of benchmarks one of :data:`BENCHMARKS`, a file of JSON lines, the
-``package.module:NAME`` of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
+Also what ``--task`` names: of benchmarks one of :data:`BENCHMARKS`, a file of JSON lines, or the
+``package.module:NAME`` of a Benchmark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +30,6 @@ from sally_anne.data.samples import SAMPLING, Sample, SampleSet, read_samples, s
 
 # Each has a loader here; of those that are no text set it is a module of their name.
 BENCHMARKS = ("moments", "mmtom_qa", "muma_tom", "mimeqa", *TEXT_SETS)
-GROUP = "sally_anne.tasks"
 
 
 def find_task(task: str) -> Benchmark:
@@ -41,9 +39,8 @@ def find_task(task: str) -> Benchmark:
         return cast(Benchmark, pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}"))
     if (path := own_file(task)) is not None:
         return own_task(path.absolute())
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    if ":" not in task and task not in installed:
-        known = ", ".join(["gridtom", *datasets.SETS, *BENCHMARKS, *sorted(installed)])
+    if ":" not in task:
+        known = ", ".join(["gridtom", *datasets.SETS, *BENCHMARKS])
         raise OptionError(
             f"--task {task}: it is none of {known}, no file of JSON lines (.jsonl) and not "
             "package.module:NAME"
@@ -52,7 +49,7 @@ def find_task(task: str) -> Benchmark:
         # Modules of the working folder come after all others, so that none stands in their way.
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
-        found = pkgutil.resolve_name(task) if ":" in task else installed[task].load()
+        found = pkgutil.resolve_name(task)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(f"--task {task}: {error}") from error
     if not isinstance(found, Benchmark):
@@ -75,14 +72,12 @@ def read_task(
     if data is None and benchmark.layout:
         raise OptionError(f"--task {task} needs --data with {benchmark.layout}")
     records = benchmark.load(data or Path())
-    splits = dict.fromkeys(record.split for record in records)
+    splits = list(dict.fromkeys(record.split for record in records))
     if split == "auto":
-        own = benchmark.default_split
-        split = own if own in splits else next(iter(splits), "")
-    members = [record for record in records if record.split == split]
-    if not members:
-        raise OptionError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
-    return records, members
+        split = next((s for s in (benchmark.default_split, *splits) if s in splits), "")
+    if members := [record for record in records if record.split == split]:
+        return records, members
+    raise OptionError(f"{data}: no items of split {split!r}; it has {', '.join(splits)}")
 
 
 # Pairs of statements made of a benchmark's questions: the right option and a wrong one, each after
@@ -138,7 +133,6 @@ def _digest(text: str) -> str:
 
 
 def _surface(option: str, story: str) -> tuple[float, ...]:
-    """Words, marks, and the share of words that the story has."""
     words, known = _WORD.findall(option.lower()), set(_WORD.findall(story.lower()))
     marks = len(re.findall(r"[^\w\s]", option.strip().rstrip(".")))
     return len(words), marks, sum(word in known for word in words) / max(1, len(words))
@@ -166,7 +160,6 @@ class Source:
         takes: options that it takes next to ``setting`` and ``split_seed``, which all do.
         samples: opens the samples, each in a split.
         questions: the pairs of questions, if it has any.
-        settings: what the model may be given.
         judged: pairs are the samples themselves: whether each is true is asked.
     """
 
@@ -184,11 +177,10 @@ def _stories(o: Any) -> StorySet:
     return open_stories(o.data, o.data_seed, gridtom.plots_of(o.contrast))
 
 
-def _mmtom_qa(options: Any) -> SampleSet:
-    if options.data is None:
+def _mmtom_qa(o: Any) -> SampleSet:
+    if o.data is None:
         raise OptionError("--task mmtom_qa needs the benchmark's own files: --data FOLDER")
-    items = mmtom_qa.load(options.data)
-    return mmtom_qa.sample_set(items, options.setting, options.split_seed)
+    return mmtom_qa.sample_set(mmtom_qa.load(o.data), o.setting, o.split_seed)
 
 
 def _own(o: Any) -> SampleSet:
@@ -199,7 +191,6 @@ def _own(o: Any) -> SampleSet:
 
 
 def _made(name: str) -> Source:
-    """A set that is made here, of text alone."""
     return Source(
         ("stories",),
         lambda o: datasets.opened(name, o.stories, o.split_seed),
@@ -222,7 +213,6 @@ SPECIAL = tuple(dict.fromkeys(name for source in SOURCES.values() for name in so
 
 
 def _source(options: Any) -> tuple[str, Source]:
-    """Its name as an option, and itself; of any other task that of its benchmark's questions."""
     if options.samples is not None:
         return "--samples", SOURCES["--samples"]
     if (name := f"--task {options.task}") in SOURCES:

@@ -30,38 +30,27 @@ from sally_anne.data.read import Field, find_files, some
 Items = list[Question]
 # What is offered, and the label of the right one.
 Options = tuple[tuple[Option, ...], str]
+Tag = str | Iterable[str]
 VIEWS: dict[View, tuple[str, ...]] = {"text": ("scene",), "none": ()}
 
 
 def _item(
-    benchmark: str,
-    split: str,
-    group: str,
-    name: str,
-    story: str,
-    question: str,
-    options: Options,
-    /,
-    **tags: str | Iterable[str],
+    place: tuple[str, str, str, str], story: str, question: str, options: Options, /, **tags: Tag
 ) -> Question:
-    """A question on a story; its tags by their kinds."""
+    """A question on a story, in a place: benchmark, split, group and its own name."""
+    benchmark, split, group, name = place
     context, tagged = Context(scene=story), tags_of(**tags)
     return Question(name, benchmark, split, group, question, *options, context=context, tags=tagged)
 
 
 # BigToM: stories with a true or a false belief (Gandhi et al., NeurIPS 2023).
-#
 # One folder a condition, ``{0|1}_{variable}_{condition}``: whether the story states the first
 # belief (1), what is asked for, and what happens; in the controls that leaves the belief as it was.
 # The same row of all folders is about one story, so these questions form a group.
 
 BELIEFS = {"0": "hidden", "1": "told"}
-CONDITIONS = {
-    "true_belief": "TB",
-    "false_belief": "FB",
-    "true_control": "TB control",
-    "false_control": "FB control",
-}
+CONDITIONS = {"true_belief": "TB", "false_belief": "FB"}
+CONDITIONS |= {"true_control": "TB control", "false_control": "FB control"}
 COLUMNS = ("story", "question", "right answer", "wrong answer")
 BIGTOM_LAYOUT = (
     "folders such as 0_forward_belief_false_belief (or conditions/... or data/conditions/...), "
@@ -82,8 +71,6 @@ def load_bigtom(folder: Path) -> Items:
 def read_stories(content: bytes, path: Path) -> Items:
     """Every row of the file of a condition, which its folder's name tells."""
     belief, variable, happens = _FOLDER.fullmatch(path.parent.name).groups()  # type: ignore[union-attr]
-    tags = {"variable": variable, "condition": CONDITIONS[happens]}
-    tags["initial_belief"] = BELIEFS[belief]
     # Which answer is a) is drawn row by row, as in the authors' code/src/evaluate_conditions.py.
     draws = random.Random(0)
     items: Items = []
@@ -98,17 +85,19 @@ def read_stories(content: bytes, path: Path) -> Items:
         options = two_options(name, right, wrong)
         draws.shuffle(right_first := [True, False])
         first = int((options[1] == "B") == right_first[0])
-        item = _item("bigtom", "test", group, name, story, question, options, **tags)
+        item = _item(
+            ("bigtom", "test", group, name),
+            *(story, question, options),
+            variable=variable,
+            condition=CONDITIONS[happens],
+            initial_belief=BELIEFS[belief],
+        )
         items.append(replace(item, drawn=(first, 1 - first)))
     return some(items, path, "stories")
 
 
 BIGTOM = Benchmark(
-    "bigtom",
-    load_bigtom,
-    VIEWS,
-    ("variable", "condition", "initial_belief"),
-    BIGTOM_LAYOUT,
+    *("bigtom", load_bigtom, VIEWS, ("variable", "condition", "initial_belief"), BIGTOM_LAYOUT),
     official="bigtom",
     # The paper's headline figures.
     cells=("initial_belief", "variable"),
@@ -116,7 +105,6 @@ BIGTOM = Benchmark(
 
 
 # ToMi: where an object is, was, and is looked for (Le et al., EMNLP 2019).
-#
 # A line is its number in the story and a sentence; the last is the question, its answer and a
 # number, parted by tabs. The .trace file of the same name has a line a question: what happens, the
 # type of the question and that of the story. The options are the two containers of the story.
@@ -126,8 +114,7 @@ TOMI_LAYOUT = (
     "authors' main.py writes them"
 )
 _TOMI_FILE = re.compile(r"(?:.*_)?(train|val|test)\.txt")
-# What happens, what a question asks and of which agent, whether the answer is other than what is
-# so, and the type of the story.
+# What happens; what is asked, whether the answer is other than what is so; the type of the story.
 _TRACE = re.compile(
     r"(?P<happens>.*?),?(?P<kind>memory|reality|(?P<order>first|second)_order_[01]_(?P<true>no_)?tom)"
     r",(?P<story>true_belief|false_belief|second_order_false_belief)"
@@ -209,8 +196,8 @@ def _tomi_items(
             )
         name, wrong = f"{group}/{kind}", containers[containers[0] == right]
         yield _item(
-            *("tomi", split, group, name, "\n".join(sentences), question),
-            two_options(name, right, wrong),
+            ("tomi", split, group, name),
+            *("\n".join(sentences), question, two_options(name, right, wrong)),
             type=re.sub("_[01]_", "_", kind),
             order=_ORDERS[trace["order"]],
             story=trace["story"],
@@ -225,7 +212,6 @@ TOMI = Benchmark(
 
 
 # Hi-ToM: what one thinks that another thinks, up to the fourth order (He et al., EMNLP 2023).
-#
 # The authors ask for an answer alone (VP) of other stories than for thoughts as well (CoTP); these
 # are the splits. Of each story five questions are asked, of the orders 0 to 4, order by order.
 
@@ -260,7 +246,7 @@ def read_hi_tom(record: Field, counts: Counter[str]) -> Question:
     counts[f"{kind}/order_{order}"] += 1
     group = f"{kind}/sample_{counts[f'{kind}/order_{order}']}"
     return _item(
-        *("hi_tom", split, group, f"{group}/order_{order}"),
+        ("hi_tom", split, group, f"{group}/order_{order}"),
         *(record.get("story").stripped(), record.get("question").stripped(), options),
         order=f"{order}",
         deception=deception,
@@ -271,18 +257,13 @@ def read_hi_tom(record: Field, counts: Counter[str]) -> Question:
 
 
 HI_TOM = Benchmark(
-    "hi_tom",
-    load_hi_tom,
-    VIEWS,
-    ("order", "deception", "length"),
-    HI_TOM_LAYOUT,
+    *("hi_tom", load_hi_tom, VIEWS, ("order", "deception", "length"), HI_TOM_LAYOUT),
     notes={"": ASSUMED},
     default_split="VP",
 )
 
 
 # FANToM: who knows what was discussed while they were away (Kim et al., EMNLP 2023).
-#
 # A set of questions is on one piece of information in a conversation that somebody leaves and
 # comes back to: beliefs, and who can answer the fact question (answerability) and knows of it
 # (info-access), asked on the part of the conversation that matters or on all of it: the splits
@@ -327,7 +308,8 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
             control = " control" if access == "accessible" else ""
             joint = ["all but lists"] + ([] if kind == "belief" else [f"all {kind}"])
             item = _item(
-                *("fantom", split, group, f"{split}/{name}/{kind}-{number}", "", question, options),
+                ("fantom", split, group, f"{split}/{name}/{kind}-{number}"),
+                *("", question, options),
                 type=f"{kind}{control}",
                 order=order,
                 set=name,
@@ -371,11 +353,7 @@ def _fantom_binary(record: Field, split: str) -> Iterator[_Asked]:
 
 
 FANTOM = Benchmark(
-    "fantom",
-    load_fantom,
-    {"text": ("dialogue",), "none": ()},
-    ("type", "order"),
-    FANTOM_LAYOUT,
+    *("fantom", load_fantom, VIEWS | {"text": ("dialogue",)}, ("type", "order"), FANTOM_LAYOUT),
     default_split="short",
     left_out=LEFT_OUT,
 )
@@ -383,30 +361,24 @@ FANTOM = Benchmark(
 
 # OpenToM: where a character thinks a thing is, how full and within reach it is, and what another
 # thinks of its being moved (Xu et al., ACL 2024).
-#
 # The mover moves a thing; the observer sees it or not. Answers are classes: Yes and No of coarse
 # location questions, the two places of fine ones, three of fullness, accessibility and attitude.
 
-# By split: the file, and the field of its stories.
-OPENTOM_FILES = {
-    "test": ("opentom.json", "narrative"),
-    "long": ("opentom_long.json", "long_narrative"),
-}
+# The end of the file's name by split.
+OPENTOM_FILES = {"test": "", "long": "_long"}
 OPENTOM_LAYOUT = "opentom.json, opentom_long.json or both, here or in data/"
 OPENTOM_TYPES = ("attitude", "multihop-fo", "multihop-so", "location-fo", "location-so")
 # By what is asked: a word that its questions have and others have not (in the order of the authors'
 # code), and its answers; without any these are the two places.
+_DEGREES = ("more {}", "equally {}", "less {}")
 CLASSES: dict[str, tuple[str, tuple[str, ...]]] = {
     "location fine": ("locate", ()),
     "location coarse": ("initial", ("Yes", "No")),
-    "fullness": ("fullness", ("more full", "equally full", "less full")),
-    "accessibility": (
-        "accessibility",
-        ("more accessible", "equally accessible", "less accessible"),
-    ),
+    "fullness": ("fullness", tuple(one.format("full") for one in _DEGREES)),
+    "accessibility": ("accessibility", tuple(one.format("accessible") for one in _DEGREES)),
     "attitude": ("attitude", ("positive", "neutral", "negative")),
 }
-DEGREES = {"": "", "fo": ", first order", "so": ", second order"}
+_NTH = {"": "", "fo": ", first order", "so": ", second order"}
 # What the authors add to questions of attitude, as not every observer has seen the move.
 SEEN = ", assuming that you observed the action?"
 _PERSON = re.compile(r"(?:From (.+?)'s perspective|As (.+?)), ")
@@ -416,14 +388,15 @@ _SPELLING = {"center of dinint table": "center of dining table"}
 
 
 def load_opentom(folder: Path) -> Items:
-    names = [f"{place}{file}" for file, _ in OPENTOM_FILES.values() for place in ("", "data/")]
+    ends = OPENTOM_FILES.values()
+    names = [f"{place}opentom{end}.json" for end in ends for place in ("", "data/")]
     root = find_files(folder, names, OPENTOM_LAYOUT)[0].parent
     items = []
-    for split, (file, _) in OPENTOM_FILES.items():
+    for split, end in OPENTOM_FILES.items():
         # By story its number and how many of its questions were read.
         stories: dict[str, tuple[int, int]] = {}
-        for record in read.read_list(root / file) if (root / file).is_file() else ():
-            items.append(read_opentom(record, split, stories))
+        if (path := root / f"opentom{end}.json").is_file():
+            items += [read_opentom(record, split, stories) for record in read.read_list(path)]
     return items
 
 
@@ -442,21 +415,19 @@ def read_opentom(record: Field, split: str, stories: dict[str, tuple[int, int]])
             f"must begin with the perspective of one of {', '.join(roles)} and ask about one of "
             f"{', '.join(CLASSES)}"
         )
-    if classes := CLASSES[asked][1]:
-        options = options_of(field.get("answer"), classes)
-    else:
-        options = _places(plot, field.get("answer"), question)
+    answer, classes = field.get("answer"), CLASSES[asked][1]
+    options = options_of(answer, classes) if classes else _places(plot, answer, question)
     condition = ""
     if kind == "location" and order == "fo" and not record.get("observed").flag():
         condition = {"mover": "TB", "observer": "FB", "narrator": ""}[perspective]
-    story = record.get(OPENTOM_FILES[split][1]).stripped()
+    story = record.get("long_narrative" if split == "long" else "narrative").stripped()
     number, count = stories.get(story, (len(stories) + 1, 0))
     stories[story] = number, count + 1
     group = f"{split}/{number:03d}"
     return _item(
-        *("opentom", split, group, f"{group}/{count + 1:02d}", story),
-        *(question.rstrip("?") + SEEN if kind == "attitude" else question, options),
-        type=f"{'multihop' if kind == 'multihop' else asked}{DEGREES[order]}",
+        ("opentom", split, group, f"{group}/{count + 1:02d}"),
+        *(story, question.rstrip("?") + SEEN if kind == "attitude" else question, options),
+        type=f"{'multihop' if kind == 'multihop' else asked}{_NTH[order]}",
         perspective=perspective,
         hop=asked if kind == "multihop" else "",
         condition=condition,
@@ -479,7 +450,6 @@ OPENTOM = Benchmark(
 
 
 # ToMBench: eight tasks and 31 abilities in English and Chinese (Chen et al., ACL 2024).
-#
 # A file a task, a question a line, in both languages, which are the splits ``en`` and ``zh``. Where
 # there are two options, those of C and D are NaN or null.
 
@@ -487,9 +457,7 @@ TOMBENCH_LAYOUT = "a file for each task, such as False Belief Task.jsonl, here o
 ABILITY, ANSWER = "能力\nABILITY", "答案\nANSWER"
 # By language the fields of story and question, and the beginning of those of options.
 LANGUAGES = {"en": ("STORY", "QUESTION", "OPTION-"), "zh": ("故事", "问题", "选项")}
-_CATEGORY = re.compile(
-    "(Emotion|Desire|Intention|Knowledge|Belief|Non-literal communication):", re.IGNORECASE
-)
+_CATEGORY = re.compile("(?i)(Emotion|Desire|Intention|Knowledge|Belief|Non-literal communication):")
 
 
 def load_tombench(folder: Path) -> Items:
@@ -523,7 +491,7 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
         # Two published lines have a wrong option twice; the right one is there once.
         options = options_of(given, [*texts.values()], texts.get(letter, ""))
         item = _item(
-            *("tombench", language, group, f"{task}/{line}/{language}"),
+            ("tombench", language, group, f"{task}/{line}/{language}"),
             *(record.get(story).stripped(), record.get(question).stripped(), options),
             task=task,
             category=[category for category, _ in abilities],
@@ -535,10 +503,7 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
 
 
 TOMBENCH = Benchmark(
-    "tombench",
-    load_tombench,
-    VIEWS,
-    ("task", "category", "ability", "language"),
+    *("tombench", load_tombench, VIEWS, ("task", "category", "ability", "language")),
     TOMBENCH_LAYOUT,
     default_split="en",
 )

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sally_anne.data.tasks import GROUP
 from sally_anne.harness.tasks import TASKS
 
 _ORDERS = {"order1": "1", "order2": "2", "initial": "initial"}
@@ -22,16 +20,12 @@ _SETTINGS = ("multimodal", "video", "text")
 
 
 def tasks() -> dict[str, dict[str, str]]:
-    """What each task asks, by its name: GridToM's by order and setting, then all benchmarks.
-
-    Benchmarks are this project's and those of installed packages.
-    """
+    """What each task asks, by its name: GridToM's by order and setting, then all benchmarks."""
     found = {
         f"gridtom_{name}_{setting}": {"task": "gridtom", "order": order, "setting": setting}
         for (name, order), setting in product(_ORDERS.items(), _SETTINGS)
     }
-    installed = sorted(point.name for point in entry_points(group=GROUP))
-    return found | {name: {"task": name} for name in (*TASKS[1:], *installed)}
+    return found | {name: {"task": name} for name in TASKS[1:]}
 
 
 @contextmanager
