@@ -118,8 +118,6 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
      "experiments.train_tiny.train:run", "experiments.config:TrainConfig", RESUMES),
     ("evaluate-tiny", "measure what a tiny model can do",
      "experiments.train_tiny.evaluate:run", "experiments.config:EvaluateConfig"),
-    ("export-lm-eval", "write a steering vector as lm-eval's own `steered` model reads it",
-     "harness.adapters.lm_eval.export:run", "harness.method_config:ExportConfig"),
     ("lm-eval", "run lm-eval with steered models and our tasks",
      "harness.adapters.lm_eval:main"),
     ("lmms-eval", "run lmms-eval with steered models and our tasks",

@@ -113,7 +113,6 @@ class EvalConfig(RunOptions, EndpointOptions):
         prompting: direct asks for the answer alone, cot for thoughts first, few-shot after other
             questions with their answers, simtom on what the person asked about knows alone.
         shots: examples that few-shot prompts show, each of a story that is not asked about.
-        shots_seed: which examples are taken.
         judge: who rates replies to open questions: a model's name, or the address of an endpoint.
             Without a judge they are kept, but not scored.
         judge_model: model to ask for at the endpoint.
@@ -157,7 +156,6 @@ class EvalConfig(RunOptions, EndpointOptions):
     protocol: ProtocolName = "sally-anne"
     prompting: Prompting = "direct"
     shots: int = 4
-    shots_seed: Seed = 0
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
@@ -184,8 +182,7 @@ class EvalConfig(RunOptions, EndpointOptions):
     kind = "eval"
     named = (
         *("view", "window", "frames", "fps", "most_frames", "template", "protocol", "prompting"),
-        *("shots", "shots_seed"),
-        *("steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
+        *("shots", "steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
         *("data_seed", "data", "limit", "limit_seed"),
     )
 
@@ -236,7 +233,6 @@ def check(config: EvalConfig) -> None:
     task = open_task(config.task)
     others = [name for name in TASK_OPTIONS if name not in task.options]
     asked = ("model", "endpoint", "steer", "options", "prompting", "dry_run")
-    few = ("shots", "shots_seed")
     with_template = ("style",) if config.prompting == "few-shot" else ("style", "prompting")
     own_words = ("template", "prompting", "style")
     rules: tuple[tuple[bool, Iterable[str], str], ...] = (
@@ -244,7 +240,7 @@ def check(config: EvalConfig) -> None:
         (config.frames is not None, ("fps", "most_frames"), "runs without --frames"),
         (config.replies is not None, asked, "models, not for --replies"),
         (config.judge is None, ("human", "judge_words", "judge_template"), "a judge (--judge)"),
-        (config.prompting != "few-shot", few, "--prompting few-shot"),
+        (config.prompting != "few-shot", ("shots",), "--prompting few-shot"),
         (config.prompting == "cot", ("options",), "other ways of --prompting than cot"),
         (
             config.endpoint is not None and config.view in WITH_SOUND,

@@ -105,10 +105,9 @@ class GridToM(Task):
         chosen, left_out = choose_stories(config, stories, lineage.seen if lineage else ())
         items = items_of(config, stories, chosen)
         if config.prompting == "few-shot":
-            shots = (config.shots, config.shots_seed)
-            pool = example_stories(stories, chosen, *shots, config.split_seed)
+            pool = example_stories(stories, chosen, config.shots, config.split_seed)
             examples = items_of(replace(config, setting="text"), stories, pool)
-            items = [protocols.with_examples(item, examples, *shots) for item in items]
+            items = [protocols.with_examples(item, examples, config.shots) for item in items]
         protocol = self.protocol(config)
         about = {name: getattr(config, name) for name in ("order", "setting", "style")}
         about |= {"stories": stories.fingerprint, "protocol": config.protocol}
@@ -161,14 +160,14 @@ def choose_stories(
 
 
 def example_stories(
-    stories: StorySet, asked: Mapping[int, str], shots: int, seed: int, split_seed: SplitSeed
+    stories: StorySet, asked: Mapping[int, str], shots: int, split_seed: SplitSeed
 ) -> dict[int, str]:
     """Splits of stories that examples are taken from: training stories, where others are asked.
 
     None says what an asked one says; of those there are, some are taken.
     """
     contents = {stories.identity(index).content for index in asked}
-    rng = random.Random(f"examples/{seed}")
+    rng = random.Random("examples/0")
     for split in ("train", "validation", "test"):
         members = samples.members(stories, split, split_seed)
         others = [i for i in members if stories.identity(i).content not in contents]

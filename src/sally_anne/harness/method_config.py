@@ -1,4 +1,4 @@
-"""Options of ``describe, limp, bip-alm, distractors, copilot, films, export-lm-eval``."""
+"""Options of ``describe, limp, bip-alm, distractors, copilot, films``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import tyro
 
 from sally_anne.core.options import Seed
 from sally_anne.harness.config import EndpointOptions, RunOptions
-from sally_anne.models.options import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -194,22 +193,3 @@ class FilmsConfig(RunOptions, EndpointOptions):
     template: Path | None = None
     kind = "films"
     named = ("data", "template")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportConfig(ModelOptions):
-    """Write a steering vector for lm-eval's model type `steered`.
-
-    Attributes:
-        vector: folder of a steering vector, or user/name[@revision] on a hub.
-        out: file to write, .pt or .pth.
-        alpha: strength, in standard deviations; the vector's own by default.
-        all_positions: write a vector that was made for other positions; it will act at all.
-        allow_mismatch: export a vector that was fitted on another model.
-    """
-
-    vector: Path
-    out: Path
-    alpha: float | None = None
-    all_positions: bool = False
-    allow_mismatch: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,18 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sally_anne.hooks.positions import ALL, LAST_PROMPT
+from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models import decoding
-from sally_anne.models.decoding import CACHE, State, extend, gained, prefill
+from sally_anne.models.decoding import State, extend, prefill
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.processor import padded
 from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
-from sally_anne.models.videos import rotary
-
-# Tokens of given continuations that go through the model at once: the logits of all of them are
-# kept until they are read, for a vocabulary of 150,000 words 0.6 MB a token.
-_COLUMNS = 256
 
 
 @dataclass
@@ -135,10 +129,15 @@ class SteeredModel:
 
         It stops at the strings ``stops``, too; the rest is as of :class:`Recorder`.
         """
-        ends = decoding.end_tokens(self.loaded)
+        ends, tokenizer = decoding.end_tokens(self.loaded), self.loaded.processor.tokenizer
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            return _write(self.loaded, state, max_new_tokens, ends, stops, after_text)
+            replies = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
+            recorder = Recorder(tokenizer, ends, replies, stops, after_text)
+            decoding.greedy(self.loaded, state, max_new_tokens, recorder)
+        for reply in replies:
+            reply.text = recorder.cut(reply)
+        return replies
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
@@ -196,18 +195,6 @@ class SteeredModel:
         return continuations(self.loaded, laid_out(self.loaded, prompt), options)
 
 
-def _write(
-    loaded: LoadedModel, state: State, max_new_tokens: int, ends: Sequence[int], *how: Any
-) -> list[Completion]:
-    """What goes on from each row of a state, which is used up; ``how`` is as of Recorder."""
-    replies = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
-    recorder = Recorder(loaded.processor.tokenizer, ends, replies, *how)
-    decoding.greedy(loaded, state, max_new_tokens, recorder)
-    for reply in replies:
-        reply.text = recorder.cut(reply)
-    return replies
-
-
 def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
     """A prompt in the model's own chat layout, with the assistant's turn opened."""
     if prompt.whole:
@@ -233,98 +220,3 @@ def cut_prompts(
     shared = [decoding.split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
-
-
-def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Inputs of contexts (token ids) without frames, ``[R, T]``, padded on the left."""
-    ids, mask = padded(loaded, contexts)
-    device = loaded.model.device
-    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-
-
-def complete(
-    model: SteeredModel, inputs: dict[str, Any], max_new_tokens: int, stops: Sequence[str] = ()
-) -> list[str]:
-    """What the model writes after contexts, as ``model.generate(**inputs)`` under the vector.
-
-    Inputs are of :func:`token_inputs` or :func:`sally_anne.models.prompts.encode`. A reply is cut
-    before the first of ``stops``, none of them empty, which may be names of special tokens.
-    """
-    loaded = model.loaded
-    tokenizer = loaded.processor.tokenizer
-    special = set(tokenizer.all_special_tokens)
-    ends = decoding.end_tokens(loaded)
-    ends += [tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special]
-    with torch.inference_mode(), model.applied():
-        replies = _write(loaded, prefill(loaded, inputs), max_new_tokens, ends, stops)
-    return [reply.text for reply in replies]
-
-
-def continuation_log_probs(
-    model: SteeredModel,
-    inputs: dict[str, Any],
-    rows: Sequence[int],
-    endings: Sequence[Sequence[int]],
-    batch_size: int | None = None,
-) -> list[tuple[float, bool]]:
-    """Log-probability of each of R continuations in nats, and whether it is the greedy one.
-
-    Of ``inputs`` of G contexts, as of :func:`complete`, ``rows`` says for each continuation which
-    it follows, and ``endings`` its token ids; ``batch_size`` go through the model at once.
-    Contexts are read once. Passes do not depend on the vector: alpha 0 gives the bits of none.
-    """
-    size = batch_size or max(len(rows), 1)
-    found: list[tuple[float, bool]] = []
-    with torch.inference_mode():
-        with model.applied():
-            state = prefill(model.loaded, inputs)
-        with _steered_along(model):
-            for start in range(0, len(rows), size):
-                chosen = slice(start, start + size)
-                found += _forced(model.loaded, state, rows[chosen], endings[chosen])
-    return found
-
-
-def _steered_along(model: SteeredModel) -> AbstractContextManager[Any]:
-    """For a pass that holds tokens of the continuation alone.
-
-    Several tokens on top of a cache look like the rest of a prompt, so the vector acts on
-    all of them: just what ``generated`` means here.
-    """
-    steering = model.steering
-    if steering is None or steering.positions == LAST_PROMPT:
-        return nullcontext()
-    return replace(steering, positions=ALL).apply(model.loaded.model, model.alpha)
-
-
-def _forced(
-    loaded: LoadedModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
-) -> list[tuple[float, bool]]:
-    """Sums and greedy flags of continuations ``[R]`` of contexts ``[G]``, which stay as they are.
-
-    Padding stands on the right: no real token sees it.
-    """
-    device = state.mask.device
-    index = torch.tensor(list(rows), device=device)
-    total, is_greedy = gained(state.logits[index.to(state.logits.device)][:, None], endings, 0)
-    fed, mask = (t.to(device) for t in padded(loaded, [e[:-1] for e in endings], "right"))
-    if not fed.shape[1]:
-        return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
-    cache, whole = decoding.select(state.cache, index), state.mask[index]
-    following = state.following[index]
-    for start in range(0, fed.shape[1], _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        whole = torch.cat([whole, mask[:, part]], dim=1)
-        positions = following[:, None] + (mask.cumsum(1)[:, part] - 1).clamp(min=0)
-        output = loaded.model(
-            input_ids=fed[:, part],
-            attention_mask=whole,
-            position_ids=rotary(loaded.model, positions),
-            **{CACHE: cache},
-            use_cache=True,
-            logits_to_keep=0,  # all
-        )
-        cache = output[CACHE]
-        sums, agrees = gained(output.logits, endings, start + 1)
-        total, is_greedy = total + sums, is_greedy & agrees
-    return list(zip(total.tolist(), is_greedy.tolist(), strict=True))

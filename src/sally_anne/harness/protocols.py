@@ -9,7 +9,7 @@ for thoughts first (zero-shot chain of thought, Kojima et al. 2022); the answer 
 end of the reply. ``few-shot`` shows other questions with their answers first. ``simtom`` asks in
 two steps (Wilf et al. 2023): the model retells what the person asked about knows, and then has the
 question with that alone, without the story and its frames. Each item has few-shot examples of its
-own, in words, chosen by its name and a seed, no two of one story; as many of them as can be of each
+own, in words, chosen by its name, no two of one story; as many of them as can be of each
 belief condition and with the answer at each place, so that neither is taught.
 """
 
@@ -279,7 +279,7 @@ def frame_notes(
 
 
 def set_apart(
-    records: Sequence[Question], chosen: Sequence[Question], shots: int, seed: int
+    records: Sequence[Question], chosen: Sequence[Question], shots: int
 ) -> tuple[list[Question], list[Question]]:
     """The records that examples are taken from, and those of ``chosen`` that are asked about.
 
@@ -297,7 +297,7 @@ def set_apart(
     if lacking <= 0:
         return pool, asked
     groups = list(dict.fromkeys(record.group for record in chosen if not record.hidden))
-    given = random.Random(f"examples/{seed}").sample(groups, min(lacking, len(groups)))
+    given = random.Random("examples/0").sample(groups, min(lacking, len(groups)))
     asked = apart([record for record in chosen if record.group in given], chosen)
     pool = apart(asked, keyed)
     if not asked or len({record.group for record in pool}) < shots:
@@ -317,9 +317,9 @@ def _sources(record: Question) -> frozenset[object]:
     return frozenset({("group", record.group), *films, *words} - {None})
 
 
-def examples_for(item: Question, pool: Sequence[Question], shots: int, seed: int) -> list[Question]:
+def examples_for(item: Question, pool: Sequence[Question], shots: int) -> list[Question]:
     """The item's own examples; HarnessError if the pool has too few stories that are not its."""
-    rng = random.Random(f"examples/{seed}/{item.item_id}")
+    rng = random.Random(f"examples/0/{item.item_id}")
     others = [one for one in pool if one.group != item.group]
     candidates = rng.sample(others, min(_CANDIDATES, len(others)))
     if len({one.group for one in candidates}) < shots:
@@ -346,7 +346,7 @@ def answered(example: Question) -> str:
     return f"{example.text}\n{json.dumps({'answer': listed})}"
 
 
-def with_examples(item: Question, pool: Sequence[Question], shots: int, seed: int) -> Question:
+def with_examples(item: Question, pool: Sequence[Question], shots: int) -> Question:
     """An item with examples before its text; ``pool`` holds items in words, with a key."""
     senses = ["pictures"] * bool(item.clip) + ["sound"] * bool(item.sound)
     verb = "belongs" if senses == ["sound"] else "belong"
@@ -354,7 +354,7 @@ def with_examples(item: Question, pool: Sequence[Question], shots: int, seed: in
     text = "\n\n".join(
         (
             "Here are questions on other stories, with their right answers.",
-            *map(answered, examples_for(item, pool, shots, seed)),
+            *map(answered, examples_for(item, pool, shots)),
             f"The question to answer now is on a new story.{films}",
             item.text,
         )

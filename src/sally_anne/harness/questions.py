@@ -108,15 +108,14 @@ class BenchmarkTask(Task):
             if how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
                 words = replace(how, view="text" if "text" in benchmark.views else "none")
             whole = [r for r in there if not missing_parts(benchmark, r, words)]
-            shots = (config.shots, config.shots_seed)
-            pool, asked = protocols.set_apart(whole, here, *shots)
+            pool, asked = protocols.set_apart(whole, here, config.shots)
             if lost := len(here) - len(asked):
                 notes.append(
                     f"{lost} of {len(here)} items not asked: their stories are shown as examples"
                 )
             examples = list(render(benchmark, pool, words))
             rendered = render(benchmark, asked, how)
-            items = [protocols.with_examples(item, examples, *shots) for item in rendered]
+            items = [protocols.with_examples(item, examples, config.shots) for item in rendered]
         else:
             items = list(render(benchmark, here, how))
         about = {

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from sally_anne.data.items import Question
 from sally_anne.harness.adapters import tasks
@@ -26,12 +25,6 @@ from tests.made_replies import replied
 from tests.shared_data import MADE
 
 MODEL = "tiny-qwen2-vl"
-
-
-def drawn_pictures(count: int) -> list[Image.Image]:
-    """At random, the same for a number."""
-    drawn = np.random.default_rng(count).integers(0, 256, (count, 84, 84, 3), dtype=np.uint8)
-    return [Image.fromarray(frame) for frame in drawn]
 
 
 def riddles(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.harness.adapters.common import Decoding, decoding, open_steered, whole
+from sally_anne.harness.adapters.common import open_steered, whole
 from sally_anne.harness.adapters.questions import prepared
 from sally_anne.models.options import DEFAULT_MODEL
 
@@ -19,12 +19,6 @@ def test_words_are_numbers() -> None:
     for value in (0, "many", 2.5, None, float("inf")):
         with pytest.raises(HarnessError, match=f"n is {value!r}: "):
             whole("n", value)
-
-
-def test_the_first_name_of_a_length_counts() -> None:
-    given = {"max_tokens": 5, "max_gen_toks": 3, "until": ["", ".", "."], "do_sample": False}
-    assert decoding(given, 9, ("max_gen_toks", "max_tokens")) == Decoding(3, (".",))
-    assert decoding({}, 9) == Decoding(9)
 
 
 @pytest.mark.integration

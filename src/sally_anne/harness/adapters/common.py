@@ -22,12 +22,7 @@ from sally_anne.models.prompts import raw_text
 T = TypeVar("T")
 _WHOLE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _NUMBER: TypeAdapter[float] = TypeAdapter(FiniteFloat)
-_TEXTS: TypeAdapter[str | list[str]] = TypeAdapter(str | list[str])
 _MODEL_OPTIONS = TypeAdapter(ModelOptions)
-# How a sample is drawn or searched for, of which greedy decoding does nothing.
-SAMPLING = frozenset(
-    {"do_sample", "temperature", "num_beams", "top_p", "top_k", "min_p", "seed", "use_cache"}
-)
 
 
 def open_steered(
@@ -89,29 +84,6 @@ class Decoding:
 
     max_new_tokens: int
     until: tuple[str, ...] = ()
-
-
-def decoding(
-    settings: Mapping[str, Any], length: int, names: Sequence[str] = ("max_new_tokens",)
-) -> Decoding:
-    """A task's ``generation_kwargs``; replies are greedy, as many tasks mean by temperature 0.
-
-    ``length`` is that of a reply if they do not say, by one of ``names``, which stand in their
-    order of precedence.
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    temperature = _read(_NUMBER, "temperature", given.get("temperature", 0))
-    beams, sampled = given.get("num_beams", 1), given.get("do_sample", False)
-    if temperature or beams != 1 or (sampled and "temperature" not in given):
-        raise HarnessError(
-            f"decoding is greedy, but temperature is {temperature:g}, do_sample {sampled} and "
-            f"num_beams {beams}; set --gen_kwargs do_sample=False,temperature=0"
-        )
-    said = next((name for name in names if name in given), None)
-    length = length if said is None else whole(said, given[said])
-    until = _read(_TEXTS, "until", given.get("until", []))
-    stops = [until] if isinstance(until, str) else until
-    return Decoding(length, tuple(dict.fromkeys(filter(None, stops))))
 
 
 def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: bool = True) -> str:

@@ -36,7 +36,7 @@ _CONFIG = TypeAdapter(EvalConfig)
 OPTIONS = (
     *("order", "setting", "style", "split", "limit", "data", "data_seed", "split_seed", "task"),
     *("view", "window", "frames", "fps", "most_frames", "max_pixels", "template", "protocol"),
-    *("prompting", "shots", "shots_seed"),
+    *("prompting", "shots"),
 )
 # For harnesses whose tasks take no options of a command line: as a JSON object.
 METADATA = "SALLY_ANNE_METADATA"

@@ -24,7 +24,6 @@ from inspect_ai.model import (
     ChatMessageUser,
     ContentImage,
     ContentText,
-    ContentVideo,
     GenerateConfig,
     Model,
     ModelOutput,
@@ -34,6 +33,8 @@ from PIL import Image
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: F401
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Media, Sampling
+from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters.common import Decoding
 from sally_anne.harness.adapters.inspect_ai.provider import (
     DEFAULT_MAX_TOKENS,
@@ -43,12 +44,13 @@ from sally_anne.harness.adapters.inspect_ai.provider import (
     settings,
     video,
 )
-from sally_anne.harness.adapters.inspect_ai.task import picture_uri, video_uri
+from sally_anne.harness.adapters.inspect_ai.task import picture_uri
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import BREAK
 from sally_anne.models.prompts import reply_prompt
+from tests.harness.made_benchmarks import encoded
 
 pytestmark = pytest.mark.plugins
 QWEN = "tiny-qwen2-vl"
@@ -79,7 +81,7 @@ def answers(
 
 
 def filmed(text: str) -> list[Any]:
-    return [ContentVideo(video=video_uri(CLIP), format="mov"), ContentText(text=text)]
+    return [*(ContentImage(image=picture_uri(frame)) for frame in CLIP), ContentText(text=text)]
 
 
 def said(outputs: Sequence[ModelOutput]) -> list[str]:
@@ -230,7 +232,6 @@ def test_a_cancelled_request_leaves_nothing_behind() -> None:
 
 ASKED = "Where is the red agent?"
 FRAMES = np.random.default_rng(1).integers(0, 256, (3, 28, 28, 3), dtype=np.uint8)
-FILM = ContentVideo(video=video_uri(FRAMES), format="mov")
 PICTURES = [ContentImage(image=picture_uri(frame)) for frame in FRAMES]
 TEXT = ContentText(text=ASKED)
 
@@ -246,9 +247,8 @@ def test_one_turn_is_the_harness_own_prompt(loaded: LoadedModel) -> None:
         assert prompt.clip is None and prompt.whole
 
 
-@pytest.mark.parametrize("shown", [[FILM], PICTURES], ids=["film", "pictures"])
-def test_film_and_pictures_are_one_clip(loaded: LoadedModel, shown) -> None:
-    prompt = prompt_of(loaded, [user(*shown, TEXT)])
+def test_pictures_are_one_clip(loaded: LoadedModel) -> None:
+    prompt = prompt_of(loaded, [user(*PICTURES, TEXT)])
     assert prompt.text == reply_prompt(loaded, ASKED, video=True)
     assert prompt.clip is not None and np.array_equal(prompt.clip, FRAMES)
 
@@ -256,7 +256,7 @@ def test_film_and_pictures_are_one_clip(loaded: LoadedModel, shown) -> None:
 def test_all_turns_are_in_the_prompt(loaded: LoadedModel) -> None:
     messages: list[ChatMessage] = [
         ChatMessageSystem(content="Answer with a room."),
-        user(FILM, TEXT),
+        user(*PICTURES, TEXT),
         ChatMessageAssistant(content="the blue room"),
         ChatMessageUser(content="And the white agent?"),
     ]
@@ -281,31 +281,15 @@ def test_the_users_text_makes_no_place_for_frames(loaded: LoadedModel) -> None:
         assert prompt.text.replace(BREAK, "").count(f"What does {mark} mean?") == 1
 
 
-@pytest.fixture
-def frames() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (5, 21, 34, 3), dtype=np.uint8)
+def test_frames_of_a_video_are_spread_from_first_to_last(tmp_path: Path) -> None:
+    path = encoded(tmp_path / "film.mp4", CLIP, 1)
+    whole = read_clip(Media(path=path), "full", Sampling(count=4)).frames
+    assert np.array_equal(video(str(path), 8), whole)
+    data = base64.b64encode(path.read_bytes()).decode()
+    assert np.array_equal(video(f"data:video/mp4;base64,{data}", 1), whole[2:3])
 
 
-def decoded(uri: str) -> bytes:
-    return base64.b64decode(uri.partition(",")[2])
-
-
-def test_a_film_keeps_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
-    uri = video_uri(frames)
-    assert uri.startswith("data:video/quicktime;base64,")
-    assert np.array_equal(video(uri), frames)
-    (tmp_path / "film.mov").write_bytes(decoded(uri))
-    assert np.array_equal(video(str(tmp_path / "film.mov")), frames)
-
-
-def test_frames_are_spread_from_first_to_last(frames: np.ndarray) -> None:
-    uri = video_uri(frames)
-    assert np.array_equal(video(uri, 3), frames[[0, 2, 4]])
-    assert np.array_equal(video(uri, 1), frames[2:3])
-    assert np.array_equal(video(uri, 9), frames)
-
-
-@pytest.mark.parametrize("read", [picture, video])
+@pytest.mark.parametrize("read", [picture, lambda reference: video(reference, 8)])
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

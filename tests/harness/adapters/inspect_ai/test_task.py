@@ -51,7 +51,7 @@ def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
 
 def test_pictures_are_the_frames() -> None:
     for item in own_items(limit=1):
-        (message,) = messages_of(item, "images")
+        (message,) = messages_of(item)
         assert item.clip is not None and not isinstance(message.content, str)
         *images, text = message.content
         loaded = load_model(MODEL)

@@ -1,7 +1,6 @@
 """Models of this project, steered or not, as a model provider of inspect-ai.
 
-Messages become prompts in the model's own chat layout. Pictures and videos come as files or data
-URIs; frames also go out as a video that keeps every bit.
+Messages become prompts in the model's own chat layout; pictures and videos are files or data URIs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import base64
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -34,24 +32,13 @@ from sally_anne.models.processor import plain
 
 DEFAULT_BATCH = 16
 DEFAULT_MAX_TOKENS = 256
-# More frames than this are hardly meant to go to a model as they are.
-MOST_FRAMES = 128
 # For how long nothing must have come before a batch goes off that is not full, in seconds.
 QUIET = 0.05
-# Options that would change the reply, and the values at which they do not.
-_ONLY: dict[str, tuple[object, ...]] = {
-    "temperature": (None, 0),
-    "num_choices": (None, 1),
-    "best_of": (None, 1),
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
-    "logit_bias": (None, {}),
-    "response_schema": (None,),
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
-    "prompt_logprobs": (None,),
-    "modalities": (None, []),
-}
+# Options that would change the reply, but for None, and at one where there can be several.
+_REFUSED = (
+    *("temperature", "frequency_penalty", "presence_penalty", "logit_bias", "response_schema"),
+    *("logprobs", "top_logprobs", "prompt_logprobs", "modalities", "num_choices", "best_of"),
+)
 
 
 def settings(config: model.GenerateConfig) -> common.Decoding:
@@ -59,9 +46,9 @@ def settings(config: model.GenerateConfig) -> common.Decoding:
 
     Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
     """
-    for name, harmless in _ONLY.items():
+    for name in _REFUSED:
         value = getattr(config, name, None)
-        if value not in harmless:
+        if value and not (value == 1 and name in ("num_choices", "best_of")):
             raise HarnessError(
                 f"{name} = {value}: steered models decode greedily and give one reply; leave it out"
             )
@@ -79,7 +66,7 @@ class SallyAnneAPI(model.ModelAPI):
             :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: prompts that go through the model together; by default as many as inspect-ai's
             max_connections, or 16.
-        frames: of a video so many frames are taken, spread evenly; all by default.
+        frames: so many are taken of a video, spread evenly.
     """
 
     def __init__(
@@ -91,18 +78,17 @@ class SallyAnneAPI(model.ModelAPI):
         steer: str | None = None,
         alpha: float | None = None,
         batch_size: int | None = None,
-        frames: int | None = None,
+        frames: int = 8,
         allow_mismatch: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, config=config)
         with shown_plainly():
-            for name, value in (("batch_size", batch_size), ("frames", frames)):
-                if value is not None:
-                    common.whole(name, value)
+            if batch_size is not None:
+                common.whole("batch_size", batch_size)
+            self.frames = common.whole("frames", frames)
             self.steered = common.open_steered(model_name, options, steer, alpha, allow_mismatch)
         self.batch_size = batch_size
-        self.frames = frames
         # Decoding, and the shape of the clip: not every processor takes clips that differ in it.
         self._batches = Batches(self._reply, lambda request: (request[1], request[0].shape))
 
@@ -116,8 +102,8 @@ class SallyAnneAPI(model.ModelAPI):
         if tools:
             raise HarnessError(f"{self.model_name} calls no tools; choose a task without them")
         loaded, how = self.steered.loaded, settings(config)
-        # Frames are decoded in a thread: what is sent at once is read side by side.
-        prompt = await anyio.to_thread.run_sync(partial(prompt_of, loaded, input, self.frames))
+        # Pictures are decoded in a thread: what is sent at once is read side by side.
+        prompt = await anyio.to_thread.run_sync(prompt_of, loaded, input, self.frames)
         most = self.batch_size or config.max_connections or DEFAULT_BATCH
         reply = await self._batches.ask((prompt, how), most)
         return output_of(reply, self.model_name)
@@ -203,12 +189,12 @@ class Batches:
 
 
 def prompt_of(
-    loaded: LoadedModel, messages: Sequence[model.ChatMessage], frames: int | None = None
+    loaded: LoadedModel, messages: Sequence[model.ChatMessage], frames: int = 8
 ) -> Prompt:
     """A conversation as a prompt, with the assistant's turn opened; the last message is a user's.
 
-    A video is a clip; pictures that follow one another are the frames of a clip. A conversation has
-    one clip at most. ``frames`` is as of :func:`video`.
+    A video is a clip, and so are pictures that follow one another; there is one clip at most. Of a
+    video so many ``frames`` are taken.
     """
     turns: list[dict[str, Any]] = []
     clips: list[Any] = []
@@ -250,19 +236,12 @@ def picture(reference: str) -> np.ndarray:
         return as_shown(image)
 
 
-def video(reference: str, frames: int | None = None) -> np.ndarray:
-    """A video, of a data URI or path, as ``uint8 [F, height, width, 3]``, scaled as others are.
-
-    ``frames`` are so many, spread evenly; None takes all, up to :data:`MOST_FRAMES`.
-    """
+def video(reference: str, frames: int) -> np.ndarray:
+    """So many frames of a video, of a data URI or path, ``uint8 [F, height, width, 3]``."""
     with _bytes("video", reference) as data, NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        sampling = Sampling(count=frames or MOST_FRAMES + 1)
-        found = read_clip(Media(path=Path(file.name)), "full", sampling).frames
-        if frames is None and len(found) > MOST_FRAMES:
-            raise MediaError(f"more than {MOST_FRAMES} frames; say how many to take: -M frames=8")
-        return found
+        return read_clip(Media(path=Path(file.name)), "full", Sampling(count=frames)).frames
 
 
 @contextmanager

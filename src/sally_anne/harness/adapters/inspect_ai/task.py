@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-import av
 import numpy as np
 from inspect_ai import Task, model, scorer, solver, task
 from inspect_ai._util.error import PrerequisiteError
@@ -33,7 +31,7 @@ from sally_anne.harness.parse import Parser
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import TaskQuestions
 
-_FOLDERS = ("data", "steer", "model")
+_WORDS = ("order", "data", "steer", "model")
 # What a parser has to know of an item, which the metadata of its sample holds.
 _FACTS = (
     *("item_id", "split", "group", "condition", "first", "official", "reasons", "reference"),
@@ -52,52 +50,44 @@ def shown_plainly() -> Iterator[None]:
 
 
 @task
-def gridtom(
-    order: str = "1",
-    setting: str = "multimodal",
-    media: str = "video",
-    baked: str | None = None,
-    **options: Any,
-) -> Task:
+def gridtom(order: str = "1", setting: str = "multimodal", **options: Any) -> Task:
     """Who believes whom to be where? Questions, frames and parsers of ``sally-anne evaluate``.
 
     ``options`` are its split, limit, style, data, data_seed and split_seed, and ``steer``: test
     stories that this vector was fitted on are left out, as are those of one ``baked`` into a model.
     """
-    given = {"task": "gridtom", "order": str(order), "setting": setting, "model": baked}
-    split = options.get("split", "test")
-    return _task(given | options, media, f"gridtom-{order}-{setting}-{split}")
+    return _task({"task": "gridtom", "order": order, "setting": setting} | options)
 
 
 @task
-def benchmark(task: str, media: str = "video", **options: Any) -> Task:
+def benchmark(task: str, **options: Any) -> Task:
     """The questions of ``sally-anne evaluate --task``; what is not given is as it has it.
 
     Args:
         task: a benchmark by name, package.module:NAME of one, or a file of one's own questions.
-        media: frames as one lossless video, or as pictures, which more models take (images).
         options: of :data:`sally_anne.harness.adapters.questions.OPTIONS`.
     """
-    return _task({"task": task} | options, media, task)
+    return _task({"task": task} | options)
 
 
-def _task(options: Mapping[str, Any], media: str, name: str) -> Task:
+def _task(options: dict[str, Any]) -> Task:
     from sally_anne.harness.adapters.questions import asked_by
 
-    # The command line takes a folder for a number if it looks like one.
-    folders = {n: str(v) for n, v in options.items() if n in _FOLDERS and v is not None}
-    questions = json.dumps({**options, **folders})
+    options["model"] = options.pop("baked", None)
+    # The command line takes a word for a number if it looks like one.
+    words = {n: str(options[n]) for n in _WORDS if options.get(n) is not None}
+    questions = json.dumps(options | words)
     with shown_plainly():
-        if media not in ("video", "images"):
-            raise HarnessError(f"media must be video or images, is {media!r}")
         asked = asked_by(questions)
         if asked.config.prompting == "simtom":
             raise HarnessError("prompting simtom asks in two steps: sally-anne evaluate has it")
     authors = any(metric.startswith("official_") for metric in asked.metrics)
     unseen = asked.work.left_out
     return Task(
-        dataset=MemoryDataset([sample_of(item, asked) for item in asked.work.items], name=name),
-        setup=shown(questions, media),
+        dataset=MemoryDataset(
+            [sample_of(item, asked) for item in asked.work.items], name=options["task"]
+        ),
+        setup=shown(questions),
         scorer=[robust(), official()] if authors else [robust()],
         config=model.GenerateConfig(temperature=0, max_tokens=asked.config.reply_tokens),
         metadata=None if unseen is None else {"unseen": asdict(unseen)},
@@ -105,7 +95,7 @@ def _task(options: Mapping[str, Any], media: str, name: str) -> Task:
 
 
 @solver.solver
-def shown(questions: str, media: str) -> solver.Solver:
+def shown(questions: str) -> solver.Solver:
     """Puts the frames of an item before its words, decoded as it is asked.
 
     ``questions`` are the task's options as JSON.
@@ -115,21 +105,19 @@ def shown(questions: str, media: str) -> solver.Solver:
         from sally_anne.harness.adapters.questions import asked_by
 
         item = asked_by(questions).items[str(state.sample_id)]
-        state.messages = await anyio.to_thread.run_sync(partial(messages_of, item, media))
+        state.messages = await anyio.to_thread.run_sync(messages_of, item)
         return state
 
     return show
 
 
-def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
-    """What is said, with the frames before it as one video or as images, which keep every bit."""
+def messages_of(item: Question) -> list[model.ChatMessage]:
+    """What is said, with the frames before it as pictures, which keep every bit."""
     from sally_anne.harness.evaluate import prompt_of
 
     prompt = prompt_of(item)
     parts: list[model.Content] = []
-    if prompt.clip is not None and media == "video":
-        parts.append(model.ContentVideo(video=video_uri(prompt.clip), format="mov"))
-    elif prompt.clip is not None:
+    if prompt.clip is not None:
         parts += [model.ContentImage(image=picture_uri(frame)) for frame in prompt.clip]
     parts.append(model.ContentText(text=prompt.text))
     system = [model.ChatMessageSystem(content=prompt.system)] if prompt.system else []
@@ -225,27 +213,8 @@ def _read_by(parser: Parser) -> scorer.Scorer:
     return read
 
 
-def video_uri(frames: np.ndarray) -> str:
-    """Frames ``uint8 [F, height, width, 3]`` as a data URI that keeps every bit.
-
-    A QuickTime video whose frames are PNG pictures, one a second.
-    """
-    file = io.BytesIO()
-    with av.open(file, "w", format="mov") as container:
-        stream = container.add_stream("png", rate=1)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "rgb24"
-        for frame in (*(av.VideoFrame.from_ndarray(f, "rgb24") for f in frames), None):
-            container.mux(stream.encode(frame))
-    return _uri("video/quicktime", file)
-
-
 def picture_uri(frame: np.ndarray) -> str:
     """A frame ``uint8 [height, width, 3]`` as the data URI of a PNG picture."""
     file = io.BytesIO()
     Image.fromarray(frame).save(file, "PNG")
-    return _uri("image/png", file)
-
-
-def _uri(kind: str, file: io.BytesIO) -> str:
-    return f"data:{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

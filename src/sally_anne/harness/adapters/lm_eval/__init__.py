@@ -6,13 +6,12 @@ with it and the tasks of all benchmarks, besides those of the user's own ``--inc
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from sally_anne.core.console import plain_errors
-from sally_anne.harness.adapters import add_tasks, task_files, tasks
+from sally_anne.harness.adapters import add_tasks, task_files
 
 if find_spec("lm_eval") is not None:
     # lm-eval fills its registry when it is asked for a model and finds it empty, so that ours
@@ -21,13 +20,6 @@ if find_spec("lm_eval") is not None:
     from lm_eval.api.registry import model_registry
 
     model_registry.register("sally-anne", target=f"{__name__}.model:SallyAnneLM")
-
-# What lm-eval says of our tasks at each run, and is as it should be: their number of stories may be
-# set by --metadata, and a question is of TB or of FB.
-_MEANT = {
-    "lm_eval.api.task": "Custom kwargs can be passed",
-    "lm_eval.evaluator_utils": "not scored on the same number of documents",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,14 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if arguments is not None:
         sys.argv = ["sally-anne lm-eval", *arguments]
-    ours = ("gridtom", *tasks())
-
-    def unexpected(record: logging.LogRecord) -> bool:
-        said = record.getMessage()
-        return not (_MEANT[record.name] in said and any(name in said for name in ours))
-
-    for name in _MEANT:
-        logging.getLogger(name).addFilter(unexpected)
     with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
         add_tasks(lm_eval.tasks, files, first=True)
         cli_evaluate()

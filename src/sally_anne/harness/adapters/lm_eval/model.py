@@ -4,81 +4,54 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import Collator
-from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.media import frames_of
 from sally_anne.core.processes import AUTO
 from sally_anne.harness.adapters import common, questions
-from sally_anne.harness.adapters.questions import MARK, mean, said_by
-from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
+from sally_anne.harness.adapters.questions import mean, said_by
+from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.decoding import CACHE, gained, prefill, require
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
-from sally_anne.models.processor import plain
-from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.models.videos import context_of
+from sally_anne.models.processor import padded, plain
+from sally_anne.models.videos import rotary
 
-LOGGER = logging.getLogger(__name__)
 BATCH_SIZE = 16
-MAX_GEN_TOKS = 256
 _CACHE_KEY = "sally-anne"
-# lm-eval's names for one thing, in its order of precedence.
-_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-
-
-class _Asked(NamedTuple):
-    """A reply that is asked for: its context, and how it is written."""
-
-    request: Instance
-    text: str  # as the tokenizer reads it, the mark of a clip in its place
-    ids: list[int]  # its tokens; a clip counts as its mark
-    pictures: list[Image.Image]  # frames of the clip
-    how: common.Decoding
-
-    @property
-    def kind(self) -> Any:
-        """Replies of one kind, and clips of one shape, make a batch."""
-        return self.how, tuple(picture.size for picture in self.pictures)
 
 
 class SallyAnneLM(HFLM):
-    """A steered model for ``lm_eval``: its own ``hf``, whose passes are steered.
+    """A steered model for ``lm_eval``: its own ``hf``, whose passes are steered; words alone.
 
     Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
     chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
     context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
     of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
-    one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
-    one clip, where replies are asked for.
+    one before a window), so ``generated`` is nearly all of the text.
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
         steer, alpha, allow_mismatch, options: as of
             :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: contexts that go through the model together; ``auto`` (or ``auto:N``) is 16.
-        max_batch_size: the most that ``auto`` may be.
-        max_length: tokens of a context and its continuation; the model's own by default. Longer
-            contexts are cut on the left, with a warning.
-        max_gen_toks: length of a reply where the task does not say.
-        device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
-            line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
+        max_batch_size: for models that find out their batch size; of no effect here.
+        max_length: tokens of a context and its continuation; the model's own by default.
+        device: e.g. ``cuda:1`` or ``cpu``. lm-eval's command line gives ``cuda:0`` if nothing is
+            said, so without a GPU that means the CPU.
     """
-
-    MULTIMODAL = True
-    max_gen_toks = MAX_GEN_TOKS
 
     def __init__(
         self,
@@ -88,36 +61,24 @@ class SallyAnneLM(HFLM):
         batch_size: int | str = BATCH_SIZE,
         max_batch_size: int | None = None,
         max_length: int | None = None,
-        max_gen_toks: int = MAX_GEN_TOKS,
         allow_mismatch: bool = False,
         device: str | None = None,
         **options: Any,
     ) -> None:
-        if str(batch_size).partition(":")[0] == AUTO:
-            most = common.whole("max_batch_size", max_batch_size or BATCH_SIZE)
-            batch_size = min(BATCH_SIZE, most)
-        self.max_gen_toks = common.whole("max_gen_toks", max_gen_toks)
         if device and device.startswith("cuda") and not torch.cuda.is_available():
-            LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
+            logging.getLogger(__name__).warning("no GPU for device %s: on the CPU", device)
             device = None
-        self.steered = common.open_steered(
-            pretrained, options | {"device": device}, steer, alpha, allow_mismatch
-        )
+        options["device"] = device
+        self.steered = common.open_steered(pretrained, options, steer, alpha, allow_mismatch)
         self.loaded = loaded = self.steered.loaded
-        tokenizer = loaded.processor.tokenizer
-        longest = context_of(loaded) or int(tokenizer.model_max_length)
+        auto = str(batch_size).partition(":")[0] == AUTO
         super().__init__(
             loaded.model,
             backend="causal",
-            tokenizer=tokenizer,
-            batch_size=common.whole("batch_size", batch_size),
-            max_length=longest if max_length is None else common.whole("max_length", max_length),
+            tokenizer=loaded.processor.tokenizer,
+            batch_size=BATCH_SIZE if auto else common.whole("batch_size", batch_size),
+            max_length=None if max_length is None else common.whole("max_length", max_length),
         )
-
-    @property
-    def tokenizer_name(self) -> str:
-        """Names tokenizer and chat template; prompts that lm-eval keeps are kept under it."""
-        return f"{Path(self.loaded.source).name}-{self.loaded.processor_hash[:16]}"
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The model's only template; None for none."""
@@ -125,29 +86,20 @@ class SallyAnneLM(HFLM):
         return str(own) if chat_template and own else None
 
     def apply_chat_template(
-        self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation in the model's chat layout; ``<image>`` marks stay in its texts."""
-
-        def said(text: str) -> str:
-            return MARK.join(plain(self.loaded, part) for part in text.split(MARK))
-
+        """A conversation in the model's chat layout."""
         # Templates of the hub take lists of parts, not all of them bare texts.
         turns = [
-            {**turn, "content": [{"type": "text", "text": said(turn["content"])}]}
-            if isinstance(turn["content"], str)
-            else turn
+            {**turn, "content": [{"type": "text", "text": plain(self.loaded, turn["content"])}]}
             for turn in chat_history
         ]
         return common.laid_out(self.loaded, turns, add_generation_prompt)
 
-    def loglikelihood(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[tuple[float, bool]]:
-        """Log-probability of each continuation in nats, and whether it is the greedy one."""
-        if any(len(request.args) > 2 for request in requests):
-            raise HarnessError("pictures are taken where replies are asked for, not probabilities")
-        return super().loglikelihood(requests, disable_tqdm)
+    def _model_generate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Greedy where a task does not say otherwise, whatever the model's folder has."""
+        with self.steered.applied():
+            return super()._model_generate(*args, **{"repetition_penalty": 1.0, **kwargs})
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Token ids of both; the context ends at its own last token, at which vectors act.
@@ -165,75 +117,62 @@ class SallyAnneLM(HFLM):
     ) -> list[tuple[float, bool]]:
         """Of requests with a name for lm-eval's cache and the tokens of context and continuation.
 
-        Equal contexts are read once, the longest first.
+        Log-probability of each continuation in nats, and whether it is the greedy one.
         """
-        members: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for number, (name, context, ending) in enumerate(requests):
-            if not ending:
-                raise HarnessError(f"the continuation of {name} adds no token to its context")
-            members[tuple(self._fitting(context, len(ending) - 1))].append(number)
-        contexts, found = sorted(members, key=len, reverse=True), {}
-        steps = range(0, len(contexts), self.batch_size)
-        for start in tqdm(steps, "Running loglikelihood requests", disable=disable_tqdm):
-            batch = contexts[start : start + self.batch_size]
-            numbers = [number for ids in batch for number in members[ids]]
-            rows = [row for row, ids in enumerate(batch) for _ in members[ids]]
-            endings, inputs = [requests[n][2] for n in numbers], token_inputs(self.loaded, batch)
-            scores = continuation_log_probs(self.steered, inputs, rows, endings, self.batch_size)
-            for number, score in zip(numbers, scores, strict=True):
-                found[number] = score
-                if (name := requests[number][0]) is not None:
-                    self.cache_hook.add_partial("loglikelihood", name, score)
-        return [found[number] for number in range(len(requests))]
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Greedy replies, cut before the first stop string."""
-        order = Collator(
-            [self._asked(request) for request in requests],
-            lambda one: -len(one.ids),
-            lambda one: one.kind,
-            group_by="gen_kwargs",
-        )
-        found: list[str] = []
+        require(self.loaded, "a cache")
+        order = Collator(requests, lambda one: -len(one[1]) - len(one[2]))
+        found: list[tuple[float, bool]] = []
         with tqdm(
-            None, "Running generate_until requests", len(requests), disable=disable_tqdm
+            None, "Running loglikelihood requests", len(requests), disable=disable_tqdm
         ) as bar:
             for batch in order.get_batched(self.batch_size):
-                how = batch[0].how
-                clips: list[Any] = [frames_of(one.pictures) for one in batch if one.pictures]
-                if clips:
-                    inputs = encode(self.loaded, [one.text for one in batch], clips)
-                else:
-                    inputs = token_inputs(self.loaded, [one.ids for one in batch])
-                said = complete(self.steered, inputs, how.max_new_tokens, how.until)
-                for one, reply in zip(batch, said, strict=True):
-                    self.cache_hook.add_partial("generate_until", one.request.args, reply)
-                found += said
-                bar.update(len(said))
+                names, contexts, endings = zip(*batch, strict=True)
+                scores = self._scores(contexts, endings)
+                for name, score in zip(names, scores, strict=True):
+                    if name is not None:
+                        self.cache_hook.add_partial("loglikelihood", name, score)
+                found += scores
+                bar.update(len(batch))
         return order.get_original(found)
 
-    def _asked(self, request: Instance) -> _Asked:
-        text, settings, *_ = request.args
-        given = {name for name, value in settings.items() if value is not None}
-        if unknown := sorted(given - {"until", *common.SAMPLING, *_LENGTHS}):
-            raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
-        how = common.decoding(settings, self.max_gen_toks, _LENGTHS)
-        if shown := pictures_of(request):
-            text = place_clip(text, clip_mark(self.loaded), len(shown))
-        else:
-            text = text.replace(MARK, plain(self.loaded, MARK))
-        ids = self.tok_encode(text) or [self.prefix_token_id]
-        return _Asked(request, text, self._fitting(ids, how.max_new_tokens), shown, how)
+    @torch.inference_mode()
+    def _scores(
+        self, contexts: Sequence[list[int]], endings: Sequence[list[int]]
+    ) -> list[tuple[float, bool]]:
+        """Contexts first, at whose ends vectors act, then continuations in one pass.
 
-    def _fitting(self, ids: list[int], fed: int) -> list[int]:
-        """The end of a context that leaves room for ``fed`` tokens; a text with a clip stays."""
-        room = self.max_length - fed
-        if room <= 0:
-            raise HarnessError(f"max_length {self.max_length} leaves no room before {fed} tokens")
-        if len(ids) > room:
-            cut = "a context of %d tokens is cut to its last %d (max_length %d)"
-            LOGGER.warning(cut, len(ids), room, self.max_length)
-        return ids[-room:]
+        To hooks, several tokens on top of a cache are the rest of a prompt, so that a vector there
+        acts on all of them: just what ``generated`` means here.
+        """
+        model, loaded, vector = self.loaded.model, self.loaded, self.steered.steering
+        if not all(0 < len(ending) <= self.max_length for ending in endings):
+            raise HarnessError(f"a continuation has no token or more than {self.max_length}")
+        kept = [
+            c[-(self.max_length + 1 - len(e)) :] for c, e in zip(contexts, endings, strict=True)
+        ]
+        ids, mask = (part.to(model.device) for part in padded(loaded, kept))
+        with self.steered.applied():
+            state = prefill(loaded, {"input_ids": ids, "attention_mask": mask})
+        logits = state.logits[:, None]
+        # Padding stands on the right: no real token sees it.
+        rest = [ending[:-1] for ending in endings]
+        ids, mask = (part.to(model.device) for part in padded(loaded, rest, "right"))
+        if ids.shape[1]:
+            places = state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0)
+            along: Any = nullcontext()
+            if vector is not None and vector.positions != LAST_PROMPT:
+                along = replace(vector, positions=ALL).apply(model, self.steered.alpha)
+            with along:
+                output = model(
+                    input_ids=ids,
+                    attention_mask=torch.cat([state.mask, mask], dim=1),
+                    position_ids=rotary(model, places),
+                    **{CACHE: state.cache},
+                    use_cache=True,
+                )
+            logits = torch.cat([logits, output.logits], dim=1)
+        sums, agrees = gained(logits, endings, 0)
+        return list(zip(sums.tolist(), agrees.tolist(), strict=True))
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Keep answers in lm-eval's ``use_cache`` file.
@@ -261,39 +200,6 @@ class SallyAnneLM(HFLM):
         return self.steered.about | {"max_length": self.max_length}
 
 
-def clip_mark(loaded: LoadedModel) -> str:
-    """What the model's chat template writes for a clip, e.g. ``<video>`` and a line break."""
-    probe = "x"
-    without, with_clip = (reply_prompt(loaded, probe, video) for video in (False, True))
-    before, _, after = without.rpartition(probe)
-    if not (with_clip.startswith(before) and with_clip.endswith(probe + after)):
-        raise HarnessError(
-            f"the chat template of {loaded.name} does not put a clip right before the text, so "
-            "pictures have no place in its prompts"
-        )
-    return with_clip.removeprefix(before).removesuffix(probe + after)
-
-
-def place_clip(text: str, mark: str, pictures: int) -> str:
-    """The text with the clip's own mark in the place of the pictures' marks."""
-    if (found := text.count(MARK)) != pictures:
-        raise HarnessError(
-            f"a prompt needs one {MARK} for each of its pictures: it has {found} for {pictures} "
-            f"({text[:60]!r} ...); examples of few-shot prompts cannot have pictures"
-        )
-    return text.replace(MARK, mark, 1).replace(MARK, "")
-
-
-def pictures_of(request: Instance) -> list[Image.Image]:
-    """The pictures of a request, from what lm-eval sends with its text."""
-    extra = request.args[2] if len(request.args) > 2 else {}
-    visuals = extra.get("visual") or ()
-    found = list(visuals) if isinstance(visuals, list | tuple) else [visuals]
-    if "audio" in extra or not all(isinstance(picture, Image.Image) for picture in found):
-        raise HarnessError("of what a task shows only PIL pictures can be taken, and no sounds")
-    return found
-
-
 def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:
     """Plain numbers where a mean is taken, as lm-eval's takes them."""
     found = questions.results(document, replies)
@@ -308,7 +214,7 @@ class Questions(questions.Questions, ConfigurableTask):
     """
 
     length = "max_gen_toks"
-    mark = MARK
+    mark = questions.MARK
     shows = "doc_to_image"
     scores = staticmethod(bare_scores)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +13,6 @@ import torch
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from lmms_eval.api.task import ConfigurableTask
-from loguru import logger
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
@@ -30,9 +28,6 @@ from sally_anne.models.options import DEFAULT_MODEL
 DEFAULT_LENGTH = 128
 # Some tasks mark the place of pictures in their text; here frames come before it.
 _PLACES = ("<image>", "<video>")
-
-
-_Asked = tuple[Prompt, common.Decoding]
 
 
 class SallyAnne(lmms):
@@ -98,7 +93,7 @@ class SallyAnne(lmms):
     def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
         raise HarnessError("sally_anne answers single questions; tasks in rounds are not offered")
 
-    def _asked(self, request: Instance) -> _Asked:
+    def _asked(self, request: Instance) -> tuple[Prompt, common.Decoding]:
         context, options, doc_to_visual, doc_id, task, split = request.args
         for place in _PLACES:
             context = context.replace(place, "")
@@ -109,17 +104,27 @@ class SallyAnne(lmms):
             raise type(error)(f"{task}, document {doc_id}: {error}") from error
 
 
-@lru_cache
-def _pass_over(name: str, value: str) -> None:
-    """Warn once, not for every document."""
-    logger.warning(f"generation option {name}={value} is passed over: sally_anne has none")
-
-
 def decoding_of(options: Mapping[str, Any]) -> common.Decoding:
-    """A task's ``generation_kwargs``; unknown ones, often meant for one model, are passed over."""
-    for name in sorted(set(options) - common.SAMPLING - {"max_new_tokens", "until"}):
-        _pass_over(name, repr(options[name]))
-    return common.decoding(options, DEFAULT_LENGTH)
+    """A task's ``generation_kwargs``, of which many are meant for one model; replies are greedy."""
+    given = {name: value for name, value in options.items() if value is not None}
+    temperature, beams = given.get("temperature", 0), given.get("num_beams", 1)
+    sampled = given.get("do_sample", False)
+    # Many tasks mean greedy replies by temperature 0 alone.
+    if (
+        str(temperature) not in ("0", "0.0")
+        or beams != 1
+        or (sampled and "temperature" not in given)
+    ):
+        raise HarnessError(
+            f"decoding is greedy, but temperature is {temperature}, do_sample {sampled} and "
+            f"num_beams {beams}; set --gen_kwargs do_sample=False,temperature=0"
+        )
+    until = given.get("until", [])
+    stops = [until] if isinstance(until, str) else list(until)
+    if not all(isinstance(stop, str) for stop in stops):
+        raise HarnessError(f"until is {until!r}, not strings at which a reply ends")
+    length = common.whole("max_new_tokens", given.get("max_new_tokens", DEFAULT_LENGTH))
+    return common.Decoding(length, tuple(filter(None, stops)))
 
 
 def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
