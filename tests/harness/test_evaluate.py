@@ -227,7 +227,9 @@ def test_gridtom_from_planted_answers_to_the_table(reported, monkeypatch) -> Non
         reader: {name: (value, 8 if name == "invalid" else 4) for name, value in found.items()}
         for reader, found in numbers.items()
     }
-    assert cells == [[reader, *row.split("|")] for reader, row in SHOWN.items()]
+    columns = [row.split("|") for row in SHOWN.values()]
+    rows = zip(("TB", "FB", "Both", "invalid"), "4448", *columns, strict=True)
+    assert cells == [[*row] for row in rows]
     # What is kept is not asked again, and says the same.
     scripted_replies(monkeypatch, lambda prompt: pytest.fail("asked again"))
     again, same, shown, _ = run(reported)

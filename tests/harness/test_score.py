@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -280,20 +280,6 @@ def test_open_questions_wait_for_a_judge() -> None:
     assert table.loc[0, "reference"] == "So." and not table.loc[0, "hidden"]
     judged = table.assign(judge_correct=True, judge_invalid=False)
     assert results_of(judged, ())["judge"]["overall"]["value"] == 1.0
-
-
-def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
-    items = [replace(item(n), map=f"map-{n % 6:02d}", group=f"s{n}") for n in range(24)]
-    table = scored(items, ["A" if n % 6 < 3 else "B" for n in range(24)])
-    found = results_of(table)["robust"]
-    sheet = table.rename(columns={"robust_correct": "correct", "robust_invalid": "invalid"})
-    over_stories = estimates(sheet.drop(columns="map"), False)
-    assert found["over_stories"] == {name: asdict(one) for name, one in over_stories.items()}
-    by_map = estimates(sheet.assign(story=sheet["map"]), False)
-    assert found["overall"] == asdict(by_map["overall"])
-    assert found["overall"]["low"] < found["over_stories"]["overall"]["low"]
-    few = scored([replace(i, map="map-00") for i in items], ["A"] * 24)
-    assert "over_stories" not in results_of(few)["robust"]
 
 
 def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,12 +13,12 @@ from hypothesis import strategies as st
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError, OptionError, RecordError
-from sally_anne.data.items import Question, short_name
+from sally_anne.data.items import short_name
 from sally_anne.data.tasks import find_task
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.method_config import DescribeConfig
 from sally_anne.harness.questions import describe
-from sally_anne.harness.tasks import Row, load_items, sample_groups, subset_of
+from sally_anne.harness.tasks import Row, load_items, sample_groups
 from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
@@ -103,12 +102,6 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
         kept = sample_groups(rows, ("kind",), 3, seed)
         assert kept == {"y0", "y1", "y2"} or "large" in kept and len(kept) == 3
     assert sample_groups(rows, ("kind",), 4, 0) == {"large", "y0", "y1", "y2"}
-    left = [
-        Question("", "", "", name, "", tags=tags) for name, tags in rows if name in ("large", "y1")
-    ]
-    told = subset_of(left, ("kind",), SimpleNamespace(limit=2, limit_seed=7))
-    assert (told.groups, told.items, told.by) == (("large", "y1"), 4, {"kind": {"x": 3, "y": 1}})
-    assert str(told) == "drawn by --limit, evenly over kind (seed 7): 2 groups, 4 items"
 
 
 def test_a_task_is_described_by_its_counts(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
     console = console or Console()
     runs = [Finished.open(folder) for folder in config.runs]
     answers, notes = shared_answers(runs)
-    table = compare(runs, answers, config.parser, config.means)
+    table = compare(runs, answers, config.means)
     save_config(config.folder, asdict(config))
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
     different = differences(runs)
@@ -169,23 +169,20 @@ def shared_answers(runs: Sequence[Finished]) -> tuple[list[pd.DataFrame], list[s
 def compare(
     runs: Sequence[Finished],
     answers: Sequence[pd.DataFrame],
-    parser: str | None = None,
     means: bool = False,
 ) -> pd.DataFrame:
     """The figures of each later run against the first, on the items that all of them asked.
 
     With ``means`` of each later side of :func:`sides_of`.
 
-    One row a run, parser (that all share, or the one named), part (``kind`` and ``value`` as of
+    One row a run, parser that all share, part (``kind`` and ``value`` as of
     :class:`Part`; ``items`` in words) and measure: value and 95 % interval of the first run, of the
     second and of the difference, and what :func:`paired` counts.
     """
     each = [parsers(table) for table in answers]
-    common = [p for p in each[0] if all(p in own for own in each) and parser in (None, p)]
+    common = [parser for parser in each[0] if all(parser in own for own in each)]
     if not common:
-        raise HarnessError(
-            f"the runs have no {parser or 'parser'} in common ({each}); open replies need --judge"
-        )
+        raise HarnessError(f"the runs have no parser in common ({each}); open replies need --judge")
     rows = []
     (first, own), *others = sides_of(runs, means).items()
     for label, other in others:

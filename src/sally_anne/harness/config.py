@@ -208,8 +208,6 @@ class CompareConfig:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folders, as `sally-anne evaluate` leaves them; the first is what the others are compared
     with."""
-    parser: str | None = None
-    """Whose parsing of the replies, e.g. robust or judge; by default all that the runs share."""
     means: bool = False
     """Compare ways to ask: of runs that differ in their model alone the mean over models."""
     out: Path | None = None

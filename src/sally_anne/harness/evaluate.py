@@ -50,7 +50,6 @@ _NOTE_OF_A_FRAME, _NOTE = "0000 min:00.00 sec, ", 200 * " "
 
 def run(config: EvalConfig) -> None:
     """Carry out an evaluation; what is done already is not done again."""
-    check(config)
     if config.dry_run:
         dry_run(config)
         return
@@ -97,17 +96,15 @@ def evaluate(
     judge = open_judge(config, work.items, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
-    endpoint, mismatch = None, ""
-    model: Any = None
+    mismatch, model = "", cast(Any, None)
     if config.endpoint is not None:
-        model = endpoint = open_endpoint(config, budget)
+        model = open_endpoint(config, budget)
     elif config.replies is None:
         videos, sounds = (any(map(attrgetter(name), work.items)) for name in ("clip", "sound"))
         opening = config.opening() | {"device_map": device_map}
         loaded = loaded or load_model(**opening, videos=videos, sounds=sounds)
         check_senses(loaded, videos, sounds)
-        sizes = (config.reply_tokens, config.retold_tokens)
-        check_items(loaded, work.items, *sizes)
+        check_items(loaded, work.items, config.reply_tokens, config.retold_tokens)
         mismatch = require_fits(vector, loaded, config.alpha) if vector else ""
         model = SteeredModel(loaded, vector, config.alpha)
     about = {
@@ -118,52 +115,38 @@ def evaluate(
         **work.about,
     }
     kept = Journal(config.folder / ANSWERS, about, processes)
-    replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
-    what = f"{model_name(config)}, {work.title}"
-    with kept as journal, replies, counting(console, what) as show:
+    replies = model.keeping(config.folder) if model else nullcontext()
+    with kept as journal, replies, counting(console, f"{model_name(config)}, {work.title}") as show:
         if processes.first:
             save_config(config.folder, asdict(config), loaded)
         if said and not journal.answers:
             names = (item.item_id for item in work.items)
             journal.add({"item_id": i, "reply": said[i], "ended": True} for i in names)
-        table = ask(
-            model,
-            work.items,
-            journal,
-            config.batch_size,
-            config.reply_tokens,
-            config.options,
-            show,
-            config.retold_tokens,
-        )
+        how = (config.batch_size, config.reply_tokens, config.options, show, config.retold_tokens)
+        table = ask(model, work.items, journal, *how)
     if not processes.first:
         processes.wait()
         return pd.read_parquet(config.folder / TABLE)
-    asked_at = {} if endpoint is None else {"model": endpoint}
     if judge is not None:
         # Each judge keeps its own verdicts in the folder.
         own = fingerprint(sorted(judge.about.items()))[:8]
-        replies = nullcontext()
-        if isinstance(judge.model, ChatEndpoint):
-            asked_at["judge"] = judge.model
-            replies = judge.model.keeping(config.folder, f"judge-{own}")
         kept = Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about})
-        with kept as journal, replies:
+        with kept as journal, judge.model.keeping(config.folder, f"judge-{own}"):
             table = judge_answers(table, judge, journal, size)
     if open_task(config.task).submission:
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
+    spent = {"model": model, "judge": judge and judge.model}
     saved = {
         # A model behind an endpoint goes by its name there, people by that of their sheet.
         "config": asdict(config) | {"model": model_name(config)},
         "counts": counts(table, work.missing),
         "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
         "agreement": None if human is None else agreement(table, human),
-        "endpoints": {role: one.usage for role, one in asked_at.items()},
+        "endpoints": {role: one.usage for role, one in spent.items() if one and one.usage},
         "about": about,
         "beliefs": work.beliefs,
         "unseen": None if work.left_out is None else asdict(work.left_out),
-        "drawn": None if work.subset is None else asdict(work.subset),
         "mismatch": mismatch,
     }
     save_items(config.folder, work.items, table)

@@ -39,7 +39,7 @@ from sally_anne.data.samples import Lineage
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.questions import prompts_hash
-from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups, subset_of
+from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups, subset_note
 
 Order = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
@@ -124,8 +124,7 @@ class GridToM(Task):
             f"{title}, {config.setting}",
             beliefs=config.order != "initial",
             left_out=replace(left_out, known=lineage is not None) if new else None,
-            notes=(note,) if reworded else (),
-            subset=subset_of(items, ("map",), config),
+            notes=(note if reworded else "", subset_note(items, ("map",), config)),
             departs=protocol.departs if protocol else "",
         )
 

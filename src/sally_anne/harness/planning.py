@@ -33,7 +33,7 @@ from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import save, steered_by
 from sally_anne.harness.score import estimates
-from sally_anne.harness.tasks import sample_items, subset_of
+from sally_anne.harness.tasks import sample_items, subset_note
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -160,8 +160,8 @@ class Planning(Session):
             vector = open_vector(config.steer, config.allow_mismatch)
         self.vector, self.mismatch = vector, ""
         self.items = sample_items(benchmark.load(config.data), benchmark.breakdowns, config)
-        self.subset = subset_of(self.items, benchmark.breakdowns, config)
-        print_lines(self.console, [str(self.subset)] if self.subset else [])
+        note = subset_note(self.items, benchmark.breakdowns, config)
+        print_lines(self.console, [note] if note else [])
 
     def judging(self) -> AnyModel:
         """The opened model, steered."""
@@ -185,7 +185,6 @@ class Planning(Session):
             "config": asdict(config),
             "about": about,
             "results": results,
-            "drawn": self.subset and asdict(self.subset),
             "mismatch": self.mismatch,
             "endpoints": self.usage,
         }

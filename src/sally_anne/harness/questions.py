@@ -33,7 +33,7 @@ from sally_anne.data.tasks import read_task
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.method_config import DescribeConfig
-from sally_anne.harness.tasks import Task, TaskItems, open_task, sample_items, subset_of
+from sally_anne.harness.tasks import Task, TaskItems, open_task, sample_items, subset_note
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # The whole published question, and what of it follows the last "Question:".
@@ -136,8 +136,7 @@ class BenchmarkTask(Task):
             benchmark.breakdowns,
             benchmark.cells,
             missing=tuple(lacks),
-            notes=tuple(notes),
-            subset=subset_of(items, benchmark.breakdowns, config),
+            notes=(*notes, subset_note(items, benchmark.breakdowns, config)),
             departs=how.protocol.departs if how.protocol else "",
         )
 

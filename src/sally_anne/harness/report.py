@@ -28,15 +28,14 @@ from sally_anne.figures.report import FRAMED, ITEMS, kinds_of_replies, some_of_e
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
 from sally_anne.harness.parse import OFFICIAL
-from sally_anne.harness.protocols import FRAMES_MARK, MARKS, PROTOCOLS
+from sally_anne.harness.protocols import FRAMES_MARK, MARKS
+from sally_anne.harness.score import over
 from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import unknown_words
 
 BELIEF = ("TB", "FB", "Both", "invalid")
 FILE = "baselines.json"
-KINDS = ("model", "human", "chance")
 
 
 def save(
@@ -92,20 +91,27 @@ def print_evaluation(
     print_lines(console, warnings_for(results, counts, config.reply_tokens, table))
     if work.departs:
         print_lines(console, [f"not as in the authors' protocol: {work.departs}"])
-    if results:
-        title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
-        _print_results(console, title, results)
     lines = []
-    if not results and hidden < asked:
+    if results:
+        rows: dict[str, dict[str, Any]] = {}
+        for row in measures({"results": results}).to_dict("records"):
+            if row["measure"] != "invalid" or not row["part"]:
+                name = part_name(row["part"], row["measure"])
+                rows.setdefault(name, {"n": row["n"]})[row["parser"]] = row
+        cells = [[name, *map(row.get, ("n", *results))] for name, row in rows.items()]
+        title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
+        caption = "95 % intervals over maps" if over(table) == "map" else ""
+        print_table(console, title, ["items", "n", *results], cells, caption)
+    elif hidden < asked:
         lines.append("replies to open questions are kept; --judge scores them")
-    elif unscored := asked if not results else hidden:
+    if unscored := hidden if results or hidden < asked else asked:
         lines.append(f"{unscored} of {asked} items have a hidden key: not scored")
     if work.missing:
         why = f"their films or words are not here: {', '.join(work.missing[:3])}"
         lines.append(f"{len(work.missing)} items not asked, {why}")
     print_lines(console, lines)
     if results:
-        print_published(console, asdict(config), saved["about"], asked - hidden)
+        print_published(config, saved["about"], asked - hidden, console)
     lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
     if agreed := saved["agreement"]:
         share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"
@@ -151,30 +157,13 @@ def steered_by(config: Any) -> str:
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"
 
 
-def _print_results(console: Console, title: str, results: Mapping[str, Any]) -> None:
-    """A parser a row, or a part of the items a row and a parser a column."""
-    if not any("groups" in found for found in results.values()):
-        rows = [[parser, *map(found.get, BELIEF)] for parser, found in results.items()]
-        over_maps = any("over_stories" in found for found in results.values())
-        note = "95 % intervals over maps" if over_maps else ""
-        print_table(console, title, ["parser", *BELIEF], rows, note)
-        return
-    lines: dict[str, dict[str, Any]] = {"all": {}}
-    for row in measures({"results": results}).to_dict("records"):
-        if row["measure"] != "invalid" or not row["part"]:
-            name = part_name(row["part"], row["measure"])
-            lines.setdefault(name, {}).update({"n": row["n"], row["parser"]: row})
-    rows = [[name, n["n"], *(n.get(parser, "") for parser in results)] for name, n in lines.items()]
-    print_table(console, title, ["items", "n", *results], rows)
-
-
 @cache
 def published() -> list[dict[str, Any]]:
     """All published tables; each row says whom it measured, how they were asked, and values in %.
 
     Views are named as by ``--view`` (GridToM: ``--setting``), models as in our catalogue; what a
-    row leaves out is not known, or as usual (asked directly, not steered). ``best_by`` is the
-    measure that chooses rows; ``questions`` and ``frames`` say how many were asked and shown.
+    row leaves out is not known, or as usual (asked directly, not steered). ``questions`` and
+    ``frames`` say how many were asked and shown.
     """
     tables: list[dict[str, Any]] = json.loads(
         (files("sally_anne.harness") / FILE).read_text(encoding="utf-8")
@@ -182,61 +171,32 @@ def published() -> list[dict[str, Any]]:
     return tables
 
 
-def rows_like(
-    table: Mapping[str, Any], options: Mapping[str, Any], about: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The run's own model, the best, people and chance, each as it was asked most like the run."""
-    best = table["measures"].index(table["best_by"])
-    name = options.get("model") if options.get("endpoint") is None else None
-
-    def likeness(row: Mapping[str, Any]) -> tuple[int, float]:
-        view = about.get("view", about.get("setting"))
-        shown = {"view": view, "window": about.get("window")}
-        same = [row.get(name) in (None, value) for name, value in shown.items()]
-        if row["kind"] == "model":
-            same.append(row.get("prompting", "direct") == options.get("prompting", "direct"))
-            same.append(row.get("steered", False) == (options.get("steer") is not None))
-        return sum(same), row["values"][best] or 0.0
-
-    known = [row for row in table["rows"] if row.get("model") in CATALOGUE]
-    groups = [[r for r in known if name in (r["model"], CATALOGUE[r["model"]].source)]]
-    groups += [[row for row in table["rows"] if row["kind"] == kind] for kind in KINDS]
-    chosen = [max(rows, key=likeness) for rows in groups if rows]
-    return [row for number, row in enumerate(chosen) if row not in chosen[:number]]
-
-
-def differences(table: Mapping[str, Any], options: Mapping[str, Any], asked: int) -> Iterator[str]:
-    """How a run that asked so many questions was not asked as published figures were, in words."""
-    if table.get("split") and options.get("data") is None:
-        yield "stories are made here, theirs are the release's"
-    elif table.get("questions") not in (None, asked):
-        yield f"{asked:,} of their {table['questions']:,} questions"
-    known = {table["task"], f"{table['task']} {table.get('order', '')}"} & PROTOCOLS.keys()
-    if known and options.get("protocol", "sally-anne") != "official":
-        yield "asked in this project's words (--protocol official: in theirs)"
-    frames, theirs = options.get("frames"), table.get("frames")
-    if None not in (frames, theirs) and frames != theirs:
-        yield f"{frames} frames, theirs {theirs}"
-
-
 def print_published(
-    console: Console, options: Mapping[str, Any], about: Mapping[str, Any], asked: int
+    config: EvalConfig, about: Mapping[str, Any], asked: int, console: Console
 ) -> None:
-    """A small table for each source that has figures for the task of a run, of its view if any."""
-    key = (options["task"], about.get("order", ""))
-    tables = [table for table in published() if (table["task"], table.get("order", "")) == key]
+    """The figures of each source that has some for what a run shows, and how else it was asked."""
     view = about.get("view", about.get("setting"))
-    seen = [t for t in tables if any(row.get("view") in (None, view) for row in t["rows"])]
-    for table in seen or tables:
+    how = {"view": view, "window": about.get("window"), "prompting": config.prompting}
+    for table in published():
+        if (table["task"], table.get("order", "")) != (config.task, about.get("order", "")):
+            continue
         cells = []
-        for row in rows_like(table, options, about):
-            how = [row.get("view"), row.get("window"), row.get("prompting")]
-            how += ["steered"] if row.get("steered") else []
-            values = ("" if value is None else str(float(value)) for value in row["values"])
-            cells.append([row["who"], ", ".join(filter(None, how)), *values])
+        for row in table["rows"]:
+            if all(row.get(name) in (None, value) for name, value in how.items()):
+                words = [row.get("prompting"), "steered" if row.get("steered") else ""]
+                values = ("" if value is None else str(float(value)) for value in row["values"])
+                cells.append([row["who"], ", ".join(filter(None, words)), *values])
+        if not cells:
+            continue
         console.print()
-        columns = ["published", "conditions", *table["measures"]]
-        print_table(console, f"{table['source']} (%)", columns, cells)
-        ours = "; ".join(differences(table, options, asked))
-        lines = [f"otherwise here: {ours}"] if ours else []
-        print_lines(console, [f"theirs: {table['note']}", *lines])
+        print_table(console, f"{table['source']} (%)", ["published", "", *table["measures"]], cells)
+        notes = [table["note"]]
+        if table.get("split") and config.data is None:
+            notes.append("here stories are made, theirs are the release's")
+        elif (theirs := table.get("questions") or asked) != asked:
+            notes.append(f"here {asked:,} of their {theirs:,} questions")
+        if config.protocol != "official":
+            notes.append("here in this project's words (--protocol official: in theirs)")
+        if config.frames and (theirs := table.get("frames") or config.frames) != config.frames:
+            notes.append(f"here {config.frames} frames, theirs {theirs}")
+        print_lines(console, ["; ".join(notes)])

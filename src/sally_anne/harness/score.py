@@ -195,22 +195,19 @@ def results_of(
 
     With ``beliefs`` TB, FB, Both and invalid, else ``overall``, ``invalid``, ``groups`` (by kind
     and value), ``joint``, and ``belief`` and ``cells`` where items with a condition make pairs.
-    Where intervals are over maps, those over stories are ``over_stories``.
     """
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
 
-    def figures(part: Part, unit: Unit | None) -> dict[str, Any]:
-        found = estimates(part.rows, part.beliefs, unit, **resampling)
+    def figures(part: Part) -> dict[str, Any]:
+        found = estimates(part.rows, part.beliefs, part.unit, **resampling)
         return {name: asdict(one) for name, one in found.items()}
 
     for parser in parsers(keyed) if not keyed.empty else ():
         first, *others = parts(keyed, parser, kinds, cells, beliefs)
-        own = figures(first, first.unit) | ({} if beliefs else {"groups": {k: {} for k in kinds}})
-        if over(first.rows) == "map":
-            own["over_stories"] = figures(first, "story")
+        own = figures(first) | ({} if beliefs else {"groups": {k: {} for k in kinds}})
         for part in others:
-            one = figures(part, part.unit)
+            one = figures(part)
             if not part.kind:
                 own["belief"] = one
                 continue

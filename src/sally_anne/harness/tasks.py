@@ -48,21 +48,6 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Subset:
-    """What ``--limit`` took: ``by`` counts items by kind and value of their tags."""
-
-    seed: int
-    groups: tuple[str, ...]
-    items: int
-    by: dict[str, dict[str, int]]
-
-    def __str__(self) -> str:
-        evenly = f", evenly over {', '.join(self.by)}" if self.by else ""
-        many = f"{len(self.groups)} groups, {self.items} items"
-        return f"drawn by --limit{evenly} (seed {self.seed}): {many}"
-
-
-@dataclass(frozen=True)
 class TaskItems:
     """What a run asks, and what is reported of it.
 
@@ -85,12 +70,11 @@ class TaskItems:
     missing: tuple[str, ...] = ()
     left_out: LeftOut | None = None
     notes: tuple[str, ...] = ()
-    subset: Subset | None = None
     departs: str = ""
 
     def lines(self) -> list[str]:
         """What a user should know before anything is asked."""
-        return [str(one) for one in (self.left_out, *self.notes, self.subset) if one]
+        return [str(one) for one in (self.left_out, *self.notes) if one]
 
 
 class Task(ABC):
@@ -184,10 +168,10 @@ def sample_items(items: Sequence[Question], kinds: Sequence[str], config: Any) -
     return [item for item in items if item.group in groups]
 
 
-def subset_of(items: Sequence[Question], kinds: Sequence[str], config: Any) -> Subset | None:
-    """What ``--limit`` has left; None without one."""
-    tags = [{"map": (item.map,), **item.tags} for item in items]
-    counts = {kind: Counter(v for own in tags for v in own.get(kind, ())) for kind in kinds}
-    by = {kind: dict(sorted(values.items())) for kind, values in counts.items()}
-    groups = tuple(dict.fromkeys(item.group for item in items))
-    return None if config.limit is None else Subset(config.limit_seed, groups, len(items), by)
+def subset_note(items: Sequence[Question], kinds: Sequence[str], config: Any) -> str:
+    """What ``--limit`` has left, in words; empty without one."""
+    if config.limit is None:
+        return ""
+    evenly = f", evenly over {', '.join(kinds)}" if kinds else ""
+    many = f"{len({item.group for item in items})} groups, {len(items)} items"
+    return f"drawn by --limit{evenly} (seed {config.limit_seed}): {many}"

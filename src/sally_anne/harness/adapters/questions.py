@@ -80,8 +80,7 @@ def prepared(options: Mapping[str, Any]) -> TaskQuestions:
             f"view {config.view} is not offered here: other harnesses are given no sounds; "
             "sally-anne evaluate has it"
         )
-    lines = [str(work.left_out)] if work.left_out else []
-    lines += work.notes
+    lines = work.lines()
     if work.missing:
         lines.append(f"{len(work.missing)} items not asked: their films or words are not here")
     if work.departs:
