@@ -20,7 +20,6 @@ RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
 TABLES = {HEADS: "sally-anne probe", SWEEP: "sally-anne sweep", ANSWERS: "sally-anne evaluate"}
 TABLES |= {f"{name}.parquet": f"sally-anne {name}" for name in ("transfer", "localisation")}
 TITLE_WORDS = ("task", "order", "setting", "view", "window", "prompting", "style")
-MEASURES = ("TB", "FB", "Both", "overall", "invalid")
 # A figure, the parts of its file's name, and its numbers.
 Drawing = tuple[Any, tuple[str | None, ...], pd.DataFrame]
 
@@ -184,26 +183,6 @@ DRAWN: dict[str, dict[str, Callable[[Any, FiguresConfig], Iterator[Drawing]]]] =
 }
 
 
-def measures(results: dict[str, Any]) -> pd.DataFrame:
-    """All numbers of an evaluation: ``parser, part, measure, value, low, high, n``.
-
-    ``part`` is empty of all items.
-    """
-    rows: list[dict[str, Any]] = []
-    for parser, numbers in results.get("results", {}).items():
-        parts = {"": numbers.get("belief", {}) | numbers} | numbers.get("cells", {})
-        groups = numbers.get("groups", {}) | {"all right": numbers.get("joint", {})}
-        for kind, values in groups.items():
-            parts |= {f"{kind}: {value}": {"overall": one} for value, one in values.items()}
-        rows += [
-            {"parser": parser, "part": part, "measure": name, **one[name]}
-            for part, one in parts.items()
-            for name in MEASURES
-            if "value" in (one.get(name) or {})
-        ]
-    return pd.DataFrame(rows)
-
-
 def part_name(part: str, measure: str) -> str:
     """A row of such a table in words: of which items, and which measure of them."""
     return ": ".join(filter(None, (part, measure.replace("overall", "")))) or "all"
@@ -218,7 +197,10 @@ def table_of(folder: Path) -> pd.DataFrame:
     if isinstance(results.get("rows"), list) and not (folder / "localisation.parquet").exists():
         return pd.json_normalize(results["rows"])  # of table1
     name = table_name(folder)
-    return measures(results) if name == ANSWERS else table_in(folder, name)
+    figures = results.get("results")
+    if name == ANSWERS and isinstance(figures, list):
+        return pd.DataFrame(figures)
+    return table_in(folder, name)
 
 
 def print_table(config: TableConfig) -> None:

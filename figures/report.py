@@ -99,10 +99,10 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
 def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     """An evaluation: TB, FB and Both or accuracy by part, and replies."""
     answers, config = draw.table_in(folder, draw.ANSWERS), results["config"]
-    title, table, parsed = draw.title_of(results), draw.measures(results), results["results"]
+    title, table = draw.title_of(results), pd.DataFrame(results["results"])
+    unread = {r["parser"]: r["value"] for r in results["results"] if r["measure"] == "invalid"}
     # Where no prompt asks for the form that a parser reads, its figures say nothing.
-    able = [name for name, one in parsed.items() if one.get("invalid", {}).get("value", 0) < 1]
-    able = able or list(parsed)
+    able = [name for name, share in unread.items() if share < 1] or list(unread)
     parser = first_parser(able)
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
     plain, where = _unsteered(folder, config), shlex.quote(str(folder))
@@ -125,13 +125,12 @@ def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> N
         what = "pairs of TB and FB" if named[0] == "Both" else "questions"
         text += f", over {made.numbers[named[0]]['n']:.0f} {what}, parsed by {parser}."
         made.sentence = text.replace("overall", "Right")
-        rows = rows[(rows["part"] == "") | (rows["measure"] != "invalid")]
         lines = map(draw.part_name, rows["part"], rows["measure"])
         made.first = page.bars(rows.assign(line=list(lines)), "How often it is right")
-        every = page.table(table[table["parser"].isin(able)], "Shares with 95 % intervals")
-        made.sections["All numbers"] = [every]
+        every = table[table["parser"].isin(able)].drop(columns="kind")
+        made.sections["All numbers"] = [page.table(every, "Shares with 95 % intervals")]
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
-    invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
+    invalid = unread.get(parser, 0.0)
     known = {
         "{cut} of {asked} replies were cut; --max-new-tokens gives more.": counts.get("cut"),
         "{missing} items could not be put to the model.": counts.get("missing"),

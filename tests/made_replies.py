@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.figures.draw import part_name
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.judge import JudgeRequest, JudgeResult
@@ -65,6 +66,12 @@ def printed(work: Callable[..., Any], *given: Any, width: int = 200) -> tuple[An
     text = io.StringIO()
     found = work(*given, console=Console(file=text, width=width))
     return found, text.getvalue()
+
+
+def figures_of(rows: list[dict[str, Any]], parser: str = "robust") -> dict[str, Any]:
+    """Value and number of each of a parser's figures, by their names in printed tables."""
+    own = (row for row in rows if row["parser"] == parser)
+    return {part_name(r["part"], r["measure"]): (r["value"], r["n"]) for r in own}
 
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, name: str, calls: int) -> None:

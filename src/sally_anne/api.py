@@ -25,7 +25,7 @@ from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
 from sally_anne.data.samples import Frames, Label, Sample, Samples, Split, paired, with_splits
-from sally_anne.figures.draw import ANSWERS, SWEEP, measures, results_in, table_in
+from sally_anne.figures.draw import ANSWERS, SWEEP, results_in, table_in
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate as evaluation
 from sally_anne.hooks.vector import SteeringVector
@@ -234,7 +234,7 @@ def evaluate(
         results = results_in(where)
     if note := Unknown(**results["unknown_words"]).warning(loaded.name):
         warnings.warn(note.removeprefix("warning: "), stacklevel=3)
-    return Answered(measures(results), answers, results, vector)
+    return Answered(pd.DataFrame(results["results"]), answers, results, vector)
 
 
 @checked

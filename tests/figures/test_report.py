@@ -156,8 +156,16 @@ def evaluation(folder: Path, **options: Any) -> Path:
     with claimed(folder, "an evaluation"):
         pd.DataFrame(rows).to_parquet(folder / "answers.parquet")
         none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 8}
-        robust = {"overall": SHARE, "invalid": none, "groups": {"type": {"belief": SHARE}}}
-        results = {"robust": robust, "official": {"invalid": none | {"value": 1.0}}}
+        results = [
+            {"parser": parser, "kind": kind, "part": kind and f"{kind}: belief", "measure": measure}
+            | numbers
+            for parser, kind, measure, numbers in (
+                ("robust", "", "overall", SHARE),
+                ("robust", "", "invalid", none),
+                ("robust", "type", "overall", SHARE),
+                ("official", "", "invalid", none | {"value": 1.0}),
+            )
+        ]
         counts = {"asked": 8, "cut": 2}
         config = {"model": "m", "task": "bigtom"} | options
         saved = {"config": config, "results": results, "counts": counts}

@@ -28,7 +28,15 @@ from sally_anne.models.tiny import Family
 from sally_anne.probing import extraction, pipeline
 from sally_anne.probing.config import ProbeConfig
 from tests.harness.made_benchmarks import film
-from tests.made_replies import Scribe, evaluated, printed, replied, scripted_replies, stopped_after
+from tests.made_replies import (
+    Scribe,
+    evaluated,
+    figures_of,
+    printed,
+    replied,
+    scripted_replies,
+    stopped_after,
+)
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -142,13 +150,6 @@ def run(reported: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], list[list[s
     return table, saved, cells, text
 
 
-def values(saved: dict[str, Any]) -> Any:
-    """Value and count of each estimate, without its interval."""
-    if "value" in saved:
-        return saved["value"], saved["n"]
-    return {name: values(part) for name, part in saved.items()}
-
-
 def _in_json(text: str) -> str:
     """A plain question of made stories, asked for a JSON object."""
     ask = 'Reply with a JSON object and nothing else; its field "answer" holds the room.'
@@ -223,10 +224,9 @@ def test_gridtom_from_planted_answers_to_the_table(reported, monkeypatch) -> Non
 
     by_options = {"TB": 2 / 4, "FB": 4 / 4, "Both": 2 / 4, "invalid": 0.0}
     numbers = NUMBERS["1"] | {"options": by_options}
-    assert values(saved["results"]) == {
-        reader: {name: (value, 8 if name == "invalid" else 4) for name, value in found.items()}
-        for reader, found in numbers.items()
-    }
+    for reader, found in numbers.items():
+        wanted = {name: (value, 8 if name == "invalid" else 4) for name, value in found.items()}
+        assert figures_of(saved["results"], reader) == wanted
     columns = [row.split("|") for row in SHOWN.values()]
     rows = zip(("TB", "FB", "Both", "invalid"), "4448", *columns, strict=True)
     assert cells == [[*row] for row in rows]
@@ -269,28 +269,14 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(
         "FB control": 1,
     }
     assert set(table.loc[table["tag_condition"].str.contains("control"), "condition"]) == {""}
-    assert values(saved["results"]["robust"]) == {
-        "overall": (10 / 16, 16),
-        "invalid": (0.0, 16),
-        "groups": {
-            "variable": {"forward_belief": (10 / 16, 16)},
-            "condition": {
-                "TB": (1.0, 4),
-                "FB": (0.5, 4),
-                "TB control": (0.75, 4),
-                "FB control": (0.25, 4),
-            },
-            "initial_belief": {"hidden": (10 / 16, 16)},
-        },
-        "belief": {"TB": (1.0, 4), "FB": (0.5, 4), "Both": (0.5, 4), "invalid": (0.0, 8)},
-        "cells": {
-            "hidden, forward_belief": {
-                "TB": (1.0, 4),
-                "FB": (0.5, 4),
-                "Both": (0.5, 4),
-                "invalid": (0.0, 8),
-            }
-        },
+    both = {"TB": (1.0, 4), "FB": (0.5, 4), "Both": (0.5, 4)}
+    shares = {"TB": 1.0, "FB": 0.5, "TB control": 0.75, "FB control": 0.25}
+    assert figures_of(saved["results"]) == {
+        **{"all": (10 / 16, 16), "invalid": (0.0, 16)},
+        **{"variable: forward_belief": (10 / 16, 16), "initial_belief: hidden": (10 / 16, 16)},
+        **{f"condition: {condition}": (share, 4) for condition, share in shares.items()},
+        **both,
+        **{f"hidden, forward_belief: {name}": one for name, one in both.items()},
     }
     shown = {row[0]: row[1:] for row in cells}
     assert len(shown) == 14 and cells[0][:2] == ["all", "16"]
@@ -333,8 +319,9 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     assert (opened["name"], opened["attn_implementation"]) == ("somebody", "eager")
     assert table["judge_correct"].tolist() == [True, False, False, True]
     assert table["judge_invalid"].tolist() == [False, False, True, False]
-    groups = values(saved["results"]["judge"])["groups"]["category"]
-    assert groups == {"Affect recognition": (0.5, 2), "Grounding the imagined": (0.5, 2)}
+    found = figures_of(saved["results"], "judge")
+    for category in ("Affect recognition", "Grounding the imagined"):
+        assert found[f"category: {category}"] == (0.5, 2)
     assert cells[0] == ["all", "4", "50.0 [50.0, 50.0]"]
     assert ["invalid", "4", "25.0 [0.0, 50.0]"] in cells
 
@@ -353,7 +340,7 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(
     table, saved, cells, _ = run(reported)
     assert judge.batches == [["A bird."]]
     assert table["judge_correct"].tolist() == [True, True, False, True]
-    assert saved["results"]["judge"]["overall"]["value"] == 0.75
+    assert figures_of(saved["results"], "judge")["all"][0] == 0.75
     assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")
 
 
@@ -399,7 +386,7 @@ def test_replies_of_people_are_scored_without_a_model(
     own = {"task": str(tmp_path / "own.jsonl"), "replies": tmp_path / "eve.csv"}
     table, saved, text = evaluated(EvalConfig(**own, out=tmp_path / "run"))
     assert table["item_id"].tolist() == ["a", "b"]
-    assert saved["results"]["robust"]["overall"]["value"] == 0.5
+    assert figures_of(saved["results"])["all"][0] == 0.5
     assert saved["config"]["model"] == "eve" and "eve, own" in text
     (tmp_path / "eve.csv").write_text("item_id,reply\na,Ann\nb,A\n")
     for other in ({"out": tmp_path / "run"}, {"out": tmp_path / "x", "prompting": "cot"}):

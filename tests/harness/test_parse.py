@@ -20,7 +20,7 @@ from sally_anne.harness.parse import (
     parse_words,
     without_cue,
 )
-from sally_anne.harness.report import expected_parsers
+from sally_anne.harness.report import expected
 
 PURPLE = (Option("A", "red"), Option("B", "purple"))
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white")
@@ -215,12 +215,12 @@ def test_as_the_released_code_reads(reply: str, answer: str) -> None:
 
 
 def test_official_parsers_are_reported_where_their_form_is_asked_for() -> None:
-    results = {"robust": 1, "official": 2}
+    results = [{"parser": "robust"}, {"parser": "official"}]
     plain = item("mmtom_qa", AB, "a")
     asked = replace(plain, text="Where? Please respond with either a or b.")
-    assert expected_parsers(results, [plain]) == {"robust": 1}
-    assert expected_parsers(results, [asked]) == results
-    assert expected_parsers(results, [replace(asked, official="", text="In JSON.")]) == results
+    assert expected(results, [plain]) == results[:1]
+    assert expected(results, [asked]) == results
+    assert expected(results, [replace(asked, official="", text="In JSON.")]) == results
 
 
 LETTERS = [Option("A", "in the box"), Option("B", "in the bag"), Option("C", "nowhere")]

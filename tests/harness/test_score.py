@@ -24,6 +24,7 @@ from sally_anne.harness.score import (
     score,
     write_submission,
 )
+from tests.made_replies import figures_of
 
 # One story's outcomes: right (1), wrong (0) or invalid (None), of TB and FB.
 Outcomes = list[tuple[int | None, int | None]]
@@ -210,21 +211,15 @@ def scored(items: list[Question], replies: list[str]) -> pd.DataFrame:
 
 def test_hidden_keys_are_never_wrong() -> None:
     table = scored([item(0), item(1, None), item(2, None)], ["A", "A", "B"])
-    assert results_of(table, ())["robust"]["overall"] == pytest.approx(
-        {"value": 1.0, "low": 1.0, "high": 1.0, "n": 1}
-    )
+    assert figures_of(results_of(table))["all"] == (1.0, 1)
     assert counts(table, ["x"]) == {"asked": 3, "hidden": 2, "cut": 0, "missing": 1}
-    assert results_of(scored([item(0, None)], ["A"]), ()) == {}
+    assert results_of(scored([item(0, None)], ["A"])) == []
 
 
 def test_an_item_counts_in_each_of_its_tags() -> None:
     items = [item(0, ability=("x", "y")), item(1, ability=("y",)), item(2)]
-    groups = results_of(scored(items, ["A", "B", "B"]), ("ability", "cue"))["robust"]["groups"]
-    assert {name: (cell["value"], cell["n"]) for name, cell in groups["ability"].items()} == {
-        "x": (1.0, 1),
-        "y": (0.5, 2),
-    }
-    assert groups["cue"] == {}
+    found = figures_of(results_of(scored(items, ["A", "B", "B"]), ("ability", "cue")))
+    assert (found["ability: x"], found["ability: y"], len(found)) == ((1.0, 1), (0.5, 2), 4)
 
 
 def bigtom() -> tuple[list[Question], list[str]]:
@@ -245,18 +240,16 @@ def bigtom() -> tuple[list[Question], list[str]]:
 
 
 def test_beliefs_are_paired_within_cells_and_leave_out_what_has_one_condition() -> None:
-    found = results_of(scored(*bigtom()), ("variable",))["robust"]
-    belief = {name: (cell["value"], cell["n"]) for name, cell in found["belief"].items()}
+    belief = figures_of(results_of(scored(*bigtom()), ("variable",)))
     # With the six of percept, of which all are wrong, it would be 0.5 of 18.
     assert belief["TB"] == (0.75, 12)
     assert belief["FB"] == (pytest.approx(4 / 12), 12)
     assert belief["Both"] == (pytest.approx(4 / 12), 12)
-    assert found["groups"]["variable"]["percept"]["n"] == 6
-    assert "cells" not in found
-    cells = results_of(scored(*bigtom()), (), ("initial", "variable"))["robust"]["cells"]
-    shares = {n: [one[m]["value"] for m in ("TB", "FB", "Both")] for n, one in cells.items()}
-    sixth = pytest.approx(1 / 6)
-    assert shares == {"told, action": [1.0, 0.5, 0.5], "told, belief": [0.5, sixth, sixth]}
+    assert belief["variable: percept"][1] == 6
+    cells = figures_of(results_of(scored(*bigtom()), (), ("initial", "variable")))
+    for cell, shares in {"action": [1.0, 0.5, 0.5], "belief": [0.5, 1 / 6, 1 / 6]}.items():
+        found = [cells[f"told, {cell}: {name}"][0] for name in ("TB", "FB", "Both")]
+        assert found == pytest.approx(shares)
 
 
 def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None:
@@ -268,7 +261,8 @@ def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None
     ]
     one = scored([items[n] for n in kept], [replies[n] for n in kept])
     two = scored([*(items[n] for n in kept), *pairs], [replies[n] for n in kept] * 2)
-    alone, both = (results_of(table, ())["robust"]["belief"]["FB"] for table in (one, two))
+    found = ([r for r in results_of(t) if r["measure"] == "FB"] for t in (one, two))
+    alone, both = (rows[0] for rows in found)
     assert (both["n"], alone["n"]) == (12, 6)
     assert (both["low"], both["high"]) == (alone["low"], alone["high"])
 
@@ -276,10 +270,10 @@ def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None
 def test_open_questions_wait_for_a_judge() -> None:
     open_item = Question("o", "made", "test", "s", "Why?", text="?", reference="So.")
     table = score([open_item], [{"item_id": "o", "reply": "Because."}])
-    assert results_of(table, ()) == {}
+    assert results_of(table) == []
     assert table.loc[0, "reference"] == "So." and not table.loc[0, "hidden"]
     judged = table.assign(judge_correct=True, judge_invalid=False)
-    assert results_of(judged, ())["judge"]["overall"]["value"] == 1.0
+    assert figures_of(results_of(judged), "judge")["all"] == (1.0, 1)
 
 
 def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None:
@@ -291,11 +285,8 @@ def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None
             # Stories 2 and 3 are two sets of one group.
             items.append(replace(one, group=f"s{min(story, 2)}"))
             replies.append("A" if right else "B")
-    found = results_of(scored(items, replies), ())["robust"]["joint"]
-    assert {name: (cell["value"], cell["n"]) for name, cell in found.items()} == {
-        "up to 1": (0.5, 4),
-        "up to 2": (0.25, 4),
-    }
+    found = figures_of(results_of(scored(items, replies)))
+    assert found["all right: up to 1"] == (0.5, 4) and found["all right: up to 2"] == (0.25, 4)
 
 
 def test_a_submission_has_na_for_missing_films_and_null_for_no_choice(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sally_anne.models.tiny import Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
 from tests.made_replies import evaluated as run
-from tests.made_replies import scripted_replies
+from tests.made_replies import figures_of, scripted_replies
 
 pytestmark = pytest.mark.integration
 
@@ -38,8 +38,8 @@ def test_mmtom_by_hand(config, tmp_path, monkeypatch) -> None:
     seen = scripted_replies(monkeypatch, lambda prompt: "(a)")
     data = made.mmtom_qa_frames(tmp_path / "data")
     _, saved, _ = run(replace(config, task="mmtom_qa", data=data))
-    groups = saved["results"]["robust"]["groups"]
-    assert {k: v["value"] for k, v in groups["type"].items()} == {"1.1": 1.0, "2.1": 0.0}
+    found = figures_of(saved["results"])
+    assert (found["type: 1.1"][0], found["type: 2.1"][0]) == (1.0, 0.0)
     assert seen[0].clip is not None and len(seen[0].clip) == 7  # all up to the end of the step
     assert "What's inside" not in seen[0].text and "consists of a kitchen" in seen[0].text
 
@@ -50,9 +50,9 @@ def test_muma_by_hand(config, tmp_path, monkeypatch) -> None:
     )
     data = made.muma_tom(tmp_path / "data")
     table, saved, _ = run(replace(config, task="muma_tom", data=data))
-    found = saved["results"]["robust"]
-    assert (found["overall"]["value"], found["invalid"]["value"]) == (0.5, 0.5)
-    assert found["groups"]["polarity"]["least"]["value"] == 1.0
+    found = figures_of(saved["results"])
+    assert (found["all"][0], found["invalid"][0]) == (0.5, 0.5)
+    assert found["polarity: least"][0] == 1.0
     assert seen[0].clip is not None and len(seen[0].clip) == 3  # frames 0, 20 and 40 of 50
     assert "Al put the cup" not in seen[0].text
 
@@ -62,10 +62,9 @@ def test_moments_hidden_keys_and_submission(config, tmp_path, monkeypatch) -> No
     asked = replace(config, task="moments", view="text", data=made.moments(tmp_path / "data"))
     table, saved, printed = run(asked)
     assert saved["counts"] == {"asked": 3, "hidden": 1, "cut": 0, "missing": 0}
-    overall = saved["results"]["robust"]["overall"]
-    assert (overall["value"], overall["n"]) == (1.0, 2)
-    abilities = saved["results"]["robust"]["groups"]["ability"]
-    assert {name: cell["n"] for name, cell in abilities.items()} == {"Desires": 1, "Intentions": 2}
+    found = figures_of(saved["results"])
+    assert found["all"] == (1.0, 2)
+    assert (found["ability: Desires"][1], found["ability: Intentions"][1]) == (1, 2)
     handed_in = json.loads((asked.folder / "submission.json").read_text())
     assert [row["answer_key"] for row in handed_in] == ["B", "B", "B"]
     assert "hidden" in printed
@@ -144,13 +143,10 @@ def test_stories_of_gridtom_over_maps_in_whole_pairs() -> None:
     assert set(Counter(stories.values()).values()) == {2} and len(stories) == 42
     pairs = Counter((item.group, item.condition) for item in work.items)
     assert set(pairs.values()) == {1} and len(pairs) == 84
-    assert work.subset is not None and set(work.subset.by["map"].values()) == {4}
-    assert (
-        load_items(replace(config, model="another", order="2")).subset.groups == work.subset.groups
-    )
-    assert load_items(replace(config, limit_seed=1)).subset.groups != work.subset.groups
+    other = load_items(replace(config, model="another", order="2"))
+    assert {item.group for item in other.items} == set(stories)
+    assert {i.group for i in load_items(replace(config, limit_seed=1)).items} != set(stories)
     everything = load_items(replace(config, limit=None))
-    assert everything.subset is None
     assert load_items(replace(config, limit=500)).items == everything.items
 
 
@@ -185,13 +181,13 @@ def test_every_set_is_asked_and_broken_down(config, tmp_path, monkeypatch, task)
     table, saved, printed = run(asked)
     count, wanted = NUMBERS[task]
     assert len(table) == len(seen) == count == saved["counts"]["asked"]
-    found = saved["results"]["robust"]
-    assert (found["overall"]["value"], found["invalid"]["value"]) == (1.0, 0.0)
+    found = figures_of(saved["results"])
+    assert (found["all"][0], found["invalid"][0]) == (1.0, 0.0)
     for kind, values in wanted.items():
         for value, n in values.items():
-            cell = found["groups"][kind][value]
-            assert (cell["value"], cell["n"]) == (1.0, n), (kind, value)
-    assert {k: v["n"] for k, v in found.get("joint", {}).items()} == JOINT.get(task, {})
+            assert found[f"{kind}: {value}"] == (1.0, n), (kind, value)
+    joint = {k.removeprefix("all right: "): v[1] for k, v in found.items() if "all right" in k}
+    assert joint == JOINT.get(task, {})
     assert ("all right: " in printed) is (task in JOINT)
     assert ("of each set of FANToM the fact question" in printed) is (task == "fantom")
     if task == "hi_tom":
@@ -218,14 +214,9 @@ def test_true_and_false_beliefs_of_one_story(config, tmp_path, monkeypatch, task
 
     scripted_replies(monkeypatch, reply)
     _, saved, printed = run(asked)
-    found = saved["results"]["robust"]
-    belief = [
-        (found["belief"][name]["value"], found["belief"][name]["n"])
-        for name in ("TB", "FB", "Both")
-    ]
-    n = sum(cells.values())
-    assert belief == [(1.0, n), (0.0, n), (0.0, n)]
-    assert {cell: numbers["Both"]["n"] for cell, numbers in found["cells"].items()} == cells
+    found, n = figures_of(saved["results"]), sum(cells.values())
+    assert [found[name] for name in ("TB", "FB", "Both")] == [(1.0, n), (0.0, n), (0.0, n)]
+    assert {cell: found[f"{cell}: Both"][1] for cell in cells} == cells
     assert "Both" in printed
 
 
@@ -283,10 +274,9 @@ def test_a_file_from_questions_to_numbers(config, tmp_path, monkeypatch) -> None
     replies = iter("BBAB")
     scripted_replies(monkeypatch, lambda prompt: next(replies))
     _, saved, printed = run(asked)
-    found = saved["results"]["robust"]
-    assert found["overall"]["value"] == 0.75 and found["invalid"]["value"] == 0
-    kinds = {kind: one["value"] for kind, one in found["groups"]["kind"].items()}
-    assert kinds == {"a": 1.0, "b": 0.0, "c": 1.0}
+    found = figures_of(saved["results"])
+    assert found["all"][0] == 0.75 and found["invalid"][0] == 0
+    assert [found[f"kind: {kind}"][0] for kind in "abc"] == [1.0, 0.0, 1.0]
     assert "mine, not steered" in " ".join(printed.split())
     kept = json.loads((asked.folder / "config.json").read_text())["config"]
     assert kept == saved["config"] and kept["task"] == asked.task

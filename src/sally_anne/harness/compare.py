@@ -20,7 +20,7 @@ from sally_anne.data.tasks import find_task
 from sally_anne.figures.comparison import draw_comparison
 from sally_anne.harness.config import CompareConfig
 from sally_anne.harness.report import part_name
-from sally_anne.harness.score import Part, over, paired, parsers, parts
+from sally_anne.harness.score import JOINT, Part, over, paired, parsers, parts
 from sally_anne.models.options import ModelOptions
 
 MADE_BY = "sally-anne evaluate"
@@ -73,13 +73,13 @@ class Finished:
     @property
     def kinds(self) -> list[str]:
         """The kinds of tags that its figures are broken down by."""
-        found = (kind for own in self.saved["results"].values() for kind in own.get("groups", ()))
-        return list(dict.fromkeys(found))
+        kinds = dict.fromkeys(row["kind"] for row in self.saved["results"])
+        return [kind for kind in kinds if kind not in ("", "cells", JOINT)]
 
     def parts(self, table: pd.DataFrame, parser: str) -> Iterator[Part]:
         """As the run's own figures are reported."""
-        own = self.saved["results"].get(parser, {})
-        cells = find_task(self.saved["config"]["task"]).cells if "cells" in own else ()
+        celled = any(row["kind"] == "cells" for row in self.saved["results"])
+        cells = find_task(self.saved["config"]["task"]).cells if celled else ()
         return parts(table, parser, self.kinds, cells, self.saved["beliefs"])
 
 

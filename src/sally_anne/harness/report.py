@@ -23,7 +23,7 @@ from sally_anne.core.folder import RESULTS
 from sally_anne.data.items import Question
 from sally_anne.figures import page
 from sally_anne.figures.comparison import first_parser
-from sally_anne.figures.draw import measures, part_name
+from sally_anne.figures.draw import part_name
 from sally_anne.figures.report import FRAMED, ITEMS, kinds_of_replies, some_of_each
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
@@ -86,7 +86,7 @@ def print_evaluation(
     table: pd.DataFrame,
 ) -> None:
     """What a run of ``results.json`` found, with what a reader should know before and after."""
-    counts, results = saved["counts"], expected_parsers(saved["results"], work.items)
+    counts, results = saved["counts"], expected(saved["results"], work.items)
     asked, hidden = counts["asked"], counts["hidden"]
     print_lines(console, warnings_for(results, counts, config.reply_tokens, table))
     if work.departs:
@@ -94,14 +94,16 @@ def print_evaluation(
     lines = []
     if results:
         rows: dict[str, dict[str, Any]] = {}
-        for row in measures({"results": results}).to_dict("records"):
-            if row["measure"] != "invalid" or not row["part"]:
-                name = part_name(row["part"], row["measure"])
-                rows.setdefault(name, {"n": row["n"]})[row["parser"]] = row
-        cells = [[name, *map(row.get, ("n", *results))] for name, row in rows.items()]
+        for row in results:
+            name = part_name(row["part"], row["measure"])
+            rows.setdefault(name, {"n": row["n"]})[row["parser"]] = row
+        read = list(dict.fromkeys(row["parser"] for row in results))
+        cells = [
+            [name, row["n"], *(row.get(one, "") for one in read)] for name, row in rows.items()
+        ]
         title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
         caption = "95 % intervals over maps" if over(table) == "map" else ""
-        print_table(console, title, ["items", "n", *results], cells, caption)
+        print_table(console, title, ["items", "n", *read], cells, caption)
     elif hidden < asked:
         lines.append("replies to open questions are kept; --judge scores them")
     if unscored := hidden if results or hidden < asked else asked:
@@ -119,16 +121,18 @@ def print_evaluation(
     print_lines(console, [*lines, f"run folder: {config.folder}"])
 
 
-def expected_parsers(results: Mapping[str, Any], items: Iterable[Question]) -> dict[str, Any]:
-    """Results without those of the authors' parser, where no prompt asked for its form."""
-    asked = (OFFICIAL[i.official].asks.search(f"{i.system}\n{i.text}") for i in items)
-    if len(results) < 2 or any(asked):
-        return dict(results)
-    return {parser: found for parser, found in results.items() if parser != "official"}
+def expected(rows: Sequence[dict[str, Any]], items: Iterable[Question]) -> list[dict[str, Any]]:
+    """Figures without those of the authors' parser, where no prompt asked for its form."""
+    if any(OFFICIAL[i.official].asks.search(f"{i.system}\n{i.text}") for i in items):
+        return list(rows)
+    return [row for row in rows if row["parser"] != "official"]
 
 
 def warnings_for(
-    results: Mapping[str, Any], counts: Mapping[str, int], reply_tokens: int, table: pd.DataFrame
+    results: Iterable[Mapping[str, Any]],
+    counts: Mapping[str, int],
+    reply_tokens: int,
+    table: pd.DataFrame,
 ) -> Iterator[str]:
     """What a reader should know before the figures: cut replies, and most not understood."""
     first_step = counts.get("perspectives_cut", 0)
@@ -138,7 +142,7 @@ def warnings_for(
             f"warning: {cut} of {counts['asked']} {what} were cut after {reply_tokens} tokens; "
             "--max-new-tokens gives them more"
         )
-    shares = {parser: found["invalid"]["value"] for parser, found in results.items()}
+    shares = {row["parser"]: row["value"] for row in results if row["measure"] == "invalid"}
     if shares and (least := min(shares.values())) > 0.5:
         parser = min(shares, key=lambda name: shares[name])
         wrong = table.loc[table[f"{parser}_invalid"].astype(bool), "reply"].drop_duplicates()

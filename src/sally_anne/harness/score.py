@@ -190,31 +190,20 @@ def results_of(
     cells: Sequence[str] = (),
     beliefs: bool = False,
     **resampling: Any,
-) -> dict[str, Any]:
-    """Each parser's figures as plain numbers: value, interval, count; items without a key are out.
+) -> list[dict[str, Any]]:
+    """All figures of :func:`parts`, as rows of plain numbers; items without a key are out.
 
-    With ``beliefs`` TB, FB, Both and invalid, else ``overall``, ``invalid``, ``groups`` (by kind
-    and value), ``joint``, and ``belief`` and ``cells`` where items with a condition make pairs.
+    ``parser, kind, part, measure, value, low, high, n``; ``part`` is in words, empty of all items,
+    of which alone ``invalid`` is reported.
     """
     keyed = table[~table["hidden"]]
-    found: dict[str, Any] = {}
-
-    def figures(part: Part) -> dict[str, Any]:
-        found = estimates(part.rows, part.beliefs, part.unit, **resampling)
-        return {name: asdict(one) for name, one in found.items()}
-
-    for parser in parsers(keyed) if not keyed.empty else ():
-        first, *others = parts(keyed, parser, kinds, cells, beliefs)
-        own = figures(first) | ({} if beliefs else {"groups": {k: {} for k in kinds}})
-        for part in others:
-            one = figures(part)
-            if not part.kind:
-                own["belief"] = one
-                continue
-            named = own if part.kind in ("cells", JOINT) else own["groups"]
-            named.setdefault(part.kind, {})[part.value] = one if part.beliefs else one["overall"]
-        found[parser] = own
-    return found
+    return [
+        {"parser": parser, "kind": part.kind, "part": part.name, "measure": name, **asdict(one)}
+        for parser in (() if keyed.empty else parsers(keyed))
+        for number, part in enumerate(parts(keyed, parser, kinds, cells, beliefs))
+        for name, one in estimates(part.rows, part.beliefs, part.unit, **resampling).items()
+        if name != "invalid" or number == 0
+    ]
 
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:

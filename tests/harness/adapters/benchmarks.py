@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from sally_anne.harness.adapters.questions import pictures
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.report import expected_parsers
+from sally_anne.harness.report import expected as expected_rows
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
-from tests.made_replies import replied
+from tests.made_replies import figures_of, replied
 from tests.shared_data import MADE
 
 MODEL = "tiny-qwen2-vl"
@@ -104,12 +104,19 @@ def expected(case: Case, folder: Path, **steering: Any) -> Expected:
     table = evaluate(config)
     found = json.loads((folder / "run" / "results.json").read_text())["results"]
     items = load_items(config).items
+    rows = expected_rows(found, items)
     return Expected(
         options=options | ({} if data is None else {"data": str(data)}),
         task=task,
         items=items,
         replies=dict(zip(table["item_id"], table["reply"], strict=True)),
-        numbers={r: flat(figures) for r, figures in expected_parsers(found, items).items()},
+        numbers={
+            parser: {
+                "accuracy" if name == "all" else name.replace(",", ";"): value
+                for name, (value, _) in figures_of(rows, parser).items()
+            }
+            for parser in dict.fromkeys(row["parser"] for row in rows)
+        },
     )
 
 
@@ -140,19 +147,6 @@ def own_task(folder: Path, name: str, own: Expected) -> str:
     text = f"class: !function {name}\ntask: own\ndataset_kwargs:\n{kwargs}"
     (folder / "own.yaml").write_text(text)
     return "own"
-
-
-def flat(found: Mapping[str, Any]) -> dict[str, float]:
-    """One reader's figures by the names that harnesses show."""
-    cells = {"": found.get("belief", found if "TB" in found else None), **found.get("cells", {})}
-    parts = {"invalid": found["invalid"]}
-    parts |= {"accuracy": found["overall"]} if "overall" in found else {}
-    for kind in found.get("groups", {}):
-        parts |= {f"{kind}: {value}": part for value, part in found["groups"][kind].items()}
-    for cell, belief in cells.items():
-        for name in ("TB", "FB", "Both") if belief else ():
-            parts[f"{cell}: {name}" if cell else name] = belief[name]
-    return {name.replace(",", ";"): part["value"] for name, part in parts.items()}
 
 
 def speak(monkeypatch: Any) -> Callable[[str], str]:

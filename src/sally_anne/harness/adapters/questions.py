@@ -22,12 +22,11 @@ from pydantic import TypeAdapter
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question, own_file
 from sally_anne.data.tasks import find_task
-from sally_anne.figures.draw import measures
 from sally_anne.harness.adapters.common import options_of
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
-from sally_anne.harness.report import expected_parsers, part_name
-from sally_anne.harness.score import results_of, score
+from sally_anne.harness.report import expected, part_name
+from sally_anne.harness.score import JOINT, results_of, score
 from sally_anne.harness.tasks import TaskItems, load_items
 
 LOGGER = logging.getLogger(__name__)
@@ -113,10 +112,10 @@ class TaskQuestions:
         found = results_of(
             table, self.work.breakdowns, self.work.cells, self.work.beliefs, bootstrap=1
         )
-        found = expected_parsers(found, self.work.items)
+        found = expected(found, self.work.items)
         names: dict[str, str] = {}
         for prefix, parser in READERS.items():
-            for name, row in named(found.get(parser, {})).items():
+            for name, row in named(found, parser).items():
                 names[prefix + name] = parser if row["measure"] in CONDITIONS else ""
         return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
 
@@ -131,7 +130,7 @@ class TaskQuestions:
         cell = _word(", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells))
         found: dict[str, dict[str, Any]] = {}
         for prefix, parser in READERS.items():
-            for name, one in named(read[parser]).items():
+            for name, one in named(read, parser).items():
                 found[prefix + name] = {"story": item.group, "score": one["value"]}
             side = {name: row[name] for name in (*kept, f"{parser}_correct", f"{parser}_invalid")}
             for name in CONDITIONS if item.condition else ():
@@ -139,17 +138,15 @@ class TaskQuestions:
         return {name: value for name, value in found.items() if name in self.metrics}
 
 
-def named(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def named(found: Sequence[Mapping[str, Any]], parser: str) -> dict[str, Mapping[str, Any]]:
     """One parser's figures of an evaluation, by the names of metrics; without those of no item.
 
     Names are accuracy, invalid, TB, FB, Both, ``kind: value`` of tags, and ``values: TB`` of tags
     that are combined. What wants several items to be right has none.
     """
-    rows = measures({"results": {"": found}}).to_dict("records")
-    own = (r for r in rows if r["n"] and (r["part"] == "" or r["measure"] != "invalid"))
-    names = {part_name(row["part"], row["measure"]): row for row in own}
-    names = {name: row for name, row in names.items() if not name.startswith("all right: ")}
-    return {"accuracy" if n == "all" else _word(n): row for n, row in names.items()}
+    own = (r for r in found if r["parser"] == parser and r["n"] and r["kind"] != JOINT)
+    names = ((part_name(row["part"], row["measure"]), row) for row in own)
+    return {"accuracy" if name == "all" else _word(name): row for name, row in names}
 
 
 def _word(name: str) -> str:
@@ -172,7 +169,7 @@ def figures(
     """What an evaluation says of rows as :func:`sally_anne.harness.score.score` gives them."""
     table = pd.DataFrame(list(rows))
     table = table.fillna({name: "" for name in table if name.startswith("tag_")})
-    found = named(results_of(table, kinds, cells, beliefs, bootstrap=1)[parser])
+    found = named(results_of(table, kinds, cells, beliefs, bootstrap=1), parser)
     return {name: row["value"] for name, row in found.items()}
 
 
