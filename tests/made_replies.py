@@ -28,7 +28,7 @@ class Scribe:
     """Finds a reply right that is the reference; cannot make up its mind on "perhaps"."""
 
     about: dict[str, str] = {"judge": "made up"}  # noqa: RUF012
-    model = None
+    model = SteeredModel(None)  # type: ignore[arg-type]
 
     def __init__(self, left: int = 99) -> None:
         self.batches: list[list[str]] = []
