@@ -84,7 +84,7 @@ def evaluate(
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
     if vector is None and config.steer is not None:
-        vector = open_vector(config.steer, config.allow_mismatch)
+        vector = SteeringVector.load(config.steer, allow_mismatch=config.allow_mismatch)
     fitted = vector or same_stories_as
     work = asked_by(config, fitted.fitted if fitted else None, console)
     said = {} if config.replies is None else dict(read_sheet(config.replies, "reply").to_numpy())
@@ -301,13 +301,6 @@ def prompt_of(item: Question) -> Prompt:
 def second_step(item: Question, retold: str) -> Prompt:
     """SimToM's question on what was retold in the first step, and on nothing else."""
     return Prompt(item.text.replace(protocols.KNOWN_MARK, retold.strip(), 1))
-
-
-def open_vector(folder: str | Path, allow_mismatch: bool | str = False) -> SteeringVector:
-    """The steering vector of a folder; ``allow_mismatch`` (bool or word) takes it for any model."""
-    return SteeringVector.load(
-        folder, allow_mismatch=str(allow_mismatch).lower() in ("true", "1", "yes")
-    )
 
 
 def facts_of(folder: str | Path | None) -> dict[str, Any] | None:

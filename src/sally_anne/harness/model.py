@@ -33,45 +33,6 @@ class Completion:
     ended: bool = False  # by an end token or stop string; if not, it was cut
 
 
-@dataclass
-class Recorder:
-    """Keeps what :func:`sally_anne.models.decoding.greedy` chooses, and ends rows at stop strings.
-
-    ``replies`` are empty ones, of the rows; none of ``stops`` is empty. With ``after_text`` a stop
-    string counts from the first letter on, so that no reply is blank by it.
-    """
-
-    tokenizer: Any
-    ends: Sequence[int]
-    replies: list[Completion]
-    stops: Sequence[str] = ()
-    after_text: bool = False
-
-    def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Take tokens ``[R]`` chosen from logits ``[R, V]``; whether rows have ended ``[R]``."""
-        for reply, token in zip(self.replies, tokens.tolist(), strict=True):
-            if reply.ended:
-                continue
-            reply.tokens += (token,)
-            reply.ended = token in self.ends
-            if self.stops and not reply.ended:
-                reply.ended = self.cut(reply) != self._text(reply)
-        return torch.tensor([reply.ended for reply in self.replies], device=tokens.device)
-
-    def _text(self, reply: Completion) -> str:
-        tokens = reply.tokens
-        if tokens and tokens[-1] in self.ends:
-            tokens = tokens[:-1]
-        return self.tokenizer.decode(tokens, skip_special_tokens=True)
-
-    def cut(self, reply: Completion) -> str:
-        """The text before the first stop string."""
-        text = self._text(reply)
-        first = len(text) - len(text.lstrip()) if self.after_text else 0
-        places = [text.find(stop, first) for stop in self.stops]
-        return text[: min((place for place in places if place >= 0), default=None)]
-
-
 @dataclass(frozen=True)
 class Prompt:
     """A user's turn: its text, and what is shown and played with it."""
@@ -127,17 +88,34 @@ class SteeredModel:
     ) -> list[Completion]:
         """As :meth:`generate`, with all there is to know about each reply.
 
-        It stops at the strings ``stops``, too; the rest is as of :class:`Recorder`.
+        It ends before the first of ``stops``, too, none of them empty; with ``after_text`` they
+        count from the first letter on, so that no reply is blank by them.
         """
         ends, tokenizer = decoding.end_tokens(self.loaded), self.loaded.processor.tokenizer
+
+        def read(reply: Completion) -> bool:
+            text = tokenizer.decode(
+                reply.tokens[: -1 if reply.tokens[-1] in ends else None], skip_special_tokens=True
+            )
+            first = len(text) - len(text.lstrip()) if after_text else 0
+            places = [place for stop in stops if (place := text.find(stop, first)) >= 0]
+            reply.text = text[: min(places, default=None)]
+            return bool(places)
+
+        def ended(logits: Tensor, tokens: Tensor) -> Tensor:
+            for reply, token in zip(found, tokens.tolist(), strict=True):
+                if not reply.ended:
+                    reply.tokens += (token,)
+                    reply.ended = token in ends or (bool(stops) and read(reply))
+            return torch.tensor([reply.ended for reply in found], device=tokens.device)
+
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            replies = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
-            recorder = Recorder(tokenizer, ends, replies, stops, after_text)
-            decoding.greedy(self.loaded, state, max_new_tokens, recorder)
-        for reply in replies:
-            reply.text = recorder.cut(reply)
-        return replies
+            found = [Completion(tokens) for tokens in state.mask.sum(1).tolist()]
+            decoding.greedy(self.loaded, state, max_new_tokens, ended)
+        for reply in found:
+            read(reply)
+        return found
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]

@@ -28,7 +28,7 @@ from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness import chat_endpoint
 from sally_anne.harness.chat_endpoint import AnyModel, open_second
 from sally_anne.harness.config import check_endpoint, check_steered, model_name
-from sally_anne.harness.evaluate import open_vector, require_fits
+from sally_anne.harness.evaluate import require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.report import save, steered_by
@@ -157,7 +157,7 @@ class Planning(Session):
         super().__init__(config, console)
         check_steered(config)
         if vector is None and config.steer is not None:
-            vector = open_vector(config.steer, config.allow_mismatch)
+            vector = SteeringVector.load(config.steer, allow_mismatch=config.allow_mismatch)
         self.vector, self.mismatch = vector, ""
         self.items = sample_items(benchmark.load(config.data), benchmark.breakdowns, config)
         note = subset_note(self.items, benchmark.breakdowns, config)

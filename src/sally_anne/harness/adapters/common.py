@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from pydantic import FiniteFloat, PositiveInt, TypeAdapter, ValidationError
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.evaluate import open_vector, require_fits
+from sally_anne.harness.evaluate import require_fits
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -30,7 +30,7 @@ def open_steered(
     options: Mapping[str, Any],
     steer: str | Path | SteeringVector | None,
     alpha: Any = None,
-    allow_mismatch: bool | str = False,
+    allow_mismatch: bool = False,
 ) -> SteeredModel:
     """Open a model (catalogue name, hub id, folder), or take a loaded one, and the vector, if any.
 
@@ -49,7 +49,7 @@ def open_steered(
     if strength is not None and steer is None:
         raise HarnessError("alpha is the strength of a vector: give one with steer")
     if not (steer is None or isinstance(steer, SteeringVector)):
-        steer = open_vector(str(steer), allow_mismatch)
+        steer = SteeringVector.load(str(steer), allow_mismatch=bool(allow_mismatch))
     loaded = model if isinstance(model, LoadedModel) else load_model(**chosen.opening())
     if steer is not None:
         require_fits(steer, loaded, strength)

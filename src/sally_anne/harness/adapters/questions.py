@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -20,8 +20,7 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Question, own_file
-from sally_anne.data.tasks import find_task
+from sally_anne.data.items import Question
 from sally_anne.harness.adapters.common import options_of
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
@@ -53,12 +52,6 @@ def config_of(options: Mapping[str, Any]) -> EvalConfig:
     given = {name: value for name, value in options.items() if value is not None}
     config = options_of(_CONFIG, given, OPTIONS)
     check(config)
-    made = config.task == EvalConfig.task or own_file(config.task) is not None
-    if not made and config.data is None and (layout := find_task(config.task).layout):
-        raise HarnessError(
-            f"{config.task} needs its data: say data=FOLDER with --metadata (lm-eval, sally-anne "
-            f"lmms-eval) or -T (inspect-ai), a folder that holds {layout}"
-        )
     return config
 
 
@@ -173,7 +166,7 @@ def figures(
     return {name: row["value"] for name, row in found.items()}
 
 
-@lru_cache(maxsize=16)
+@cache
 def asked_by(options: str) -> TaskQuestions:
     """What options, as a JSON object, ask; prepared once."""
     return prepared(json.loads(options))
@@ -228,9 +221,8 @@ def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, di
 
 def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a command line says, besides options of a model, the options of :func:`prepared`."""
-    others = {"stories": "limit", "pretrained": "model", "steer": "steer"}
     # Each task has its own name.
-    names = {name: name for name in OPTIONS if name != "task"} | others
+    names = {name: name for name in (*OPTIONS, "steer") if name != "task"} | {"pretrained": "model"}
     return {own: metadata[name] for name, own in names.items() if name in metadata}
 
 

@@ -86,7 +86,7 @@ def test_samples_and_numbers_are_those_made_by_hand(
     for sample, asked in zip(task.dataset, wanted, strict=True):
         assert sample.id == asked.item_id and sample.target == list(asked.answer)
         assert sample.input == asked.text
-        assert [o["text"] for o in sample.metadata["options"]] == list(asked.options)
+        assert sample.metadata["options"] == list(asked.options)
         for name in ("condition", "first"):
             assert sample.metadata[name] == getattr(asked, name)
     said = {a.text: reply for a, reply in zip(wanted, replies(order, wanted), strict=True)}

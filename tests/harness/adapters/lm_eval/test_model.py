@@ -35,7 +35,7 @@ def loaded(folders) -> LoadedModel:
 @pytest.fixture(scope="module")
 def tasks() -> Iterator[TaskManager]:
     with task_files("sally_anne.harness.adapters.lm_eval.model.Questions") as folder:
-        yield TaskManager(include_path=str(folder), include_defaults=False, metadata={"stories": 1})
+        yield TaskManager(include_path=str(folder), include_defaults=False, metadata={"limit": 1})
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_the_command_line_finds_model_and_tasks(loaded, saved, monkeypatch, caps
         monkeypatch,
         *("--model", "sally-anne", "--tasks", "gridtom_order1_text"),
         *("--model_args", f"pretrained={loaded.source},steer={saved},alpha=2"),
-        *("--limit", "2", "--metadata", "stories=1", "--apply_chat_template"),
+        *("--limit", "2", "--metadata", "limit=1", "--apply_chat_template"),
     )
     shown = capsys.readouterr().out
     assert "sally-anne" in shown and "Both" in shown

@@ -9,10 +9,10 @@ import base64
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.to_thread
 import numpy as np
@@ -21,23 +21,13 @@ from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.solver import Generate, TaskState
 from PIL import Image
-from pydantic import TypeAdapter
 from rich.text import Text
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
 from sally_anne.data.items import Question
 from sally_anne.harness.parse import Parser
 
-if TYPE_CHECKING:
-    from sally_anne.harness.adapters.questions import TaskQuestions
-
 _WORDS = ("order", "data", "steer", "model")
-# What a parser has to know of an item, which the metadata of its sample holds.
-_FACTS = (
-    *("item_id", "split", "group", "condition", "first", "official", "reasons", "reference"),
-    *("options", "answer", "answers", "tags"),
-)
-_ITEM = TypeAdapter(Question)
 
 
 @contextmanager
@@ -83,11 +73,19 @@ def _task(options: dict[str, Any]) -> Task:
             raise HarnessError("prompting simtom asks in two steps: sally-anne evaluate has it")
     authors = any(metric.startswith("official_") for metric in asked.metrics)
     unseen = asked.work.left_out
+    samples = [
+        Sample(
+            id=item.item_id,
+            input=item.text,
+            target=list(item.key) or item.reference or "",
+            metadata={"questions": questions, "group": item.group, "condition": item.condition}
+            | {"first": item.first, "options": [option.text for option in item.options]},
+        )
+        for item in asked.work.items
+    ]
     return Task(
-        dataset=MemoryDataset(
-            [sample_of(item, asked) for item in asked.work.items], name=options["task"]
-        ),
-        setup=shown(questions),
+        dataset=MemoryDataset(samples, name=options["task"]),
+        setup=shown(),
         scorer=[robust(), official()] if authors else [robust()],
         config=model.GenerateConfig(temperature=0, max_tokens=asked.config.reply_tokens),
         metadata=None if unseen is None else {"unseen": asdict(unseen)},
@@ -95,16 +93,13 @@ def _task(options: dict[str, Any]) -> Task:
 
 
 @solver.solver
-def shown(questions: str) -> solver.Solver:
-    """Puts the frames of an item before its words, decoded as it is asked.
-
-    ``questions`` are the task's options as JSON.
-    """
+def shown() -> solver.Solver:
+    """Puts the frames of an item before its words, decoded as it is asked."""
 
     async def show(state: TaskState, generate: Generate) -> TaskState:
         from sally_anne.harness.adapters.questions import asked_by
 
-        item = asked_by(questions).items[str(state.sample_id)]
+        item = asked_by(state.metadata["questions"]).items[str(state.sample_id)]
         state.messages = await anyio.to_thread.run_sync(messages_of, item)
         return state
 
@@ -124,39 +119,20 @@ def messages_of(item: Question) -> list[model.ChatMessage]:
     return [*system, model.ChatMessageUser(content=parts)]
 
 
-def sample_of(item: Question, asked: TaskQuestions) -> Sample:
-    """An item as a sample, whose messages :func:`shown` gives."""
-    return Sample(
-        id=item.item_id,
-        input=item.text,
-        target=list(item.key) or item.reference or "",
-        metadata={
-            **_ITEM.dump_python(item, mode="json", include={*_FACTS}),
-            "task": asked.config.task,
-            "breakdowns": list(asked.work.breakdowns),
-            "cells": list(asked.work.cells),
-            "beliefs": asked.work.beliefs,
-        },
-    )
-
-
-def item_of(metadata: Mapping[str, Any]) -> Question:
-    """What a parser has to know of an item, from the metadata of its sample."""
-    facts = {name: metadata[name] for name in _FACTS}
-    return _ITEM.validate_python({"benchmark": "", "question": "", **facts})
-
-
 def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     """The harness's metrics by name; those that have no items are left out."""
-    from sally_anne.harness.adapters.questions import figures
+    from sally_anne.harness.adapters.questions import asked_by, figures
 
     times: Counter[str] = Counter()
-    rows, facts = [], {}
+    rows: list[dict[str, Any]] = []
+    kinds: tuple[Any, ...] = ()
     for score in scores:
-        value, found = score.score.value, score.sample_metadata
-        if found is None or value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER):
+        value = score.score.value
+        if value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER):
             continue
-        facts, item = found, item_of(found)
+        asked = asked_by((score.sample_metadata or {})["questions"])
+        kinds = (asked.work.breakdowns, asked.work.cells, asked.work.beliefs)
+        item = asked.items[str(score.sample_id)]
         # A repeated item makes a pair with the other side of its own epoch.
         times[item.item_id] += 1
         epoch = times[item.item_id]
@@ -165,7 +141,6 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
         row |= {f"tag_{kind}": "|".join(values) for kind, values in item.tags.items()}
         right, invalid = value == scorer.CORRECT, value == scorer.NOANSWER
         rows.append(row | {"robust_correct": right, "robust_invalid": invalid})
-    kinds = (facts["breakdowns"], facts["cells"], facts["beliefs"]) if facts else ()
     return figures(rows, "robust", *kinds) if rows else {}
 
 
@@ -193,10 +168,11 @@ def official() -> scorer.Scorer:
 
 def _read_by(parser: Parser) -> scorer.Scorer:
     async def read(state: TaskState, target: scorer.Target) -> scorer.Score:
+        from sally_anne.harness.adapters.questions import asked_by
         from sally_anne.harness.score import score as score_items
 
         reply = state.output.completion
-        item = item_of(state.metadata)
+        item = asked_by(state.metadata["questions"]).items[str(state.sample_id)]
         if item.hidden or not item.options:
             return scorer.Score.unscored(
                 reason="open question" if item.reference else "hidden key", explanation=reply

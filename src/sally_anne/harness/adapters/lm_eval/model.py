@@ -209,8 +209,7 @@ def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str
 class Questions(questions.Questions, ConfigurableTask):
     """The questions of ``sally-anne evaluate --task``, asked of lm-eval's models.
 
-    What lm-eval's command line says with ``--metadata`` and ``--model_args`` are options as well;
-    ``stories`` are only the first so many.
+    What lm-eval's command line says with ``--metadata`` and ``--model_args`` are options as well.
     """
 
     length = "max_gen_toks"

@@ -53,7 +53,7 @@ class SallyAnne(lmms):
         steer: str | None = None,
         alpha: float | None = None,
         max_frames: int = 8,
-        allow_mismatch: bool | str = False,
+        allow_mismatch: bool = False,
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         **options: Any,
