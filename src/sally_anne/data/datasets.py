@@ -110,13 +110,12 @@ NUMBERS = [*ONES, *TEENS, *(t + o for t in TENS for o in ("", *(f"-{one}" for on
 
 
 def part(words: Sequence[T], lists: Lists) -> list[T]:
-    """All words of a list, or those for training, or those that are held out."""
     cut = len(words) * 2 // 3
     return list(words if lists == "all" else words[:cut] if lists == "train" else words[cut:])
 
 
 def names_by_split(rng: random.Random, lists: Lists) -> dict[Split, list[str]]:
-    """The names of each split, which share none: what is known of a name does not carry over."""
+    """The names of each split, which share none."""
     names = rng.sample(found := part(NAMES, lists), len(found))
     given = list(zip(names, splits_of(len(names)), strict=True))
     return {split: [name for name, own in given if own == split] for split in SPLITS}
@@ -261,7 +260,6 @@ class Story(NamedTuple):
 
 
 def stories(count: int, seed: int = 0, lists: Lists = "all") -> list[Story]:
-    """So many stories without a repetition; names are of one split alone."""
     rng = random.Random(f"beliefs/{seed}")
     names, plots = names_by_split(rng, lists), part(list(PLOTS), lists)
     made: list[Story] = []
@@ -290,8 +288,8 @@ def beliefs(
     """True and false beliefs in plain sentences: Sally puts the ball in the box and leaves ...
 
     In false belief she misses that it is moved. In true belief she leaves after that, or stays, or
-    sees it or hears of it, in the same words. Each story is told with either place as the first,
-    so that places are said first, last and in all as often whether they are the answer or not.
+    sees it or hears of it, in the same words. Each story has either place as the first, so that
+    places are said first, last and in all as often whether they are the answer or not.
 
     Args:
         pairs: how many; two make a story, and an odd number is rounded up.

@@ -94,7 +94,6 @@ class Media:
 
     Attributes:
         path: the file, or the folder of ``files``; None where it is not on this machine.
-        url: where it was published.
         start, end: the full window, in seconds; None for the end of the video.
         focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
@@ -113,10 +112,7 @@ class Media:
 
 @dataclass(frozen=True)
 class Context:
-    """What is given in words; each part is empty where there is none.
-
-    ``transcript`` is what is said in the full window, ``focused_transcript`` in the focused one.
-    """
+    """What is given in words, if anything; transcripts are of the full and the focused window."""
 
     scene: str = ""
     actions: str = ""
@@ -204,7 +200,6 @@ class Question:
 
     @property
     def hidden(self) -> bool:
-        """Whether there is no key to score an answer by."""
         return not self.key and self.reference is None
 
     @property
@@ -224,11 +219,9 @@ class Sampling:
     """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
 
     The frames of a window are those on screen at some time in it, its ends included. ``count``
-    looks at equally spaced times from the window's beginning to its end (one: at its middle), and
-    takes the frame on screen at each; a window with no more frames than that gives all of them. No
-    frame is taken twice, so that fewer come out where one stays longer than the spacing. Of frames
-    that an item lists by number (``Media.frames``), those of the window are counted out in whole
-    steps from the first.
+    takes those on screen at equally spaced times from its beginning to its end (one: at its
+    middle), none twice; a window with no more frames than that gives all of them. Of frames that an
+    item lists by number (``Media.frames``), those of the window are counted out in whole steps.
 
     ``every`` is every so manieth frame of the video, from the window's first; ``rate`` so many a
     second, from its beginning; if these give more than ``most``, this many are spread evenly.

@@ -15,17 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.items import (
-    VIDEOS,
-    Benchmark,
-    Context,
-    Media,
-    Question,
-    Sampling,
-    film_views,
-    tags_of,
-    videos_in,
-)
+from sally_anne.data import items
+from sally_anne.data.items import Benchmark, Context, Media, Question, tags_of
 from sally_anne.data.read import Field, csv_rows, find_files, read_bytes, read_json, some
 
 NAME = "mimeqa"
@@ -65,7 +56,7 @@ def load(folder: Path) -> list[Question]:
     path = find_files(folder, (TABLE,), LAYOUT)[0]
     titles = read_json(folder / TITLES).entries() if (folder / TITLES).is_file() else {}
     named = {_stem(name): title.stripped() for name, title in titles.items()}
-    return items_of(rows_of(read_bytes(path), str(path)), named, videos_in(folder / FOLDER))
+    return items_of(rows_of(read_bytes(path), str(path)), named, items.videos_in(folder / FOLDER))
 
 
 def rows_of(data: bytes, where: str) -> list[Field]:
@@ -87,7 +78,7 @@ def items_of(
     rows: Sequence[Field], titles: Mapping[str, str] = {}, videos: Mapping[str, Path] = {}
 ) -> list[Question]:
     """Items of the rows of a file, with titles and paths of videos by name without suffix."""
-    items: list[Question] = []
+    questions: list[Question] = []
     counts: Counter[str] = Counter()
     for row in rows:
         cells = defaultdict(str, {name: cell.strip() for name, cell in row.value.items()})
@@ -107,7 +98,7 @@ def items_of(
             # A moment alone has no length that could be shown: then the whole video is.
             focus, end = span if span[0] < span[1] else (0.0, None)
         answers = [cells[name] for name in ("reference answer", "answer 1", "answer 2")]
-        items.append(
+        questions.append(
             Question(
                 item_id=f"{video}/{counts[video]}",
                 benchmark=NAME,
@@ -124,13 +115,13 @@ def items_of(
             )
         )
         counts[video] += 1
-    return items
+    return questions
 
 
 def _stem(name: str) -> str:
     """A file's name without the ending of a video."""
     stem, ending = os.path.splitext(name)
-    return stem if ending.lower() in VIDEOS else name
+    return stem if ending.lower() in items.VIDEOS else name
 
 
 def read_range(text: str) -> tuple[float, float] | None:
@@ -162,10 +153,10 @@ def in_minutes(seconds: float) -> str:
 MIMEQA = Benchmark(
     name=NAME,
     load=load,
-    views=film_views("scene"),
+    views=items.film_views("scene"),
     default_view="video",
     # As GPT-4o is shown the videos: a frame a second, at most 64.
-    sampling=Sampling(rate=1, most=64),
+    sampling=items.Sampling(rate=1, most=64),
     breakdowns=("category", "level"),
     layout=LAYOUT,
     windows=("full", "focused"),

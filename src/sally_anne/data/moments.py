@@ -11,17 +11,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import (
-    VIDEOS,
-    Benchmark,
-    Context,
-    Media,
-    Option,
-    Question,
-    Sampling,
-    film_views,
-    tags_of,
-)
+from sally_anne.data import items
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, tags_of
 from sally_anne.data.read import Field, read_json, some
 from sally_anne.data.transcripts import SUFFIXES, read_transcript, within
 
@@ -95,10 +86,10 @@ def load(folder: Path) -> list[Question]:
     files = {p for place in places for p in folder.glob(f"{place}moments_*_questions.json")}
     if not files:
         raise RecordError(f"{folder}: holds no questions of MoMentS; it must hold {LAYOUT}")
-    video = finder(folder / "videos", VIDEOS)
+    video = finder(folder / "videos", items.VIDEOS)
     transcript = finder(folder / "transcripts", SUFFIXES)
     read = cache(read_transcript)
-    items: list[Question] = []
+    questions: list[Question] = []
     for path in sorted(files):
         keys_path = path.with_name(path.name.replace("_questions", "_keys"))
         given = read_json(keys_path).items() if keys_path.exists() else ()
@@ -113,10 +104,11 @@ def load(folder: Path) -> list[Question]:
                 starts = media.start, media.focus or 0.0
                 words = (within(read(found), start, media.end) or SILENCE for start in starts)
                 context = Context("", "", "", *words)
-            items.append(replace(item, media=(media,), context=context))
-    if twice := [i for i, count in Counter(item.item_id for item in items).items() if count > 1]:
+            questions.append(replace(item, media=(media,), context=context))
+    names = Counter(item.item_id for item in questions)
+    if twice := [name for name, count in names.items() if count > 1]:
         raise RecordError(f"{folder}: question_id {twice[0]!r} is there twice")
-    return items
+    return questions
 
 
 def read_question(record: Field, split: str, keys: Mapping[str, str]) -> tuple[Question, list[str]]:
@@ -162,10 +154,10 @@ _END = "The question is about the moment at the end of this"
 MOMENTS = Benchmark(
     name=NAME,
     load=load,
-    views=film_views("transcript"),
+    views=items.film_views("transcript"),
     default_view="multimodal",
     # Section 5.1: 64 frames, spread evenly.
-    sampling=Sampling(count=64),
+    sampling=items.Sampling(count=64),
     breakdowns=("ability", "cue"),
     layout=LAYOUT,
     windows=("full", "focused"),

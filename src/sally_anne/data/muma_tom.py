@@ -17,18 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sally_anne.data.items import (
-    Benchmark,
-    Context,
-    Media,
-    Option,
-    Polarity,
-    Question,
-    Sampling,
-    film_views,
-    tags_of,
-    videos_in,
-)
+from sally_anne.data import items
+from sally_anne.data.items import Benchmark, Context, Media, Option, Polarity, Question
 from sally_anne.data.read import Field, find_files, one_line, read_json, some
 
 NAME = "muma_tom"
@@ -67,13 +57,13 @@ def load(folder: Path) -> list[Question]:
     videos = {
         name.removeprefix("video_"): file
         for place in VIDEOS
-        for name, file in videos_in(folder / place).items()
+        for name, file in items.videos_in(folder / place).items()
     }
-    items = []
+    questions = []
     for episode, record in read_json(path).entries().items():
         record = Field(record.value, f"{path}, episode {episode}")
-        items += read_episode(episode, record, texts.get(episode), videos.get(episode))
-    return some(items, path)
+        questions += read_episode(episode, record, texts.get(episode), videos.get(episode))
+    return some(questions, path)
 
 
 def read_episode(
@@ -101,7 +91,7 @@ def read_episode(
             answer=answers[number],
             media=(Media(path=video),),
             context=context,
-            tags=tags_of(type=kinds[number], polarity=polarity),
+            tags=items.tags_of(type=kinds[number], polarity=polarity),
             polarity=polarity,
         )
         for number, (question, options, polarity) in parts.items()
@@ -184,10 +174,10 @@ MUMA_TOM = Benchmark(
     name=NAME,
     official=NAME,
     load=load,
-    views=film_views("actions", "dialogue"),
+    views=items.film_views("actions", "dialogue"),
     default_view="multimodal",
     # Paper, appendix 12.1: every 20th frame of videos at 10 frames a second.
-    sampling=Sampling(every=20),
+    sampling=items.Sampling(every=20),
     breakdowns=("type", "polarity"),
     layout=LAYOUT,
 )

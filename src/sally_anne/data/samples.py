@@ -91,7 +91,6 @@ class Sample:
     sound: Path | np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise RecordError or MediaError, with the sample's name, for what cannot be read."""
         if not isinstance(self.text, str):
             self._fail(f"its text is {self.text!r:.60}, not a text")
         if bool(self.text.strip()) == bool(self.messages):
@@ -187,10 +186,7 @@ class Sample:
         return read_sound(self.sound)
 
     def shown(self, alike: bool = False) -> str:
-        """Hash of what the model is given: words, and pictures, films, sounds by values or names.
-
-        Texts that are ``alike``, but for case, blanks and Unicode's forms, have one hash.
-        """
+        """Hash of what the model is given; ``alike`` without case, blanks and Unicode's forms."""
         media = *self.images, self.video, self.sound
         pixels = (m.tobytes() if isinstance(m, np.ndarray) else repr(m).encode() for m in media)
         words = [(turn["role"], turn["content"]) for turn in self.turns]
@@ -275,10 +271,7 @@ class SampleSet:
 def sample_set(
     samples: Sequence[Sample], source: str, seed: int = 0, facts: Mapping[str, str] | None = None
 ) -> SampleSet:
-    """Samples of any source, those without a split drawn into one by :func:`with_splits`.
-
-    BenchmarkError where a film is not there.
-    """
+    """Samples of any source, each in a split; BenchmarkError where a film is not there."""
     drawn = with_splits(samples, seed)
     said: dict[str, str] = {}
     for sample in drawn:
@@ -365,7 +358,7 @@ def _require_alike(samples: Sequence[Sample], places: Mapping[str, str] | None =
 
 
 def splits_of(groups: int) -> list[Split]:
-    """The split of each of so many groups, of at least three: six, two and two in ten."""
+    """The split of each of so many groups: six, two and two in ten."""
     if groups < len(SPLITS):
         raise OptionError(f"so few pairs make {groups} groups; three splits need at least 6 pairs")
     validation = max(1, groups * VALIDATION // 10)
@@ -377,8 +370,7 @@ def splits_of(groups: int) -> list[Split]:
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
     """The samples, each in a split; those without one are drawn by group, six in ten to train.
 
-    A group's split follows from its name, the seed and the other groups alone. RecordError for a
-    group in two splits, labels that are not alike, or too few groups.
+    A group's split follows from its name, the seed and the other groups alone.
     """
     _require_alike(samples)
     loose = sorted({sample.group for sample in samples if sample.split is None})

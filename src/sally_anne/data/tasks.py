@@ -223,20 +223,18 @@ def _source(options: Any) -> tuple[str, Source]:
 
 
 def open_task(options: Any) -> SampleSet:
-    """The samples that a run's options name, each in a split.
-
-    OptionError for options that do not go together; RecordError or BenchmarkError for the samples.
-    """
+    """The samples that a run's options name, each in a split; OptionError if these do not fit."""
     name, source = _source(options)
     given = [n for n in SPECIAL if getattr(options, n) != getattr(type(options), n)]
     if name == "--samples" and options.task != type(options).task:
         given.append("task")
-    if other := [n for n in given if n not in source.takes]:
-        raise OptionError(f"{flag_name(other[0])} does not go with {name}")
+    others = [flag_name(n) for n in given if n not in source.takes]
     if options.split_seed == gridtom.PUBLISHED and "order" not in source.takes:
-        raise OptionError(f"--split-seed {gridtom.PUBLISHED} does not go with {name}")
+        others.append(f"--split-seed {gridtom.PUBLISHED}")
     if options.setting not in source.settings:
-        raise OptionError(f"--setting {options.setting} does not go with {name}")
+        others.append(f"--setting {options.setting}")
+    if others:
+        raise OptionError(f"{others[0]} does not go with {name}")
     found = source.samples(options)
     sampling = SAMPLING.changed(None, options.fps, options.most_frames)
     if sampling == SAMPLING:
@@ -250,8 +248,7 @@ def open_task(options: Any) -> SampleSet:
 def open_pairs(options: Any, data: SampleSet, label: str = "") -> dict[str, PairSet]:
     """The pairs that a run's samples have, by kind; none where nothing says which are pairs.
 
-    Statements are right and wrong by a label, the first by default. RecordError for a pair of the
-    user's own that is none; BenchmarkError for unreadable stories.
+    Statements are right and wrong by a label, the first by default.
     """
     _, source = _source(options)
     label = label or next(iter(data.samples[0].labels))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data import read
+from sally_anne.data import items, read
 from sally_anne.data.items import (
     Benchmark,
     Context,
@@ -22,7 +22,6 @@ from sally_anne.data.items import (
     Question,
     View,
     options_of,
-    tags_of,
     two_options,
 )
 from sally_anne.data.read import Field, find_files, some
@@ -39,7 +38,7 @@ def _item(
 ) -> Question:
     """A question on a story, in a place: benchmark, split, group and its own name."""
     benchmark, split, group, name = place
-    context, tagged = Context(scene=story), tags_of(**tags)
+    context, tagged = Context(scene=story), items.tags_of(**tags)
     return Question(name, benchmark, split, group, question, *options, context=context, tags=tagged)
 
 
@@ -73,7 +72,7 @@ def read_stories(content: bytes, path: Path) -> Items:
     belief, variable, happens = _FOLDER.fullmatch(path.parent.name).groups()  # type: ignore[union-attr]
     # Which answer is a) is drawn row by row, as in the authors' code/src/evaluate_conditions.py.
     draws = random.Random(0)
-    items: Items = []
+    questions: Items = []
     for number, row in enumerate(read.csv_rows(content, str(path), ";"), start=1):
         if len(row.value) != len(COLUMNS):
             row.fail(f"must have {', '.join(COLUMNS)} parted by semicolons, has {len(row.value)}")
@@ -92,8 +91,8 @@ def read_stories(content: bytes, path: Path) -> Items:
             condition=CONDITIONS[happens],
             initial_belief=BELIEFS[belief],
         )
-        items.append(replace(item, drawn=(first, 1 - first)))
-    return some(items, path, "stories")
+        questions.append(replace(item, drawn=(first, 1 - first)))
+    return some(questions, path, "stories")
 
 
 BIGTOM = Benchmark(
@@ -297,7 +296,7 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
     """The questions of one set; ``draws`` decides which answer of a belief question is last."""
     name = record.get("set_id").name()
     beliefs = [(one, draws.choice([True, False])) for one in record.get("beliefQAs").items()]
-    items: Items = []
+    questions: Items = []
     for split in ("short", "full"):
         context = Context(dialogue=record.get(f"{split}_context").stripped())
         # Sets on one conversation are not independent.
@@ -315,8 +314,8 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
                 set=name,
                 joint=[f"{score}{control}" for score in joint],
             )
-            items.append(replace(item, context=context))
-    return items
+            questions.append(replace(item, context=context))
+    return questions
 
 
 # Kind, number, question, options, whether it can be known, and the order of a belief.
@@ -391,13 +390,13 @@ def load_opentom(folder: Path) -> Items:
     ends = OPENTOM_FILES.values()
     names = [f"{place}opentom{end}.json" for end in ends for place in ("", "data/")]
     root = find_files(folder, names, OPENTOM_LAYOUT)[0].parent
-    items = []
+    questions = []
     for split, end in OPENTOM_FILES.items():
         # By story its number and how many of its questions were read.
         stories: dict[str, tuple[int, int]] = {}
         if (path := root / f"opentom{end}.json").is_file():
-            items += [read_opentom(record, split, stories) for record in read.read_list(path)]
-    return items
+            questions += [read_opentom(record, split, stories) for record in read.read_list(path)]
+    return questions
 
 
 def read_opentom(record: Field, split: str, stories: dict[str, tuple[int, int]]) -> Question:
@@ -464,13 +463,13 @@ def load_tombench(folder: Path) -> Items:
     files = find_files(folder, ("*.jsonl", "data/*.jsonl"), TOMBENCH_LAYOUT)
     # Questions on one story form a group, also in two files, and in both languages.
     stories: dict[str, str] = {}
-    items: Items = []
+    questions: Items = []
     for path in files:
         for record in some([*read.json_lines(read.read_bytes(path), path, "question")], path):
             story = record.get(LANGUAGES["zh"][0]).text()
             group = stories.setdefault(story, f"story-{len(stories) + 1:04d}")
-            items += read_tombench(record, path.stem, group)
-    return items
+            questions += read_tombench(record, path.stem, group)
+    return questions
 
 
 def read_tombench(record: Field, task: str, group: str) -> Items:
@@ -478,7 +477,7 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
     line = record.where.rpartition(" ")[2]
     _, *parts = _CATEGORY.split(record.get(ABILITY).text())
     abilities = list(zip(map(str.capitalize, parts[::2]), map(str.strip, parts[1::2]), strict=True))
-    given, items = record.get(ANSWER), []
+    given, questions = record.get(ANSWER), []
     letter = replace(given, value=given.stripped().rstrip(".")).one_of("ABCD")
     for language, (story, question, option) in LANGUAGES.items():
         cells = {label: record.get(f"{option}{label}") for label in "ABCD"}
@@ -498,8 +497,8 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
             ability=[f"{category}: {name}" for category, name in abilities],
             language=language,
         )
-        items.append(item)
-    return items
+        questions.append(item)
+    return questions
 
 
 TOMBENCH = Benchmark(

@@ -11,9 +11,7 @@ import multiprocessing
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,29 +25,23 @@ from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.data.gridtom import release
-from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Condition, Plot, play
+from sally_anne.data.gridtom import stories as made
+from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Plot, play
 from sally_anne.data.gridtom.render import Shot, shots_of, write_video
 from sally_anne.data.gridtom.samples import assign
 from sally_anne.data.gridtom.stories import (
-    COMBINATIONS,
-    DEFAULT_SEED,
-    GENERATOR_VERSION,
     RETURNING,
-    VERSIONS,
     BeliefCase,
     StoryRecord,
-    generated,
+    StorySet,
     seeded_stories,
 )
 from sally_anne.data.samples import SPLITS, Split
 
-MARKER, PARTIAL = "complete.json", ".partial"
+PARTIAL = ".partial"
+KIND = "a benchmark build"
 # Processes that draw and encode.
 WORKERS = min(8, os.cpu_count() or 1)
-
-
-def _folder_of(first: Condition, second: Condition | None) -> str:
-    return f"{'SecondOrderFalseBelief/' if second == 'FB' else ''}{release.TYPES[first]}"
 
 
 def info_line(record: StoryRecord, split: Split | None) -> str:
@@ -73,7 +65,7 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
         ],
         "second_order_belief": [
             {"first": case.first, "second": case.second, **_belief_fields(case)}
-            | {"frames": f"{record.index}/{_folder_of(case.first, case.second)}"}
+            | {"frames": f"{record.index}/{release.folder_of(case.first, case.second)}"}
             for case in record.cases(2)
         ],
         "map": record.map,
@@ -97,57 +89,24 @@ def _belief_fields(case: BeliefCase) -> dict[str, Any]:
 
 def write_story(seed: int, out: Path, index: int) -> None:
     """Write all frames and videos of a story into its folder, whole or not at all."""
-    draft, final = out / PARTIAL / str(index), out / str(index)
+    draft = out / PARTIAL / str(index)
     shutil.rmtree(draft, ignore_errors=True)
     known: dict[bytes, Shot] = {}
-    for first, second in VERSIONS:
+    for first, second in made.VERSIONS:
         if second == "TB":  # looks as its first-order version
             continue
         trace = play(seeded_stories(seed)[index], first, second)
         # No contrast of the paper uses another view of the second-order versions.
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
             views = release.PERSPECTIVE_FOLDERS
-            place = draft / _folder_of(first, second) / views[perspective]
+            place = draft / release.folder_of(first, second) / views[perspective]
             place.mkdir(parents=True)
             shots = shots_of(trace, perspective, known)
             for tick, shot in enumerate(shots):
                 (place / f"{tick}.png").write_bytes(shot.png)
             if second is None:
                 write_video(place / release.VIDEO, shots)
-    (draft / MARKER).write_text(json.dumps(_content(draft)) + "\n")
-    # Only a folder that was damaged after its build can stand here.
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(draft, final)
-
-
-def _is_complete(folder: Path) -> bool:
-    """Whether a story's folder holds just as many files and bytes as its marker says."""
-    try:
-        return bool(json.loads((folder / MARKER).read_text()) == _content(folder))
-    except (OSError, ValueError):
-        return False
-
-
-def _content(folder: Path) -> dict[str, int]:
-    files = [path for path in folder.rglob("*.*") if path.name != MARKER]
-    return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
-
-
-@contextmanager
-def claimed_build(out: Path, settings: dict[str, object]) -> Iterator[None]:
-    """Hold ``out`` for one build with these settings; starts or resumes it."""
-    path = out / release.SETTINGS
-    with claimed(out, "a benchmark build", mark=False, sign=path.name):
-        before = read_object(path, RecordError, "sally-anne") if path.exists() else settings
-        if before != settings:
-            raise BenchmarkError(
-                f"{path}: this folder was begun with {before}, not {settings}; repeat the earlier "
-                "options or choose another folder"
-            )
-        write_json(path, settings)
-        shutil.rmtree(out / PARTIAL, ignore_errors=True)
-        yield
-        shutil.rmtree(out / PARTIAL, ignore_errors=True)
+    os.rename(draft, out / str(index))
 
 
 @dataclass(frozen=True)
@@ -163,7 +122,7 @@ class BuildConfig:
     """
 
     out: Path | None = None
-    seed: Seed = DEFAULT_SEED
+    seed: Seed = made.DEFAULT_SEED
     stories: int | None = None
     plots: tuple[Plot, ...] = PLOTS[:1]
 
@@ -179,37 +138,50 @@ def build(config: BuildConfig) -> None:
     count = RETURNING if config.stories is None else config.stories
     if not 1 <= count <= RETURNING:
         raise BenchmarkError(f"--stories must be from 1 to {RETURNING}, is {count}")
-    every = generated(config.seed, plots=config.plots)
+    every = made.generated(config.seed, plots=config.plots)
     stories = every.subset(i for i in every.indices if i % RETURNING < count)
     split = assign(stories)
     sizes = Counter(split.values())
-    if (out := config.out) is None:
+    if config.out is None:
         drawn = [seeded_stories(config.seed)[index] for index in stories.indices]
         for story in tqdm(drawn, desc="checking", unit="story", disable=None):
-            for versions in COMBINATIONS:
+            for versions in made.COMBINATIONS:
                 play(story, *versions)
         done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
     else:
-        begun: dict[str, object] = {"generator": GENERATOR_VERSION}
-        begun |= {"seed": config.seed, "stories": len(stories)}
-        if config.plots != BuildConfig.plots:
-            begun["plots"] = [*config.plots]
-        with claimed_build(out, begun):
-            todo = [index for index in stories.indices if not _is_complete(out / str(index))]
-            # Spawned processes behave the same on all systems and inherit no locks.
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(WORKERS, spawn, exit_with_parent) as pool:
-                # An error cancels what has not begun; disable=None: no bar where nobody watches.
-                drawing = pool.map(partial(write_story, config.seed, out), todo)
-                list(tqdm(drawing, "frames", len(todo), unit="story", disable=None))
-            lines = [info_line(record, split.get(record.index)) for record in stories]
-            card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
-            write_atomic(out / "README.md", card.format(**begun).encode())
-            write_atomic(out / release.INFO, "".join(lines).encode())
-        done = f"written to {out}"
+        with claimed(config.out, KIND, mark=False, sign=release.SETTINGS):
+            _write(config, stories, split, config.out)
+        done = f"written to {config.out}"
     parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
     print(
         f"GridToM, seed {config.seed}: {len(stories)} stories on "
         f"{len({record.map for record in stories})} maps, split: {parts}, none "
         f"{len(stories) - sizes.total()}\n{done}"
     )
+
+
+def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out: Path) -> None:
+    settings: dict[str, object] = {"generator": made.GENERATOR_VERSION}
+    settings |= {"seed": config.seed, "stories": len(stories)}
+    if config.plots != BuildConfig.plots:
+        settings["plots"] = [*config.plots]
+    path = out / release.SETTINGS
+    if path.exists() and (before := read_object(path, RecordError, "sally-anne")) != settings:
+        raise BenchmarkError(
+            f"{path}: this folder was begun with {before}, not {settings}; repeat the earlier "
+            "options or choose another folder"
+        )
+    write_json(path, settings)
+    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+    todo = [index for index in stories.indices if not (out / str(index)).exists()]
+    # Spawned processes behave the same on all systems and inherit no locks.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(WORKERS, spawn, exit_with_parent) as pool:
+        # An error cancels what has not begun; disable=None: no bar where nobody watches.
+        drawing = pool.map(partial(write_story, config.seed, out), todo)
+        list(tqdm(drawing, "frames", len(todo), unit="story", disable=None))
+    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+    card = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
+    write_atomic(out / "README.md", card.format(**settings).encode())
+    lines = [info_line(record, split.get(record.index)) for record in stories]
+    write_atomic(out / release.INFO, "".join(lines).encode())

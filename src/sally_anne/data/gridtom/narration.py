@@ -80,7 +80,6 @@ def caption(
 
 
 def unknowing(agent: str, room: str) -> str:
-    """What an agent knows that has closed the door of its room behind it."""
     return f"{_inside(agent, room, True)} {_ignorance(agent, room)}"
 
 
@@ -154,7 +153,6 @@ class BeliefQuestion:
 def initial_questions(
     cast: Cast, rooms: Sequence[str], nodes: Nodes, plot: Plot = "move"
 ) -> tuple[InitialQuestion, InitialQuestion, InitialQuestion]:
-    """The three initial-belief questions: agents and colours, the two rooms walked into first."""
     colours = tuple(c for c in COLOURS if c in cast)
     agents = InitialQuestion(
         "How many agents are there, and what are their colours? Choose from "

@@ -56,7 +56,7 @@ def shortest_walk(start: Cell, goal: Cell, free: Collection[Cell]) -> list[Cell]
 
 @dataclass(frozen=True)
 class Layout:
-    """One map: a name, and 10 strings of 7 characters."""
+    """One map of 10 rows of 7 characters."""
 
     name: str
     rows: tuple[str, ...]
@@ -241,8 +241,7 @@ class Story:
         return one, two, three
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """One tick: where the agents are, which doors (by room) are open, what each agent sees."""
 
     agents: dict[str, tuple[Cell, int]]
@@ -250,8 +249,7 @@ class State:
     seen: dict[str, frozenset[Cell]]
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """A played story: one state a tick, and the four ticks that bound its stages."""
 
     story: Story

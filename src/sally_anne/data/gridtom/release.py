@@ -18,18 +18,9 @@ import numpy as np
 
 from sally_anne.core.errors import MediaError
 from sally_anne.core.media import read_frames, read_picture, timeline_of
-from sally_anne.data.gridtom import stories
+from sally_anne.data.gridtom import plot, stories
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
-from sally_anne.data.gridtom.plot import (
-    COLOURS,
-    PERSPECTIVES,
-    PLOTS,
-    Cast,
-    Condition,
-    Nodes,
-    Perspective,
-    Plot,
-)
+from sally_anne.data.gridtom.plot import COLOURS, PLOTS, Cast, Condition, Nodes, Perspective, Plot
 from sally_anne.data.gridtom.render import HEIGHT, WIDTH
 from sally_anne.data.gridtom.stories import CONDITIONS, RETURNING, VERSIONS, StoryRecord, StorySet
 from sally_anne.data.read import Field, json_lines, read_bytes, some
@@ -43,6 +34,11 @@ VIDEO, INFO, SETTINGS = "fps3.mp4", "info.json", "build.json"
 TYPES: dict[Condition, str] = {"TB": "TrueBelief", "FB": "FalseBelief"}
 _PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
 _ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
+
+
+def folder_of(first: Condition, second: Condition | None) -> str:
+    """Where a version's frames are; second-order true beliefs look as first-order ones."""
+    return f"{'SecondOrderFalseBelief/' if second == 'FB' else ''}{TYPES[first]}"
 
 
 def read_version(version: Path, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
@@ -116,7 +112,7 @@ def _story(record: Field, folder: Path) -> StoryRecord:
     versions = []
     for first, second in VERSIONS if has_second else VERSIONS[:2]:
         entry = entries[(TYPES[first],) if second is None else (first, second)]
-        place = f"{index}/{TYPES[first]}" if second is None else _inside(entry.get("frames"))
+        place = folder / str(index) / folder_of(first, second)
         _, believed, thought = cast.beliefs(first, second)
         versions.append(
             stories.BeliefCase(
@@ -127,8 +123,8 @@ def _story(record: Field, folder: Path) -> StoryRecord:
                 question=_question(entry, cast, thought if second else believed),
                 captions=_captions(entry, cast, first),
                 nodes=nodes,
-                draw=partial(read_version, folder / place),
-                folder=folder / place,
+                draw=partial(read_version, place),
+                folder=place,
             )
         )
     returns = record.has("plot") and record.get("plot").one_of(PLOTS) == "return"
@@ -221,7 +217,7 @@ def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, s
     text = entry.get("caption").text()
     if entry.has("captions"):
         own = entry.get("captions")
-        return {p: text if p == "omniscient" else own.get(p).text() for p in PERSPECTIVES}
+        return {p: text if p == "omniscient" else own.get(p).text() for p in plot.PERSPECTIVES}
     if not (parts := _PARTS.fullmatch(text)):
         entry.get("caption").fail("must tell the story in three parts numbered 1., 2. and 3.")
     opening, arrival, own_room, transfer = parts.groups()
@@ -236,14 +232,6 @@ def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, s
     }
 
 
-def _inside(field: Field) -> str:
-    """A relative path that stays in the data folder."""
-    path = field.text()
-    if "\0" in path or "\\" in path or path.startswith("/") or ".." in path.split("/"):
-        field.fail(f"must be a path inside the data folder, is {path!r}")
-    return path
-
-
 def open_stories(
     data: Path | None, seed: int = stories.DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
 ) -> StorySet:
@@ -254,4 +242,4 @@ def open_stories(
     if data is None:
         return stories.generated(seed, plots=plots)
     every = load(data)
-    return every.subset(i for plot in plots for i in every.of_plot(plot).indices)
+    return every.subset(i for which in plots for i in every.of_plot(which).indices)

@@ -112,7 +112,7 @@ def _frame(trace: Trace, state: plot.State, perspective: Perspective) -> np.ndar
 
 
 class Shot:
-    """One picture in the forms in which it is written: a PNG file's bytes, a frame to encode."""
+    """One picture as a PNG file's bytes, and as a frame to encode."""
 
     def __init__(self, pixels: np.ndarray) -> None:
         buffer = io.BytesIO()

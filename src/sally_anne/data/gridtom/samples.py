@@ -107,10 +107,9 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
 
     A few stories of different maps say the same words (72 of the 648 generated ones). Where such
     copies would stand in different splits, only those of one stay: the test stories, else the
-    validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
-
-    With the seed ``published`` the last 148 are for probes, a quarter of them for validation, and
-    all before are tested. That cuts maps, but of copies those that are tested stay, too.
+    validation stories (seed 0: 86 train, 45 validate). With the seed ``published`` the last 148 are
+    for probes, a quarter of them for validation, and all before are tested. That cuts maps, but of
+    copies those that are tested stay, too.
     """
     if seed == PUBLISHED:
         probes = stories.indices[-FOR_PROBES:]
@@ -130,8 +129,7 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
 def split_of(map_name: str, number: int, seed: SplitSeed = 0) -> Split | None:
     """Split of the story with this number on a map, if it is in any.
 
-    The names are ``map-00`` to ``map-26``; higher numbers go on in further 27s, and any other name
-    is drawn by itself, with the same odds.
+    Maps after the 27 go on in further 27s, and any other name is drawn by itself.
     """
     if numbered := re.fullmatch(r"map-([0-9]{2,6})", map_name):
         block, place = divmod(int(numbered[1]), MAPS)

@@ -16,22 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom import narration
-from sally_anne.data.gridtom.plot import (
-    COLOURS,
-    PERSPECTIVES,
-    PLOTS,
-    Cast,
-    Condition,
-    Layout,
-    Nodes,
-    Perspective,
-    Plot,
-    Story,
-    benchmark_layouts,
-    play,
-    start_pairs,
-)
+from sally_anne.data.gridtom import narration, plot
+from sally_anne.data.gridtom.plot import PLOTS, Cast, Condition, Nodes, Perspective, Plot, Story
 from sally_anne.data.gridtom.render import key_frames, render
 from sally_anne.data.items import Setting
 
@@ -52,10 +38,9 @@ class BeliefCase:
     """One version of one story, as asked in one order.
 
     Attributes:
-        first: the protagonist's belief condition.
-        second: the participant's; None for order 1.
+        first, second: belief condition of the protagonist; of the participant, None for order 1.
         nodes: the frames that bound the three stages; the last is the last frame.
-        draw: gives the frames of a perspective and ticks; not compared.
+        draw: gives the frames of a perspective and ticks.
         folder: of the files with the frames, if they are read.
     """
 
@@ -75,7 +60,6 @@ class BeliefCase:
 
     @property
     def condition(self) -> str:
-        """TB or FB; of second order first/second."""
         return self.first if self.second is None else f"{self.first}/{self.second}"
 
     @property
@@ -107,7 +91,6 @@ class BeliefCase:
         return self.draw(perspective, tuple(ticks or key_frames(self.nodes))).copy()
 
     def statement(self, room: str) -> str:
-        """The belief statement that names ``room``, in this order's form."""
         if room in self.question.options:
             right = room == self.question.answer
             return self.question.statement_true if right else self.question.statement_false
@@ -158,7 +141,6 @@ class StoryRecord:
 
     @property
     def group(self) -> str:
-        """Name that all variants of this story share; splits never cut a group."""
         return f"story-{self.index - (RETURNING if self.plot == 'return' else 0):04d}"
 
     @property
@@ -180,10 +162,8 @@ class StoryRecord:
 
 
 def beliefs_at_nodes(record: StoryRecord, case: BeliefCase) -> list[tuple[str, str, str]]:
-    """Rooms as of ``Cast.beliefs`` at each of the four nodes; in the first all are ``corridor``.
-
-    Until the last stage begins, everybody has seen where the participant went.
-    """
+    """Rooms as of ``Cast.beliefs`` at each of the four nodes; in the first all are ``corridor``."""
+    # Until the last stage begins, everybody has seen where the participant went.
     alike = ("corridor", record.cast.visited(record.plot)[0], record.cast.first_room)
     return [*((place,) * 3 for place in alike), case.cast.beliefs(case.first, case.second)]
 
@@ -255,22 +235,20 @@ class StorySet:
         """SHA-256 of what determines the data; a subset's also covers which stories it has."""
         return self._fingerprint()
 
-    def of_plot(self, plot: Plot) -> StorySet:
+    def of_plot(self, which: Plot) -> StorySet:
         """Those of one plot; BenchmarkError if there are none."""
-        if indices := [index for index in self.indices if self.identity(index).plot == plot]:
+        if indices := [index for index in self.indices if self.identity(index).plot == which]:
             return self.subset(indices)
         raise BenchmarkError(
-            f"{self.source} has no story of the plot {plot!r}; generated stories have both, and so "
-            "have those of sally-anne build --plots move return"
+            f"{self.source} has no story of the plot {which!r}; generated stories have both, and "
+            "so have those of sally-anne build --plots move return"
         )
 
     def check_order(self, order: Order) -> None:
-        """BenchmarkError if a story has no question of this order."""
         for record in self:
             record.cases(order)
 
     def subset(self, indices: Iterable[int]) -> StorySet:
-        """The stories with these numbers, in this order."""
         chosen = tuple(indices)
         if chosen == self.indices:
             return self
@@ -291,24 +269,23 @@ GENERATOR_VERSION = 1
 DEFAULT_SEED = 2025
 
 
-def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) -> list[Story]:
+def generate(seed: int = DEFAULT_SEED, layouts: Sequence[plot.Layout] | None = None) -> list[Story]:
     """All stories: map x starting position x orientation x order of rooms, 24 a map."""
     stories: list[Story] = []
-    for layout in benchmark_layouts() if layouts is None else layouts:
+    for layout in plot.benchmark_layouts() if layouts is None else layouts:
         # One generator a map: a change in one map leaves the stories of all others as they are.
         rng = random.Random(f"{seed}/{layout.name}")
-        starts = rng.sample(start_pairs(layout), 2)
+        starts = rng.sample(plot.start_pairs(layout), 2)
         a, b = rng.randrange(4), rng.randrange(4)
         orientations = ((a, b), ((a + 2) % 4, (b + 2) % 4))
         orders = itertools.permutations(range(3))
         for start, directions, (i, j, k) in itertools.product(starts, orientations, orders):
-            cast = Cast(*rng.sample(COLOURS, 5))
+            cast = Cast(*rng.sample(plot.COLOURS, 5))
             stories.append(Story(layout, cast, (i, j, k), start, directions, index=len(stories)))
     return stories
 
 
 def returning(story: Story) -> Story:
-    """The same on the same stage, but that the participant goes back to where it went first."""
     first, own, last = story.order
     back = story.cast._replace(first_room=story.cast.last_room, last_room=story.cast.first_room)
     number = story.index + RETURNING
@@ -322,7 +299,7 @@ def seeded_stories(seed: int) -> dict[int, Story]:
     return {story.index: story for story in (*moving, *map(returning, moving))}
 
 
-_played = lru_cache(maxsize=16)(play)
+_played = lru_cache(maxsize=16)(plot.play)
 _Version = tuple[Story, Condition, Condition | None]
 
 
@@ -337,9 +314,13 @@ def _question(cast: Cast, first: Condition, second: Condition | None) -> narrati
     return narration.question_of(cast, cast.beliefs(first, second)[order], order)
 
 
+def _captions(story: Story, first: Condition, second: Condition | None) -> dict[Perspective, str]:
+    caption = partial(narration.caption, story.cast, first, second, plot=story.plot)
+    return {perspective: caption(perspective=perspective) for perspective in plot.PERSPECTIVES}
+
+
 def _record(story: Story) -> StoryRecord:
-    """Its record; simulates one of its versions for the frame numbers."""
-    cast, rooms, plot = story.cast, story.rooms, story.plot
+    cast, rooms = story.cast, story.rooms
     nodes = _played(story, "TB", None).nodes
     names = "participant", "protagonist", "room_1", "room_2", "room_3"
     return StoryRecord(
@@ -350,7 +331,7 @@ def _record(story: Story) -> StoryRecord:
         rooms=rooms,
         environment=narration.environment(rooms),
         initial_environment=narration.environment(),
-        initial=narration.initial_questions(cast, rooms, nodes, plot),
+        initial=narration.initial_questions(cast, rooms, nodes, story.plot),
         versions=tuple(
             BeliefCase(
                 story=story.index,
@@ -358,14 +339,14 @@ def _record(story: Story) -> StoryRecord:
                 second=second,
                 cast=cast,
                 question=_question(cast, first, second),
-                captions={p: narration.caption(cast, first, second, p, plot) for p in PERSPECTIVES},
+                captions=_captions(story, first, second),
                 nodes=nodes,
                 draw=partial(_frames, (story, first, None if second == "TB" else second)),
             )
             for first, second in VERSIONS
         ),
         map=story.layout.name,
-        plot=plot,
+        plot=story.plot,
     )
 
 
@@ -373,14 +354,14 @@ def _fingerprint(seed: int, stories: Iterable[Story]) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
     for story in stories:
-        cast, plot = story.cast, story.plot
-        initial = narration.initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)
+        cast = story.cast
+        initial = narration.initial_questions(cast, story.rooms, (0, 0, 0, 0), story.plot)
         parts: list[object] = [story.index, story.layout.rows, cast, story.order, story.starts]
         parts += [story.directions, narration.environment(story.rooms), narration.environment()]
         parts.append([question.question for question in initial])
         for first, second in itertools.product(CONDITIONS, (None, *CONDITIONS)):
             parts.append(vars(_question(cast, first, second)))
-            parts.extend(narration.caption(cast, first, second, p, plot) for p in PERSPECTIVES)
+            parts.extend(_captions(story, first, second).values())
         digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
@@ -389,14 +370,14 @@ def generated(
     seed: int = DEFAULT_SEED,
     stories: Iterable[int] | None = None,
     plots: tuple[Plot, ...] = PLOTS[:1],
-    layouts: Sequence[Layout] | None = None,
+    layouts: Sequence[plot.Layout] | None = None,
 ) -> StorySet:
     """The benchmark's stories, or those of some numbers, of the paper's plot by default.
 
     Each is simulated when it is asked for. With ``layouts`` they are played on these maps instead.
     """
     every = seeded_stories(seed).values() if layouts is None else generate(seed, layouts)
-    drawn = [story for plot in plots for story in every if story.plot == plot]
+    drawn = [story for which in plots for story in every if story.plot == which]
     by_index = {story.index: story for story in drawn}
     everything = StorySet(
         by_index,
