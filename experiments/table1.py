@@ -167,7 +167,7 @@ def evaluation(
     config: Table1Config, setting: Setting, asked: Literal["1", "2"] | ControlTask, how: Prompting
 ) -> EvalConfig:
     """The run of the harness that asks beliefs or side questions in another way."""
-    names = ["style", "limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed"]
+    names = ["limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed"]
     names += ["protocol"] * (how == "direct")
     what = asked if asked in get_args(ControlTask) else f"order{asked}"
     options = config.model_options(*names) | {"out": config.folder / f"{what}-{setting}-{how}"}

@@ -53,14 +53,13 @@ class SteeringOptions(ModelOptions, Published):
         steer_site: where the vector is added; where the probes read by default.
         limit: only so many stories of each split, drawn evenly over maps; three times so many, at
             least 20, of a probing run that has to be made.
-        style: plain questions, or questions that ask for a JSON object.
         protocol: official asks for beliefs as the paper's authors do.
         parser: who reads the answers that choose K and alpha.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit, 64 at most.
-        max_new_tokens: length of a reply; by default 16, of JSON 64, of the official protocol 20.
+        max_new_tokens: length of a reply; by default 16, of the official protocol 20.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate; or published, as of `sally-anne probe`.
         data_seed: seed of generated stories.
@@ -83,7 +82,6 @@ class SteeringOptions(ModelOptions, Published):
     solver: Solver = "batched"
     steer_site: Site | None = None
     limit: int | None = None
-    style: Literal["plain", "json"] = "plain"
     protocol: ProtocolName = "sally-anne"
     parser: Literal["robust", "official"] = "robust"
     data: Path | None = None
@@ -98,7 +96,7 @@ class SteeringOptions(ModelOptions, Published):
 
     def named(self, *parts: str) -> str:
         """The name of a folder: these parts, and what is other than by default."""
-        own = "label", "towards", "rank_by", "style", "protocol", "position", "steer_site"
+        own = "label", "towards", "rank_by", "protocol", "position", "steer_site"
         names = *own, *OF_PROBES, "data_seed", "prompt", "data", "limit"
         return "-".join([*parts, *changed(self, *(name for name in names if hasattr(self, name)))])
 
@@ -167,7 +165,7 @@ class SweepConfig(SteeringOptions):
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         official = self.protocol == "official" and PROTOCOLS["gridtom"].reply_tokens
-        return self.max_new_tokens or official or (64 if self.style == "json" else 16)
+        return self.max_new_tokens or official or 16
 
     @property
     def tasks(self) -> dict[str, float]:

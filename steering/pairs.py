@@ -98,8 +98,7 @@ class Pairs:
             probing, data = opened.probing, opened.data
         else:
             data = open_task(probing)
-        labels = data.samples[0].labels
-        label = config.label
+        labels, label = data.samples[0].labels, config.label
         if label == SweepConfig.label and label not in labels:
             label = next(iter(labels))
         if label not in labels:
@@ -121,10 +120,8 @@ class Pairs:
                 if first != second:
                     sides.append(Side(pair.name, pair, 1 if first else -1, pair_set.reply))
             if not sides:
-                raise SteeringError(
-                    f"no {split} pair has {label} {value} on one of its sides alone: choose "
-                    "another --label or --towards"
-                )
+                why = f"no {split} pair has {label} {value} in one of its inputs alone"
+                raise SteeringError(f"{why}: choose another --label or --towards")
             self._sides[split, None], self._sides[split, "text"] = sides, texts
             if "other" in config.tasks:
                 name, seed = "statements" if config.task == "ioi" else "ioi", config.split_seed

@@ -115,12 +115,10 @@ def answer_points(
                 )
         on_progress(done, len(todo))
     journal.gather(keys.values())
-    tables = [
-        score(items, [journal.answers[keys[point, item.item_id]] for item in items]).assign(
-            point=point.name, **asdict(point)
-        )
-        for point in vectors
-    ]
+    tables = []
+    for point in vectors:
+        answers = [journal.answers[keys[point, item.item_id]] for item in items]
+        tables.append(score(items, answers).assign(point=point.name, **asdict(point)))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -157,8 +155,7 @@ class Beliefs(Measure):
         return made_worse(scores(before, self.parser), scores(after, self.parser), draws)
 
     def guessed(self, table: pd.DataFrame, task: str) -> dict[str, float] | None:
-        right = self.of(rows_of(table, BASELINE), task)[task]
-        at = self.chances.get(task)
+        right, at = self.of(rows_of(table, BASELINE), task)[task], self.chances.get(task)
         return None if at is None or right.low >= at else {**asdict(right), "chance": at}
 
     def mute(self, table: pd.DataFrame) -> str:
@@ -171,9 +168,8 @@ class Beliefs(Measure):
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:
     """:meth:`Beliefs.worse` of two score tables; the interval is over maps, or few stories."""
     unit = over(before)
-    both = before.merge(
-        after[["item_id", "correct", "invalid"]], on="item_id", suffixes=("", "_after")
-    )
+    own = after[["item_id", "correct", "invalid"]]
+    both = before.merge(own, on="item_id", suffixes=("", "_after"))
     lost = both["correct"] & ~both["invalid"] & ~(both["correct_after"] & ~both["invalid_after"])
     stories = both.assign(lost=lost).groupby("story").agg({"lost": "any", unit: "first"})
     group = pd.factorize(stories[unit], sort=True)[0]
@@ -191,13 +187,13 @@ class Questions:
 
     def __init__(self, config: SweepConfig) -> None:
         self.config, self.shows = config, config.setting != "text"
-        names = ["order", "setting", "style", "protocol", "limit", "data", "split_seed"]
-        options = config.model_options(*names, "data_seed", "batch_size", "max_new_tokens")
+        names = ["order", "setting", "protocol", "limit", "data", "split_seed", "data_seed"]
+        options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._configs = {s: EvalConfig(split=s, **options) for s in ("validation", "test")}
         check_evaluation(self._configs["test"])
         self.stories = open_stories(config.data, config.data_seed)
         self.about = {
-            **{name: getattr(config, name) for name in ("order", "setting", "style", "label")},
+            **{name: getattr(config, name) for name in ("order", "setting", "label")},
             "max_new_tokens": config.reply_tokens,
             "data": self.stories.fingerprint,
             **sample_note(self._configs["test"]),
@@ -224,10 +220,8 @@ class Questions:
         config = self.config
         lineage = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
         if lineage is None and not config.allow_mismatch:
-            raise SteeringError(
-                f"{run.folder} does not say which stories it was fitted on: make it again with "
-                "`sally-anne probe` and another --out, or pass --allow-mismatch"
-            )
+            why = f"{run.folder} does not say which stories it was fitted on: make it again"
+            raise SteeringError(f"{why} with another --out, or pass --allow-mismatch")
         self._divide(lineage)
 
     def _divide(self, lineage: Lineage | None) -> None:

@@ -52,7 +52,7 @@ from sally_anne.steering.points import (
 from sally_anne.steering.questions import Questions
 
 # Options that mean nothing where pairs are read, and where stories are asked about.
-OF_STORIES = "style protocol parser max_new_tokens contrast max_initial_drop max_reality_drop"
+OF_STORIES = "protocol parser max_new_tokens contrast max_initial_drop max_reality_drop"
 OF_PAIRS = "max_text_drop max_other_drop"
 
 

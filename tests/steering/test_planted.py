@@ -244,6 +244,6 @@ def test_what_has_no_pairs_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "single.jsonl"
     rows = [{"text": f"red {n}", "labels": {"a": n % 2 == 0}, "group": str(n)} for n in range(9)]
     file.write_text("\n".join(map(json.dumps, rows)))
-    for options in ({"samples": file}, {"task": "ioi", "style": "json"}, {"max_other_drop": 0.1}):
+    for wrong in ({"samples": file}, {"task": "ioi", "parser": "official"}, {"max_other_drop": 1}):
         with pytest.raises(SteeringError):
-            sweep(SweepConfig(model="nowhere", out=tmp_path / "s", **options), Console(quiet=True))
+            sweep(SweepConfig(model="nowhere", out=tmp_path / "s", **wrong), Console(quiet=True))
