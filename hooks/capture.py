@@ -47,8 +47,6 @@ class Capture(ModelHooks):
         PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
-    error = HookError
-
     def __init__(
         self,
         model: nn.Module,

@@ -72,7 +72,6 @@ class Edit(ModelHooks):
         PositionError: as of `hooks.capture.Capture`.
     """
 
-    error = HookError
     broken: ClassVar[str] = f"is not finite any more once it is edited: {_TOO_MUCH}"
 
     def __init__(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sally_anne.core.errors import SallyAnneError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
 from sally_anne.hooks.positions import Pass, PassTracker
 
@@ -54,7 +54,6 @@ class ModelHooks:
     SITES, `positions` a spec of `hooks.positions`, `rows_may_move` as of `PassTracker`.
     """
 
-    error: ClassVar[type[SallyAnneError]]
     missed: ClassVar[str] = "use the model's own layers, as they are, not compiled."
     layers: tuple[int, ...]
 
@@ -62,11 +61,10 @@ class ModelHooks:
         self, model: nn.Module, site: str, positions: str, rows_may_move: bool = False
     ) -> None:
         if site not in SITES:
-            raise self.error(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
+            raise HookError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
         # Of `torch.compile(model)` the model inside.
         self.model: nn.Module = getattr(model, "_orig_mod", model)
-        self.site = site
-        self.positions = positions
+        self.site, self.positions = site, positions
         self.geometry = find_geometry(self.model)
         self._tracker = PassTracker(positions, rows_may_move)
         self._handles: list[RemovableHandle] = []
@@ -74,7 +72,7 @@ class ModelHooks:
 
     def __enter__(self) -> Self:
         if self._handles:
-            raise self.error("this one is already open; make another one to nest.")
+            raise HookError("this one is already open; make another one to nest.")
         self._reset()
         if self.layers:
             _count_open(1)
@@ -133,20 +131,18 @@ class ModelHooks:
     def _check(self, layer: int, activation: Tensor) -> None:
         """That a layer runs once, on the tokens `[B, T, ...]` of the running pass."""
         if self._pass is None or self._pass.real.shape != activation.shape[:2]:
-            raise self.error(
-                f"layer {layer} ran outside a pass of the {type(self.model).__name__} that this "
-                f"{type(self).__name__} was given, or on other tokens: call that model itself."
-            )
+            what = f"a pass of the {type(self.model).__name__} that was given, or on other tokens"
+            raise HookError(f"layer {layer} ran outside {what}: call that model itself.")
         if layer in self._ran:
             name = site_module(self.geometry, layer, self.site)
-            raise self.error(f"{name} ran twice in one pass: its heads are not one layer's.")
+            raise HookError(f"{name} ran twice in one pass: its heads are not one layer's.")
         self._ran.add(layer)
 
     def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
-        """The hook after it. Raises `error` if a layer did not run."""
+        """The hook after it."""
         if missing := [layer for layer in self.layers if layer not in self._ran]:
             where = f"in this forward pass of the {type(model).__name__}"
-            raise self.error(f"layers {missing} did not run {where}: {self.missed}")
+            raise HookError(f"layers {missing} did not run {where}: {self.missed}")
         self._pass = None
         self._end()
 
@@ -180,7 +176,7 @@ class AttentionHooks(ModelHooks):
         config: Any = self.model.config
         self._way = config.get_text_config(decoder=True)._attn_implementation
         if self._way not in ("sdpa", "eager"):
-            raise self.error(f"{self._way} keeps no attention: take --attn-implementation sdpa.")
+            raise HookError(f"{self._way} keeps no attention: take --attn-implementation sdpa.")
         self._layer = {
             module: layer
             for layer in self.layers
@@ -228,7 +224,7 @@ class AttentionHooks(ModelHooks):
         **how: Any,
     ) -> Read:
         if position_bias is not None:
-            raise self.error(f"layer {layer} attends by distance, by a bias that is not read.")
+            raise HookError(f"layer {layer} attends by distance, by a bias that is not read.")
         every = query.transpose(1, 2)
         self._check(layer, every)
         tokens, columns, index = query.shape[2], key.shape[2], index.to(key.device)
@@ -249,10 +245,10 @@ class AttentionHooks(ModelHooks):
             try:
                 z, weights = step_by_step(own, key, value, shown, **how)
             except RuntimeError as error:  # that of a model which its makers run by sdpa alone
-                raise self.error(f"layer {layer} attends by sdpa alone: {error}") from error
+                raise HookError(f"layer {layer} attends by sdpa alone: {error}") from error
             if weights.shape[1] != self.geometry.n_heads:
                 heads = f"{weights.shape[1]} heads, and W_o reads {self.geometry.n_heads}"
-                raise self.error(f"layer {layer} attends with {heads}.")
+                raise HookError(f"layer {layer} attends with {heads}.")
             return z, weights
 
         return Read(attend, mask > lowest / 2, value)

@@ -157,11 +157,6 @@ class SweepConfig(SteeringOptions):
         return ProbeConfig(order=1 if self.order == "1" else 2, **options)
 
     @property
-    def random_kinds(self) -> tuple[str, ...]:
-        """Kinds of random controls."""
-        return CONTROLS if self.controls else ()
-
-    @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         official = self.protocol == "official" and PROTOCOLS["gridtom"].reply_tokens

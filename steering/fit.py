@@ -83,10 +83,6 @@ def fit_vector(
         rank_by: ``probe_accuracy``; ``worst_condition``, the lowest of any condition; or
             ``patching``: the normalised effect on validation pairs.
         patched: of ``patched_mean``, as of :func:`read_patched`, which reads it by default.
-
-    Raises:
-        SteeringError, ProbingError: an unknown direction, label or value, too few heads with a
-            direction, or a run whose heads were not patched.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     label = label or next(iter(run.labels), "")

@@ -49,12 +49,7 @@ class SweepPoint:
             return "baseline"
         by = "" if self.rank_by == "probe_accuracy" else f"/{self.rank_by}"
         seed = f"/seed{self.seed}" if self.direction in CONTROLS else ""
-        return f"{self.direction}{by}{seed}/K{self.k}/alpha{self.strength}"
-
-    @property
-    def strength(self) -> str:
-        """Alpha as text."""
-        return repr(self.alpha).removesuffix(".0")
+        return f"{self.direction}{by}{seed}/K{self.k}/alpha{repr(self.alpha).removesuffix('.0')}"
 
 
 BASELINE = SweepPoint("none", 0, 0.0)
@@ -107,7 +102,7 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
     ks, alphas = config.k or ks, config.alpha or alphas
     if max(ks) > geometry.n_layers * geometry.n_heads:
         raise SteeringError(f"--K {max(ks)}: {config.model} has {geometry}")
-    directions = (config.direction, *config.also, *config.random_kinds)
+    directions = (config.direction, *config.also, *CONTROLS * config.controls)
     grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
     return replace(config, k=ks, alpha=alphas), grid
 

@@ -259,8 +259,7 @@ def run(
     assert best is not None
     name = f"{config.part}-{best.direction.replace(':', '-')}-K{best.k}-alpha{best.alpha:g}"
     folder = config.folder / f"{name}-{best.describe()['numbers'][-6:]}"
-    count = config.random_controls if config.controls else 0
-    randoms = random_controls(chosen, count, config.seed)
+    randoms = random_controls(chosen, config.random_controls * config.controls, config.seed)
     rests = without_a_head(chosen, best, config.leave_out)
     vectors |= {**vectors_of(randoms, fit), **rests}
     test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
@@ -270,7 +269,9 @@ def run(
     tables: dict[tuple[str | None, str], pd.DataFrame] = {(None, "validation"): validation}
     tables[None, "test"] = test
     gains: dict[str, dict[str, Estimate]] = {}
-    controls = [replace(chosen, direction=kind, seed=config.seed) for kind in config.random_kinds]
+    controls = [
+        replace(chosen, direction=kind, seed=config.seed) for kind in CONTROLS * config.controls
+    ]
     for task in config.tasks:
         tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
         tables[task, "validation"] = answer("validation", tuple(tried), task)
@@ -314,7 +315,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         asked.leave_out(run)
     loaded = open_described(config, videos=asked.shows)
     config, grid = with_grid(config, loaded)
-    k, kinds, few = max(config.k or ()), len(config.random_kinds), config.control_stories
+    k, kinds, few = max(config.k or ()), 2 * config.controls, config.control_stories
     rests = min(config.leave_out, k) if k > 1 else 0
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.
@@ -399,7 +400,7 @@ def print_sweep(
     def cell(one: dict[str, Any], name: str) -> Any:
         return one if measure.unit == "%" else amount(one, name).rpartition(" ")[0]
 
-    setting = f"K {chosen.k}, alpha {chosen.strength}"
+    setting = f"K {chosen.k}, alpha {chosen.alpha:g}"
     rows = [
         [setting if name == "chosen" else name, *(cell(own[m], m) for m in shown)]
         for name, own in points.items()
