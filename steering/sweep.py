@@ -54,8 +54,6 @@ from sally_anne.steering.questions import Questions
 # Options that mean nothing where pairs are read, and where stories are asked about.
 OF_STORIES = "protocol parser max_new_tokens contrast max_initial_drop max_reality_drop"
 OF_PAIRS = "max_text_drop max_other_drop"
-
-
 NOT_SPECIFIC = "not specific"
 # Columns that describe a point, besides its name.
 FACTS = ["direction", "rank_by", "k", "alpha"]
@@ -182,8 +180,7 @@ def run(
 ) -> Sweep:
     """Do the whole sweep in ``config.folder``; what is there is not computed again.
 
-    Started several times by a launcher, the processes share the items; the first one saves, draws
-    and prints, and the others wait for it.
+    Processes of a launcher share the items; the first one saves and prints, the others wait.
     """
     processes = here()
     device_map = processes.device_map(config.place)
@@ -222,14 +219,9 @@ def run(
         widest = [fit(config.direction, max(config.k or ()), 0, by) for by in config.rank_by]
     if processes.first:
         save_config(config.folder, asdict(config), loaded)
-    about = {
-        **loaded.about,
-        **asked.about,
-        "fitted": dict(widest[0].fitted),
-        # Of the widest vectors, which hold those of all K.
-        "vector": " ".join(vector.describe()["numbers"] for vector in widest),
-        "controls": "steps as long as the vector's",
-    }
+    # The widest vectors hold those of all K.
+    numbers = " ".join(vector.describe()["numbers"] for vector in widest)
+    about = {**loaded.about, **asked.about, "fitted": dict(widest[0].fitted), "vector": numbers}
 
     def answer(
         split: str, points: Sequence[SweepPoint], task: str | None = None, most: int | None = None
@@ -248,10 +240,8 @@ def run(
         if processes.first:
             save_tables(config.folder, measure, {(None, "validation"): validation})
         processes.wait()
-        raise NothingToChooseError(
-            f"there is nothing to choose, and no vector is saved: {why}. The answers are in "
-            f"{config.folder}; other values of --K and --alpha go on from there"
-        )
+        remedy = f"Other values of --K and --alpha go on from {config.folder}"
+        raise NothingToChooseError(f"nothing to choose, no vector is saved: {why}. {remedy}")
     chosen = measure.choose(
         ranked, lambda point, task: answer("validation", (BASELINE, point), task), config.tasks
     )
@@ -269,9 +259,7 @@ def run(
     tables: dict[tuple[str | None, str], pd.DataFrame] = {(None, "validation"): validation}
     tables[None, "test"] = test
     gains: dict[str, dict[str, Estimate]] = {}
-    controls = [
-        replace(chosen, direction=kind, seed=config.seed) for kind in CONTROLS * config.controls
-    ]
+    controls = random_controls(chosen, config.controls, config.seed)
     for task in config.tasks:
         tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
         tables[task, "validation"] = answer("validation", tuple(tried), task)
