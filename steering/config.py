@@ -12,7 +12,7 @@ from sally_anne.core.options import Natural, Seed
 from sally_anne.data.gridtom.samples import Published, SplitSeed
 from sally_anne.data.items import Setting, short_name
 from sally_anne.harness.config import changed
-from sally_anne.harness.protocols import PROTOCOLS, Baseline, ProtocolName
+from sally_anne.harness.protocols import PROTOCOLS, ProtocolName
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
 from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
 
@@ -240,7 +240,6 @@ class SideEffectsConfig(ModelOptions):
         tasks: what is asked with and without the vector: tasks of ``sally-anne evaluate``, also of
             your own, with an order after a colon (gridtom:initial), or a folder after an equals
             sign (bigtom=FOLDER).
-        prompting: ways to ask the same items that are compared with it: cot, simtom, few-shot.
         setting: GridToM: frames and text, frames, or text; auto is text for models that only read.
         limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
         out: folder; named after vector and model by default. An existing one is resumed.
@@ -252,7 +251,6 @@ class SideEffectsConfig(ModelOptions):
     vector: Path
     alpha: float | None = None
     tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
-    prompting: tuple[Baseline, ...] = ()
     setting: Literal["auto"] | Setting = "auto"
     limit: int | None = 50
     out: Path | None = None

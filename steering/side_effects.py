@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 from torch.nn.functional import kl_div
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
@@ -22,7 +21,6 @@ from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import evaluate, require_fits
 from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.protocols import Prompting
 from sally_anne.harness.score import differences, estimates, scores
 from sally_anne.harness.tasks import TASKS, load_items, open_task
 from sally_anne.hooks.vector import SteeringVector
@@ -35,15 +33,10 @@ REPLY = 16
 
 @claims("a measurement of side effects")
 def run(config: SideEffectsConfig) -> dict[str, Any]:
-    """Measure, print and save ``kl`` (nats) and of each task the accuracy, as of :func:`_compare`.
-
-    ``prompting`` has the same of the unsteered model that is asked in another way.
-    """
+    """Measure, print and save ``kl`` (nats) and what becomes of the accuracy in each task."""
     evaluations = {task: evaluation(config, task) for task in config.tasks}
     for task, each in evaluations.items():
-        ways: tuple[Prompting, ...] = ("direct", *config.prompting)
-        for how in ways:
-            check(replace(each, prompting=how))
+        check(each)
         if not any(item.options and not item.hidden for item in load_items(each).items):
             why = "no question has options and a key; use `sally-anne evaluate`"
             raise SteeringError(f"--tasks {task}: {why}")
@@ -55,16 +48,10 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
     prompts, size = [*map(Prompt, neutral_prompts())], config.max_new_tokens or REPLY
     kl = divergences(plain, steered, prompts, size, config.batch_size)
-    tables = {task: _answers(config, each, vector, loaded) for task, each in evaluations.items()}
     results: dict[str, Any] = {
         "kl": asdict(estimate_mean(kl, np.arange(len(kl)), draw_groups(len(kl)))),
-        "tasks": {task: _compare(each, "steered") for task, each in tables.items()},
+        "tasks": {task: _compare(config, one, vector, loaded) for task, one in evaluations.items()},
     }
-    if config.prompting:
-        results["prompting"] = {
-            how: {task: _compare(each, how) for task, each in tables.items()}
-            for how in config.prompting
-        }
     save_config(config.folder, asdict(config), loaded)
     saved = {"config": asdict(config), "mismatch": mismatch, **results}
     write_json(config.folder / RESULTS, saved)
@@ -112,59 +99,37 @@ def divergences(
     return np.array(means)
 
 
-def _answers(
+def _compare(
     config: SideEffectsConfig, base: EvalConfig, vector: SteeringVector, loaded: LoadedModel
-) -> dict[str, pd.DataFrame]:
-    """Scores of one task by how it is answered: ``plain``, ``steered``, and each prompting."""
+) -> dict[str, dict[str, Any]]:
+    """One task's shares of right and of invalid answers, plain, steered, and the difference."""
     assert base.out is not None
-    ways: dict[str, dict[str, Any]] = {"plain": {}, "steered": {"steer": config.vector}}
-    ways["steered"] |= {"alpha": config.alpha, "allow_mismatch": config.allow_mismatch}
-    ways |= {how: {"prompting": how} for how in config.prompting}
-    tables = {}
-    for name, changes in ways.items():
-        each = replace(base, out=base.out.with_name(f"{base.out.name}-{name}"), **changes)
-        seen = None if each.steer else vector
-        table = evaluate(each, loaded=loaded, same_stories_as=seen)
-        tables[name] = scores(table[~table["hidden"]], "robust")
-    return tables
-
-
-def _compare(tables: dict[str, pd.DataFrame], name: str) -> dict[str, dict[str, Any]]:
-    """Plain answers against those of this name, on the items that both have.
-
-    Few-shot prompting may have fewer, where some stories are the examples.
-    """
-    after = tables[name]
-    plain, steered = (
-        tables[other][tables[other]["item_id"].isin(after["item_id"])]
-        for other in ("plain", "steered")
-    )
-    new = "steered" if name == "steered" else "prompted"
-    columns = {"plain": estimates(plain, False), new: estimates(after, False)}
-    columns["difference"] = differences(plain, after, False)
-    if name != "steered":
-        columns["over_steered"] = differences(steered, after, False)
+    tables = []
+    for steer in (None, config.vector):
+        name = f"{base.out.name}-{'steered' if steer else 'plain'}"
+        each = replace(base, out=base.out.with_name(name), steer=steer)
+        if steer:
+            each = replace(each, alpha=config.alpha, allow_mismatch=config.allow_mismatch)
+        table = evaluate(each, loaded=loaded, same_stories_as=None if steer else vector)
+        tables.append(scores(table[~table["hidden"]], "robust"))
+    plain, steered = tables
+    found = {"plain": estimates(plain, False), "steered": estimates(steered, False)}
+    found["difference"] = differences(plain, steered, False)
     return {
-        measure: {column: asdict(found[measure]) for column, found in columns.items()}
+        measure: {name: asdict(own[measure]) for name, own in found.items()}
         for measure in ("overall", "invalid")
     }
 
 
 def _print(console: Console, config: SideEffectsConfig, results: dict[str, Any]) -> None:
-    def rows(tasks: dict[str, Any]) -> list[list[Any]]:
-        return [
-            [f"{task}, {'right' if measure == 'overall' else measure} (%)", *points.values()]
-            for task, measures in tasks.items()
-            for measure, points in measures.items()
-        ]
-
+    rows = [
+        [f"{task}, {'right' if measure == 'overall' else measure} (%)", *points.values()]
+        for task, measures in results["tasks"].items()
+        for measure, points in measures.items()
+    ]
     kl = results["kl"]
     moved = f"{kl['value']:.4f} [{kl['low']:.4f}, {kl['high']:.4f}]"
-    last = [f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved]
+    rows.append([f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved])
     title = f"{config.model}: side effects of {config.vector.name}"
-    columns = ["what", "baseline", "steered", "difference"]
-    print_table(console, title, columns, [*rows(results["tasks"]), last])
-    for how, tasks in results.get("prompting", {}).items():
-        columns = ["what", "baseline", how, "difference", "beyond steered"]
-        print_table(console, f"{config.model}: {how} in its place", columns, rows(tasks))
+    print_table(console, title, ["what", "baseline", "steered", "difference"], rows)
     print_lines(console, [f"folder: {config.folder}"])

@@ -78,10 +78,8 @@ def test_divergence_is_that_of_plain_forwards(loaded: LoadedModel, vector: Steer
 PLAN = {
     ("initial", "plain"): (24, 3),
     ("initial", "steered"): (15, 6),
-    ("initial", "cot"): (12, 0),
     ("1", "plain"): (8, 0),
     ("1", "steered"): (14, 2),
-    ("1", "cot"): (18, 1),
 }
 ALPHA = 2.5
 
@@ -91,14 +89,13 @@ def answered(model: SteeredModel, items: Sequence[Question]) -> list[dict[str, s
     if model.steering is not None and model.alpha != ALPHA:
         return [{"item_id": item.item_id, "reply": "Hm."} for item in items]
     order = "1" if items[0].condition else "initial"
-    how = "cot" if items[0].reasons else "plain" if model.steering is None else "steered"
+    how = "plain" if model.steering is None else "steered"
     right, mute = PLAN[order, how]
     found = []
     for n, item in enumerate(items):
         wrong = next(o.text for o in item.options if o.label not in item.key)
         said = " and ".join(item.key) if n < right else wrong
-        cue = "I think. Answer: " if how == "cot" else ""
-        reply = "Hm." if right <= n < right + mute else f"{cue}{said}"
+        reply = "Hm." if right <= n < right + mute else said
         found.append({"item_id": item.item_id, "reply": reply})
     return found
 
@@ -126,7 +123,6 @@ def test_every_number_is_where_it_belongs(
         model=str(model_folder),
         alpha=ALPHA,
         tasks=("gridtom:initial", "gridtom:1"),
-        prompting=("cot",),
         setting="text",
         limit=10,
         out=tmp_path / "out",
@@ -140,21 +136,10 @@ def test_every_number_is_where_it_belongs(
         ("gridtom:1", "overall"): (40.0, 70.0, 30.0),
         ("gridtom:1", "invalid"): (0.0, 10.0, 10.0),
     }
-    prompting = {
-        ("gridtom:initial", "overall"): 40.0,
-        ("gridtom:initial", "invalid"): 0.0,
-        ("gridtom:1", "overall"): 90.0,
-        ("gridtom:1", "invalid"): 5.0,
-    }
     for (task, measure), numbers in planned.items():
         points = saved["tasks"][task][measure]
         found = [100 * points[name]["value"] for name in ("plain", "steered", "difference")]
         assert found == pytest.approx(numbers)
-        points = saved["prompting"]["cot"][task][measure]
-        found = [100 * point["value"] for point in points.values()]
-        prompted, steered = prompting[task, measure], numbers[1]
-        expected = [numbers[0], prompted, prompted - numbers[0], prompted - steered]
-        assert found == pytest.approx(expected)
     # The interval of a half over 100 values: 1.96 standard errors of 0.05.
     kl = saved["kl"]
     assert (kl["value"], kl["n"]) == (0.5, 100)
