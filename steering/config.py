@@ -17,8 +17,6 @@ from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
 from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
 
 CONTROLS = ("random", "random_heads")
-# By what heads are ranked: the probe's validation accuracy, the same in the condition where it is
-# worst, or what they carry within pairs.
 RankBy = Literal["probe_accuracy", "worst_condition", "patching"]
 # The entry of a sweep's results, and of its vector's facts: effect and rank, in words.
 FOUND = "found"
@@ -198,7 +196,7 @@ class VectorConfig:
         sweep: folder of a finished sweep, which gives K and alpha.
         k: number of heads; what the sweep chose by default.
         alpha: strength, in standard deviations; what the sweep chose by default.
-        direction: how directions are found.
+        direction: how directions are found; as in the sweep by default, or logistic.
         label: ranks heads and gives directions; the sweep's, or the run's first, by default.
         towards: value of the label to steer towards; the sweep's, or of two the second, by default.
         rank_by: as of `sally-anne sweep`; the sweep's by default, or probe accuracy.
@@ -212,7 +210,7 @@ class VectorConfig:
     sweep: Path | None = None
     k: Annotated[int | None, tyro.conf.arg(name="K")] = None
     alpha: float | None = None
-    direction: Direction = "logistic"
+    direction: Direction | None = None
     label: str | None = None
     towards: str | None = None
     rank_by: RankBy | None = None
@@ -225,7 +223,13 @@ class VectorConfig:
         """Where the vector is kept, once run, label, K and alpha are known."""
         by = None if self.rank_by == "probe_accuracy" else self.rank_by
         gate = self.gate and f"gate-{self.gate.replace('/', '-')}"
-        parts = [self.direction.replace(":", "-"), self.label, self.towards, by, gate]
+        parts = [
+            (self.direction or "logistic").replace(":", "-"),
+            self.label,
+            self.towards,
+            by,
+            gate,
+        ]
         name = "-".join(filter(None, [*parts, f"K{self.k}", f"alpha{self.alpha:g}"]))
         return self.out or (self.run or Path()) / "vectors" / name
 

@@ -225,14 +225,15 @@ def test_the_sweep_gives_what_is_left_out(
     made, tmp_path: Path, given: dict[str, Any], k: int, alpha: float
 ) -> None:
     saved = {
-        "config": {"direction": "logistic", "label": "y_p", "towards": None},
+        "config": {"direction": "mass_mean", "label": "y_p", "towards": None},
         "about": {"fitted": dict(fit_vector(made.folder, 1).fitted)},
         "chosen": {"k": 3, "alpha": 2.5, "rank_by": "probe_accuracy"},
         "run": str(made.folder),
     }
     (tmp_path / "results.json").write_text(json.dumps(saved))
     steer(VectorConfig(sweep=tmp_path, out=tmp_path / "v", **given))
-    vector, unit = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, k)
+    vector = SteeringVector.load(tmp_path / "v")
+    unit = fit_vector(made.folder, k, direction="mass_mean")
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
     assert vector.heads == unit.heads
     assert torch.equal(vector.delta(), unit.delta(alpha))
