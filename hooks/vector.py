@@ -192,19 +192,12 @@ class SteeringVector(Shown, Shared):
             raise SteeringError(f"the vector was fitted on a {fitted.model_type}, not a {here}")
         return geometry
 
-    def apply(
-        self,
-        model: Any,
-        alpha: float | None = None,
-        gate: Gate | None = None,
-        allow_mismatch: bool = False,
-    ) -> Edit:
+    def apply(self, model: Any, alpha: float | None = None, allow_mismatch: bool = False) -> Edit:
         """Steer ``model`` while a ``with`` block is open.
 
         Args:
             model: the Hugging Face model whose forward will be called, or what holds it.
             alpha: as of :meth:`delta`; with 0 the logits keep their bits.
-            gate: steer only where this probe says so, on the same pass; its own by default.
             allow_mismatch: also a model with other weights than it was fitted on.
 
         Raises:
@@ -215,8 +208,7 @@ class SteeringVector(Shown, Shared):
         if not allow_mismatch:
             require_fitted(self, ModelIdentity.of_module(module))
         self.check(module)
-        how = self.delta(alpha), self.site, self.positions, gate or self.gate
-        applied = _Applied(module, *how)
+        applied = _Applied(module, self.delta(alpha), self.site, self.positions, self.gate)
         applied.opened = False
         return applied
 
