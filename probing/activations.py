@@ -50,11 +50,9 @@ class Activations(Shown):
     model: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that rows and columns belong together; a ProbingError says what does not."""
         if self.x.ndim != 4 or len(self.x) != len(self.items):
-            raise ProbingError(
-                f"need x [N, L, H, D] and N items, got {self.x.shape} and {len(self.items)}"
-            )
+            words = f"{self.x.shape} and {len(self.items)}"
+            raise ProbingError(f"need x [N, L, H, D] and N items, got {words}")
         if missing := [name for name in self.labels if name not in self.items]:
             raise ProbingError(f"the items have no column {missing[0]!r}")
 
@@ -106,11 +104,7 @@ class Activations(Shown):
         return np.array(self.items[label].tolist())
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``activations.safetensors`` and a card; gives the folder.
-
-        The file holds ``x [N, L, H, D]`` as it is, and ``items``, the bytes of a Parquet table. A
-        StoreError or FolderError if it cannot be written there.
-        """
+        """Write ``activations.safetensors`` and a card; gives the folder."""
         table = np.frombuffer(self.items.to_parquet(None, index=False), np.uint8).copy()
         tensors = {"x": torch.tensor(self.x), "items": torch.from_numpy(table)}
         about = {"labels": self.labels, "site": self.site, "model": dict(self.model)}
@@ -119,10 +113,7 @@ class Activations(Shown):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read them from a folder, or from a hub's repository ``user/name[@revision]``.
-
-        A HubError or ProbingError says what is not there, cut short, or of another kind.
-        """
+        """Read them from a folder, or from a hub's repository ``user/name[@revision]``."""
         with _FILE.reading(path) as (about, tensors):
             items = pd.read_parquet(io.BytesIO(tensors["items"].numpy().tobytes()))
             about["labels"] = tuple(about["labels"])
@@ -131,9 +122,8 @@ class Activations(Shown):
 
 def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
     """Names, groups, splits, tags and labels of the samples, one row each."""
-    table: dict[str, list[Any]] = {
-        name: [getattr(s, name) for s in samples] for name in ("item_id", "group", "split")
-    }
+    parts = ("item_id", "group", "split")
+    table: dict[str, list[Any]] = {n: [getattr(s, n) for s in samples] for n in parts}
     for part in ("tags", "labels"):
         names = dict.fromkeys(name for sample in samples for name in getattr(sample, part))
         table |= {name: [getattr(s, part).get(name) for s in samples] for name in names}
@@ -156,33 +146,23 @@ class Reopened:
 
     @property
     def x(self) -> Activations:
-        """What was read, ``[N, L, H, D]``."""
         run = self.run
         return Activations(run.activations(), run.samples, run.labels, self.probing.site)
 
     @cached_property
     def pair_sets(self) -> dict[str, PairSet]:
-        """As of :func:`sally_anne.data.tasks.open_pairs`."""
         return open_pairs(self.probing, self.data)
 
     def model(self) -> LoadedModel:
         """The model that was probed; a ModelError if its name means another one now."""
         loaded = load_model(**self.probing.opening(), **self.data.senses)
-        made_with = ModelIdentity.of_run(self.run.saved["model"])
-        remedy = "give the model that was probed"
-        require_same(str(self.run.folder), made_with, loaded.identity, remedy)
+        names = str(self.run.folder), ModelIdentity.of_run(self.run.saved["model"])
+        require_same(*names, loaded.identity, "give the model that was probed")
         return loaded
 
 
 def reopen(folder: Path, device: str | None = None, device_map: str | None = None) -> Reopened:
-    """A finished run and its samples, to measure more of it.
-
-    Its model is put on ``device`` or ``device_map``; where the run had it by default.
-
-    Raises:
-        RunFolderError: the folder is not that of a finished run.
-        ProbingError: the samples are not those that it read.
-    """
+    """A finished run and its samples; a ProbingError if these are not those that it read."""
     saved = Run.open(folder)
     words = ["--config", str(folder)]
     for option, value in (("--device", device), ("--device-map", device_map)):

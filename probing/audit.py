@@ -1,7 +1,4 @@
-"""``sally-anne audit RUN``: what else than a belief could explain a run's accuracy.
-
-Each control is measured next to the best head, and what follows from it is said in words.
-"""
+"""``sally-anne audit RUN``: what else than a belief could explain a run's accuracy."""
 
 from __future__ import annotations
 
@@ -49,12 +46,8 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     best_high`` those of the best head on the same samples; a row ``reaches`` it if both are above
     chance and their intervals overlap. Where the model read a part of the stories anew, the best
     head is fitted and chosen on that part as well. ``why`` says why a row is empty (NaN), or is not
-    compared. Intervals are over maps, or over groups where there are none; of one there is none.
-
-    Raises:
-        RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
-        ProbingError: too few stories, or the samples are not those of the run.
-        ModelError: the model is not the one that was probed.
+    compared. Intervals are over maps, or groups; of one there is none. ProbingError for too few
+    stories; other errors as of :func:`reopen` and of the model, which must be that of the run.
     """
     console = console or Console()
     if config.stories < sum(PARTS.values()):
@@ -79,9 +72,9 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     for label, words in said.items():
         _print(console, table[table["label"] == label], words)
     parts = ", ".join(f"{counts[split]} {split}" for split in SPLITS)
-    lines = [f"the model read {sum(counts.values())} {data.noun} anew: {parts}"]
-    lines += [f"table: {config.run / TABLE}"]
-    print_lines(console, [*lines, f"next: sally-anne report {shlex.quote(str(config.run))}"])
+    line = f"the model read {sum(counts.values())} {data.noun} anew: {parts}"
+    end = f"next: sally-anne report {shlex.quote(str(config.run))}"
+    print_lines(console, [line, f"table: {config.run / TABLE}", end])
     return table
 
 
@@ -93,10 +86,7 @@ def audit(folder: Path | str, **options: Any) -> pd.DataFrame:
 def choose_groups(
     items: pd.DataFrame, clusters: Mapping[str, str], most: int
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Places ``[n]`` of the samples of at most so many groups, in order, from all clusters in turn.
-
-    They are always the same. Also how many groups of each split there are.
-    """
+    """Places ``[n]`` of samples of so many groups at most, from all clusters in turn; counts."""
     chosen: dict[str, list[str]] = {}
     for split, part in PARTS.items():
         groups = items.loc[items["split"] == split, "group"].unique()
@@ -109,64 +99,54 @@ def choose_groups(
 def measure(
     run: ProbeRun, controls: Iterable[Control], clusters: Mapping[str, str]
 ) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Predict every label by every control, and by the heads, and compare them on test samples.
-
-    Gives the table as of :func:`run`, and of each label the best ``head``, its ``accuracy, low,
-    high`` and ``chance`` on all test samples.
-    """
+    """The table as of :func:`run`; of each label the best ``head``, its interval and ``chance``."""
     items, split, every = run.x.items, run.split, np.arange(len(run.x))
     member = np.array([clusters[group] for group in items["group"]])
-    lines, facts = [], {}
+    lines, facts, test = [], {}, split == "test"
+    tagged = "condition" in items.columns.difference(run.x.labels)
 
     def score(control: Control, y: np.ndarray) -> tuple[np.ndarray, str]:
         """Which samples ``[N]`` are predicted, NaN of those that are not test samples of it."""
-        assert control.values is not None and control.predict is not None
+        if control.why or control.predict is None:
+            raise ProbingError(control.why)
         at = every if control.at is None else control.at
         predicted, which = control.predict(control.values, y[at], split[at])
         right = np.full(len(every), np.nan)
-        test = split[at] == "test"
-        right[at[test]] = (predicted == y[at])[test]
+        right[at] = np.where(test[at], predicted == y[at], np.nan)
         return right, which
 
     for label in run.x.labels:
         y = run.x.values(label)
         trained = y[split == "train"]
         whole, head = score(Control("", "", run.x.x, partial(baselines.by_heads, run.probes)), y)
-        best, test = whole, split == "test"
         facts[label] = {"head": head, **_interval(whole[test], member[test])}
         facts[label]["chance"] = chance(trained, y[test])
         part = np.full(len(every), np.nan)
         for control in controls:
-            line = {"label": label, "kind": control.kind, "condition": ALL, "row": control.name}
+            line: dict[str, Any] = {"label": label, "kind": control.kind, "condition": ALL}
             try:
-                if control.why:
-                    raise ProbingError(control.why)
                 right, which = score(control, y)
             except ProbingError as error:
                 lines.append(line | {"row": control.name.replace(" ({})", ""), "why": str(error)})
                 continue
-            if control.name == OWN:
-                part = right
+            part = right if control.name == OWN else part
             line["row"] = control.name.replace("{}", which)
             best, own = whole if control.at is None else part, ~np.isnan(right)
             parts = {ALL: own}
             # They say nothing of what a statement names, which within a condition decides labels.
-            if control.kind == "format" and "condition" in items.columns.difference(run.x.labels):
+            if control.kind == "format" and tagged:
                 of = items["condition"]
                 parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
             for condition, at in parts.items():
-                guessed = chance(trained, y[at])
-                measured = _interval(right[at], member[at])
-                beside = _interval(best[at], member[at])
+                guessed, cluster = chance(trained, y[at]), member[at]
+                measured, head_of = _interval(right[at], cluster), _interval(best[at], cluster)
                 # With few samples the interval of what predicts nothing is wide, too.
-                above, predicts = (_end(one, "low") > guessed for one in (beside, measured))
-                overlap = _end(measured, "high") >= _end(beside, "low")
-                lines.append(
-                    {**line, "condition": condition, "chance": guessed, **measured}
-                    | dict(zip(("best", "best_low", "best_high"), beside.values(), strict=False))
-                    | {"reaches": above and predicts and overlap}
-                    | {"why": "" if above else "the best head is not above chance on these samples"}
-                )
+                above, predicts = (_end(one, "low") > guessed for one in (head_of, measured))
+                overlap = _end(measured, "high") >= _end(head_of, "low")
+                line |= {"condition": condition, "chance": guessed, **measured}
+                line |= zip(("best", "best_low", "best_high"), head_of.values(), strict=False)
+                line["why"] = "" if above else "the best head is not above chance on these samples"
+                lines.append({**line, "reaches": above and predicts and overlap})
     return _table(lines), facts
 
 
@@ -178,14 +158,13 @@ def _table(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def _interval(right: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
     """Accuracy with its interval over clusters; of one cluster NaN."""
     names, group = np.unique(clusters, return_inverse=True)
-    mean = estimate_mean(right, group, draw_groups(len(names)))
-    low, high = (mean.low, mean.high) if len(names) > 1 else (np.nan, np.nan)
-    ends = {"accuracy": mean.value, "low": low, "high": high}
-    return ends | {"samples": mean.n, "clusters": len(names)}
+    mean, one = estimate_mean(right, group, draw_groups(len(names))), len(names) < 2
+    low, high = (np.nan if one else end for end in (mean.low, mean.high))
+    found = {"accuracy": mean.value, "low": low, "high": high}
+    return found | {"samples": mean.n, "clusters": len(names)}
 
 
 def _end(measured: Mapping[str, Any], which: str) -> float:
-    """An end of an interval; the value itself where there is none."""
     return measured["accuracy"] if np.isnan(measured[which]) else measured[which]
 
 
@@ -194,10 +173,8 @@ def content(
 ) -> pd.DataFrame:
     """Whether heads tell a prompt's own answer from the other one, at the question's last token.
 
-    Multinomial probes of the answer are fitted on all prompts and scored on both of a pair: of a
-    true and a false belief, the colour of the believed room against that of the room that is
-    believed in by its counterpart. What always names the same of the two is right of half of them.
-    A row is of the first label's best ``head``, one of the best for this by validation.
+    Multinomial probes of the answer are fitted on all prompts and scored on both of a pair; always
+    naming the same gets half right. Rows: the first label's ``head``, and the best for it.
     """
     label = run.x.labels[0]
     about = {"label": label, "condition": ALL, "kind": "content", "chance": 0.5}
@@ -221,33 +198,32 @@ def content(
     held = right[validation].mean(0)
     best = Head(*map(int, np.unravel_index(held.argmax(), held.shape)))
     cluster = np.array([pair.cluster for pair in every])[test]
-    return _table(
-        about | {"row": f"{name} ({at})"} | _interval(right[test][:, *at], cluster)
-        for name, at in ((f"{symbol(label)}'s head", Head.parse(head)), ("best head for it", best))
-    )
+    chosen = {f"{symbol(label)}'s head": Head.parse(head), "best head for it": best}
+    found = {
+        f"{name} ({at})": _interval(right[test][:, *at], cluster) for name, at in chosen.items()
+    }
+    return _table(about | {"row": name} | own for name, own in found.items())
 
 
 def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
-    head = f"the best head ({facts['head']})"
-    begin = f"{symbol(label)}: {head} tells {_ends(facts)} of the test samples"
+    begin = (
+        f"{symbol(label)}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
+    )
     if np.isnan(facts["low"]):
         begin += ", which are of one map, so that values alone are compared"
     if not _end(facts, "low") > facts["chance"]:
         begin += f", which is not above chance ({facts['chance']:.3f}): nothing to explain."
         return " ".join([begin, *_not_compared(own[own["accuracy"].isna()])])
-    reached = own[own["reaches"]]
-    form, design = (reached[reached["kind"] == kind] for kind in ("format", "design"))
-    other = reached.drop([*form.index, *design.index])
-    said = [
-        ("Confounded by format", form, "Not confounded by format rows."),
-        ("The design decides it", design, ""),
-        ("Could explain the result as well", other, "No other row reaches it."),
-    ]
-    parts = []
-    for words, rows, none in said:
-        found = [f"{r['row']} {_ends(r)}{_where(r['condition'])}" for r in rows.to_dict("records")]
+    kind, parts = own["kind"].where(own["kind"].isin(["format", "design"]), "other"), []
+    for which, words, none in (
+        ("format", "Confounded by format", "Not confounded by format rows."),
+        ("design", "The design decides it", ""),
+        ("other", "Could explain the result as well", "No other row reaches it."),
+    ):
+        rows = own[own["reaches"] & (kind == which)].to_dict("records")
+        found = [f"{row['row']} {_ends(row)}{_where(row['condition'])}" for row in rows]
         parts.append(f"{words}: {'; '.join(found)}." if found else none)
     return " ".join(filter(None, [f"{begin}.", *parts, *_not_compared(own)]))
 
@@ -271,19 +247,13 @@ def _ends(row: Mapping[str, Any]) -> str:
 
 
 def _print(console: Console, table: pd.DataFrame, words: str) -> None:
-    """One label's rows, and its conclusion in ``words``."""
-    label, found = table["label"].iloc[0], table[table["accuracy"].notna()]
-    # Within one condition, only what reaches. All is in the table that is saved, and the words say
-    # why what has no accuracy has none.
-    rows = [
-        [
-            f"{row['kind']}: {row['row']}{_where(row['condition'])}",
-            _ends(row),
-            *("" if np.isnan(row[key]) else f"{row[key]:.3f}" for key in ("chance", "best")),
-            "yes" if row["reaches"] and row["row"] != OWN else "",
-        ]
-        for row in found[(found["condition"] == ALL) | found["reaches"]].to_dict("records")
-    ]
+    """One label's rows, within a condition only what reaches, and its conclusion in ``words``."""
+    label, found, rows = table["label"].iloc[0], table[table["accuracy"].notna()], []
+    for row in found[(found["condition"] == ALL) | found["reaches"]].to_dict("records"):
+        name = f"{row['kind']}: {row['row']}{_where(row['condition'])}"
+        others = ("" if np.isnan(row[key]) else f"{row[key]:.3f}" for key in ("chance", "best"))
+        explains = "yes" if row["reaches"] and row["row"] != OWN else ""
+        rows.append([name, _ends(row), *others, explains])
     columns = ("row", "accuracy [95 %]", "chance", "best head", "explains")
     print_table(console, f"{symbol(label)}: accuracy of what should not suffice", columns, rows)
     console.print(f"[bold]{escape(words)}[/bold]")

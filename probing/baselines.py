@@ -1,12 +1,9 @@
-"""Controls of the audit: what else could predict a run's labels, as well as its best head.
-
-Each is a table of features, and a way to predict labels from it by training samples alone: words,
-form, tags and input embeddings; the model's own answer; random weights; other films.
-"""
+"""Controls of the audit: tables of features, and how training samples predict labels by them."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -57,17 +54,17 @@ OWN = "the run's own input"
 LEFT_OUT = (HookError, NonFiniteError, OutOfMemoryError, ProbingError)
 NO_MEMORY = "this row needs more than the run", "all other rows are asked"
 
-# Of features [n, ...], labels [n] and splits [n]: predicted labels [n], and what was chosen by
-# validation samples, which takes the place of {} in a control's name.
-Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, str]]
+# Predicted labels [n], and what was chosen by validation samples, which takes the place of {} in a
+# control's name; of features [n, ...], labels [n] and splits [n].
+Found = tuple[np.ndarray, str]
+Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], Found]
 
 
 @dataclass(frozen=True)
 class Control:
-    """One thing that might predict labels: ``values [n, ...]`` of samples, and how.
+    """``values [n, ...]`` of samples, ``at`` places of the run, that might predict labels, and how.
 
-    ``at [n]`` are their places in the run if the model read a part of them anew. The kind is
-    answer, untrained, input, words, format, design or view. ``why`` says why it is empty, if it is.
+    ``why`` says why it is empty, if it is.
     """
 
     kind: str
@@ -90,8 +87,11 @@ class ProbeRun:
 
     @property
     def split(self) -> np.ndarray:
-        """Of each sample, ``[N]``."""
         return self.x.items["split"].to_numpy()
+
+    @property
+    def texts(self) -> list[str]:
+        return ["\n".join(turn["content"] for turn in s.turns) for s in self.data.samples]
 
     @property
     def linear(self) -> BaseEstimator:
@@ -100,20 +100,13 @@ class ProbeRun:
         return make_pipeline(StandardScaler(), own)
 
 
-# How labels are predicted.
-
-
-def by_model(
-    model: BaseEstimator, x: np.ndarray, y: np.ndarray, split: np.ndarray
-) -> tuple[np.ndarray, str]:
+def by_model(model: BaseEstimator, x: np.ndarray, y: np.ndarray, split: np.ndarray) -> Found:
     """By a scikit-learn model."""
     train = split == "train"
     return clone(model).fit(x[train], y[train]).predict(x), ""
 
 
-def by_heads(
-    blank: HeadProbes, x: np.ndarray, y: np.ndarray, split: np.ndarray
-) -> tuple[np.ndarray, str]:
+def by_heads(blank: HeadProbes, x: np.ndarray, y: np.ndarray, split: np.ndarray) -> Found:
     """By a probe on each head ``[n, L, H, D]``, of which the best ranked is taken."""
     made = Activations(x, pd.DataFrame({"split": split, "y": y}), ("y",))
     probes = clone(blank).fit(made.train, label="y")
@@ -122,11 +115,10 @@ def by_heads(
     return probes.predict(x)[:, *best], str(best)
 
 
-def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.ndarray, str]:
-    """By whether a score ``[n]`` is nearer to the training mean of what is true.
+def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> Found:
+    """By whether a score ``[n]`` is nearer to the training mean of what is true: models may lean.
 
-    As probes do: a model that leans to one word may still tell labels apart, and labels may be true
-    where it says wrong. Of scores ``[n, L, H]`` the head that is best on validation samples counts.
+    Of scores ``[n, L, H]`` the head that is best on validation samples counts.
     """
     if y.dtype != bool:
         raise ProbingError("it is asked of labels that are true or false")
@@ -143,26 +135,19 @@ def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> tuple[np.nda
     return side[:, *best], str(Head(*map(int, best)))
 
 
-def by_pair(
-    tree: BaseEstimator, x: pd.DataFrame, y: np.ndarray, split: np.ndarray
-) -> tuple[np.ndarray, str]:
+def by_pair(tree: BaseEstimator, x: pd.DataFrame, y: np.ndarray, split: np.ndarray) -> Found:
     """By the pair of columns ``[n, T]`` that is best on validation samples."""
     found = {}
     for one, two in combinations(x, 2):
         both = pd.get_dummies(x[[one, two]]).to_numpy(float)
         found[f"{one} x {two}"] = by_model(tree, both, y, split)[0]
-    held = split == "validation"
-    best = max(found, key=lambda pair: (found[pair] == y)[held].mean())
+    best = max(found, key=lambda pair: (found[pair] == y)[split == "validation"].mean())
     return found[best], best
-
-
-# Tables of features.
 
 
 def text_controls(run: ProbeRun, seed: int) -> list[Control]:
     """Words, form and tags."""
-    samples, train = run.data.samples, run.split == "train"
-    texts = ["\n".join(turn["content"] for turn in sample.turns) for sample in samples]
+    texts, train = run.texts, run.split == "train"
     leaves = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
     tree, linear = partial(by_model, leaves), partial(by_model, run.linear)
 
@@ -185,7 +170,7 @@ def text_controls(run: ProbeRun, seed: int) -> list[Control]:
         Control("format", "length in words", numbers[:, :1], tree),
         Control("format", "marks and line breaks", counted(MARKS), tree),
     ]
-    tags = pd.DataFrame([sample.tags for sample in samples], dtype=object)
+    tags = pd.DataFrame([sample.tags for sample in run.data.samples], dtype=object)
     tags = tags.where(tags.notna(), None).astype(str)
     for tag in tags.columns.drop("condition", errors="ignore"):
         kind = "design" if tag in run.data.content else "format"
@@ -212,18 +197,15 @@ def embedding_controls(loaded: LoadedModel, run: ProbeRun) -> list[Control]:
     """Input embeddings of the last token, and their mean over the words."""
     tokenizer, embed = loaded.processor.tokenizer, loaded.model.get_input_embeddings()
     vectors = []
-    for sample in run.data.samples:
-        text = "\n".join(turn["content"] for turn in sample.turns)
+    for text in run.texts:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         with torch.inference_mode():  # as the model does it, wherever its weights are kept
             own = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
         vectors.append((own[-1], own.mean(0)))
-    last, mean = np.array(vectors).swapaxes(0, 1)
+    names = "embeddings, last token", "embeddings, mean of the words"
+    values = np.array(vectors).swapaxes(0, 1)
     linear = partial(by_model, run.linear)
-    return [
-        Control("input", "embeddings, last token", last, linear),
-        Control("input", "embeddings, mean of the words", mean, linear),
-    ]
+    return [Control("input", n, own, linear) for n, own in zip(names, values, strict=True)]
 
 
 def verdict_words(loaded: LoadedModel, prompt: str) -> tuple[int, int]:
@@ -252,10 +234,8 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
                 state = extend(loaded, state, ready.rows, ready.endings)
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
 
-    diff = np.empty(len(rows))
-    found = extraction.each_piece(loaded, prepared, logit_diffs, batches)
-    for batch, own in zip(batches, found, strict=True):
-        diff[list(batch)] = own
+    found = [*extraction.each_piece(loaded, prepared, logit_diffs, batches)]
+    diff = np.concatenate(found).astype(float)[np.argsort(np.concatenate(batches))]
     return Control("answer", "verdict token", diff, by_side, rows)
 
 
@@ -293,31 +273,24 @@ class ChangedFilm:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Frames, height and width."""
-        shape = self.source.shape()
-        assert shape is not None
-        return shape
+        return self.source.shape() or (0, 0, 0)
 
     def frames(self) -> Frames:
-        """``uint8 [F, height, width, 3]``."""
         return self.change(self.source.frames())
 
 
 def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]]:
-    """The samples as text alone and with other films: blank, shuffled, another story's.
+    """The samples as text alone and with other films, one a context, where each can have one.
 
-    Samples of one context keep one film. Another story's is of the same split and size; its
-    condition is left to chance. A shuffled film is never in its own order. What cannot be done to
-    each film is left out.
+    Another story's is of the same split and size; a shuffled film is never in its own order.
     """
-    draw = np.random.default_rng(seed)
-    alike: dict[Any, list[Sample]] = {}
+    draw, alike = np.random.default_rng(seed), defaultdict(list)
     for sample in samples:
-        alike.setdefault((sample.split, sample.shape()), []).append(sample)
-    made: dict[tuple[str, str], dict[str, ChangedFilm | None]] = {}
+        alike[sample.split, sample.shape()].append(sample)
+    films: dict[tuple[str, str], tuple[ChangedFilm | None, ...]] = {}
     keys = [(sample.group, sample.context or sample.item_id) for sample in samples]
     for key, sample in zip(keys, samples, strict=True):
-        if key not in made:
+        if key not in films:
             blank = ChangedFilm(sample, np.zeros_like)
             others = [s for s in alike[sample.split, blank.shape] if s.group != sample.group]
             other = others[draw.integers(len(others))] if others else None
@@ -326,17 +299,15 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
                 order = draw.permutation(count)
             shuffled = ChangedFilm(sample, itemgetter(order)) if count > 1 else None
             foreign = ChangedFilm(other, np.asarray) if other else None
-            made[key] = dict(zip(FILMS, (None, blank, shuffled, foreign), strict=True))
-    return {
-        name: [
-            replace(
-                s, video=made[key][name], images=(), sound=None if name == "text alone" else s.sound
-            )
-            for key, s in zip(keys, samples, strict=True)
-        ]
-        for name in FILMS
-        if name == "text alone" or all(films[name] for films in made.values())
-    }
+            films[key] = None, blank, shuffled, foreign
+    made = {}
+    for i, name in enumerate(FILMS):
+        if i == 0 or all(changed[i] for changed in films.values()):
+            own = [
+                replace(s, video=films[k][i], images=()) for k, s in zip(keys, samples, strict=True)
+            ]
+            made[name] = own if i else [replace(s, sound=None) for s in own]
+    return made
 
 
 def controls_of(
@@ -344,32 +315,30 @@ def controls_of(
 ) -> Iterator[Control]:
     """All controls; those in which the model reads anew are of the ``chosen`` samples' places."""
     samples = [run.data.samples[i] for i in chosen]
-    heads = partial(by_heads, run.probes)
     films = film_changes(samples, seed) if all(sample.shows for sample in samples) else {}
 
-    def read(model: LoadedModel, inputs: Sequence[Sample]) -> np.ndarray:
-        how: Any = {"site": run.x.site, "batch_size": run.batch_size, "position": run.position}
-        return extraction.extract(model, inputs, on_progress=lambda done, total: None, **how).x
-
-    def seen(name: str) -> np.ndarray:
-        if name not in films:
+    def read(kind: str, name: str) -> Control:
+        model = random_init_baseline(loaded, seed) if kind == "untrained" else loaded
+        if kind == "view" and name not in films:
             raise ProbingError("there is not such a film of each sample")
-        return read(loaded, films[name])
+        how: Any = {"site": run.x.site, "batch_size": run.batch_size, "position": run.position}
+        how["on_progress"] = lambda done, total: None
+        x = extraction.extract(model, films.get(name, samples), **how).x
+        return Control(kind, name, x, partial(by_heads, run.probes), chosen)
 
     yield from text_controls(run, seed)
     yield from embedding_controls(loaded, run)
-    yield Control("view", OWN, run.x.x[chosen], heads, chosen)
-    blank = partial(random_init_baseline, loaded, seed)
-    steps: list[tuple[str, str, Callable[[], Control | np.ndarray]]] = [
-        ("answer", "verdict token", partial(answer_control, loaded, run, chosen)),
-        ("answer", "direct logit", partial(direct_control, loaded, run)),
-        ("untrained", "random-init baseline", lambda: read(blank(), samples)),
-        *(("view", name, partial(seen, name)) for name in FILMS),
-    ]
-    for kind, name, work in steps:
+    yield Control("view", OWN, run.x.x[chosen], partial(by_heads, run.probes), chosen)
+    steps: dict[tuple[str, str], Callable[[], Control]] = {
+        ("answer", "verdict token"): partial(answer_control, loaded, run, chosen),
+        ("answer", "direct logit"): partial(direct_control, loaded, run),
+    }
+    others = [("untrained", "random-init baseline"), *(("view", name) for name in FILMS)]
+    steps |= {names: partial(read, *names) for names in others}
+    for (kind, name), work in steps.items():
         try:
             with stage(console, f"{len(samples)} samples: {name}"), within_memory(*NO_MEMORY):
                 made = work()
-            yield made if isinstance(made, Control) else Control(kind, name, made, heads, chosen)
+            yield made
         except LEFT_OUT as error:
             yield Control(kind, name, why=str(error))

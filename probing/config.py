@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
 from sally_anne.data.gridtom.samples import Contrast, Published, SplitSeed
-from sally_anne.data.items import TEXT_SETS, Kind, Setting, short_name
+from sally_anne.data.items import TEXT_SETS, Setting, short_name
 from sally_anne.models.options import ModelOptions, settle
 
 Site = Literal["head_out", "attn_out", "resid"]
@@ -27,22 +27,11 @@ DEFAULT_MAX_ITER = 400
 FLOOR = 0.05
 # Samples that go through the model together.
 DEFAULT_BATCH = 8
-# Options that stand in a run folder's name where they are not the default.
-_NAMED = {
-    "stories": "{}stories",
-    "fps": "fps{:.12g}",
-    "most_frames": "most{}",
-    "data": "data-{}",
-    "split_seed": "split{}",
-    "data_seed": "seed{}",
-    "backend": "{}",
-    "prompt": "{}",
-    "position": "{}",
-    "solver": "{}",
-    "c": "c{:.12g}",
-    "max_iter": "iter{}",
-    "normalise": "normalise-{}",
-}
+# Options that stand in a run folder's name, in this order, where they are not the default.
+_NAMED = (
+    *("stories", "fps", "most_frames", "data", "split_seed", "data_seed", "backend", "prompt"),
+    *("position", "solver", "c", "max_iter", "normalise"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +43,8 @@ class ScanOptions:
         validation_pairs: by which heads are ranked.
         sizes: of the sets of heads.
         random_sets: of each size, on the same pairs.
-        exact: exchange each head by itself; else they are ranked by attribution patching, one
-            gradient an input, as models of many heads need.
+        exact: exchange each head by itself; else rank them by attribution patching, one gradient
+            an input, as models of many heads need.
         floor: share of the pairs' logit difference that what is called used moves at the least.
         seed: of random sets, and of permutations.
     """
@@ -70,7 +59,6 @@ class ScanOptions:
 
     @property
     def scan_options(self) -> dict[str, Any]:
-        """These options, by name."""
         return {option.name: getattr(self, option.name) for option in fields(ScanOptions)}
 
 
@@ -84,11 +72,10 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
             llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral, smollm2.
-        task: gridtom; mmtom_qa, belief pairs made of MMToM-QA's official files in --data; text that
-            is made here: ioi, to whom something is given; statements, true and false; beliefs, in
-            plain sentences; or any other task of `sally-anne evaluate` whose questions have
-            options, with its --data: is an option the right answer? Of the texts that are made
-            here and the text sets --prompt auto is raw.
+        task: gridtom; mmtom_qa, belief pairs of MMToM-QA's official files in --data; made here:
+            ioi, to whom something is given, statements, true and false, beliefs, in plain
+            sentences; or any other task of `sally-anne evaluate` whose questions have options, with
+            its --data: is an option the right answer? Of texts --prompt auto is raw.
         samples: labelled texts or chats of your own, with pictures or films, in place of a task: a
             file of JSON lines with the fields text or messages, images or video, labels, group,
             split. All its labels are probed.
@@ -103,11 +90,10 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
         position: at which token. statement is the text's last one, its turn still open, the paper's
-            final token; reply is the last before the model's answer, in a turn of its own, where
-            the released code reads, and where vectors act.
+            final token; reply the last before the model's answer, where released code reads, and
+            where vectors act.
         backend: which library reads the activations; all give the same numbers.
-        data: folder in the benchmark's own layout; GridToM's stories are generated if none is
-            given.
+        data: folder in the benchmark's own layout; without one GridToM's stories are generated.
         stories: use only so many stories, test, train and validation in proportion; of ioi,
             statements (of each kind), beliefs and questions with options so many pairs.
         fps: frames a second of films in files; by default 8 frames, spread evenly.
@@ -119,8 +105,7 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
             head with scikit-learn, to its default tolerance.
         c: inverse strength of the probes' penalty.
         normalise: divide a head's activations by their standard deviation, one number a head,
-            before the penalty: rankings then do not depend on the heads' units. Weights and sigma
-            are of the activations as they are. The released code of the paper does not.
+            before the penalty, so that heads' units do not decide rankings; released code does not.
         max_iter: limit of the solver's iterations.
         permutations: of the labels within stories, for each head's null; 0 for none.
         patching: exchange every head within pairs, and say whether what is readable is used.
@@ -165,19 +150,17 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
         """Where the run is kept; each option that decides its results shows in the default name."""
         if self.out is not None:
             return self.out
-        name = Path(self.model).name or "model"
-        parts = [name, f"order{self.order}", self.contrast, self.setting, self.site]
+        parts = [f"order{self.order}", self.contrast, self.setting, self.site]
         if self.samples is not None:
-            parts = [name, f"samples-{self.samples.stem}", self.setting, self.site]
+            parts[:2] = [f"samples-{self.samples.stem}"]
         elif self.task != ProbeConfig.task:
-            parts = [name, short_name(self.task), self.site]
-            parts[2:2] = [self.setting] * (self.task not in RAW_TEXT)
-        for name, form in _NAMED.items():
+            parts[: 3 if self.task in RAW_TEXT else 2] = [short_name(self.task)]
+        for name in _NAMED:
             if (value := getattr(self, name)) != getattr(ProbeConfig, name):
                 if isinstance(value, Path):  # of . and .., too, the folder's own name
                     value = Path(os.path.abspath(value)).name or "root"
-                parts.append(form.format(value))
-        return Path("runs") / "-".join(parts)
+                parts.append(f"{name.replace('_', '')}-{value}")
+        return Path("runs") / "-".join([Path(self.model).name or "model", *parts])
 
 
 @dataclass(frozen=True)
@@ -207,17 +190,12 @@ class PatchingConfig:
     Attributes:
         run: folder of a finished probing run; columns are added to its heads.parquet, which
             `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
-        kinds: question exchanges at the last token before the answer, as of the belief question
-            between the true-belief and the false-belief version; statement at the end of one,
-            between two statements of one context, which is what probes read. All that the samples
-            have by default.
         pairs, validation_pairs, sizes, random_sets, exact, floor, seed: as of `sally-anne probe`;
             as in the run by default.
         device, device_map: where the model is put; as in the run by default.
     """
 
     run: tyro.conf.Positional[Path]
-    kinds: tuple[Kind, ...] = get_args(Kind)
     pairs: int | None = None
     validation_pairs: int | None = None
     sizes: tuple[int, ...] | None = None

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import closing, nullcontext
@@ -38,38 +38,25 @@ from sally_anne.models import prompts
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import RAW, unknown_words
-from sally_anne.models.prompts import to_model
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH, Position
 
 # Parameters below which a batch needs little memory, and the most that run side by side.
 _SMALL, _MOST_WORKERS = 1_000_000_000, 8
-# From malloc.h: freed memory above this size goes back to the system, and larger pieces always do.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 1 << 30
+# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h: memory above it goes back to the system.
+_THRESHOLDS, _KEPT_BYTES = (-1, -3), 1 << 30
 
 Piece = TypeVar("Piece")
 Made = TypeVar("Made")
 Result = TypeVar("Result")
 
-
-class Cut(NamedTuple):
-    """Prompts of a batch, split into shared contexts and each sample's own ending.
-
-    ``beginnings`` are the texts of the contexts, and ``firsts`` the first sample of each, whose
-    frames are those of all. ``rows`` says each sample's context, and ``endings`` the token ids of
-    its own end; where nothing is shared both are empty, and beginnings are whole prompts.
-    """
-
-    beginnings: list[str | tuple[int, ...]]
-    firsts: list[Sample]
-    rows: list[int]
-    endings: list[tuple[int, ...]]
+# Contexts of a batch, the first sample of each, and each sample's context and ending.
+Cut = tuple[list[str | tuple[int, ...]], list[Sample], list[int], list[tuple[int, ...]]]
 
 
 class Prepared(NamedTuple):
-    """A batch ready for the model: what the processor makes of a :class:`Cut`."""
+    """A batch ready for the model: inputs of its contexts, and each sample's context and ending."""
 
     inputs: dict[str, np.ndarray]
     rows: list[int]
@@ -77,56 +64,44 @@ class Prepared(NamedTuple):
 
 
 def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[int]]:
-    """Rows of each batch.
-
-    What is nearly equally long goes together: without padding, attention computes half as much.
-    Contexts of one kind are. Samples of one context stay together, too. Of the others, those that
-    show as many frames of one size do.
-    """
-    shapes = [() if sample.context else sample.shape() or () for sample in samples]
-
-    def kind(row: int) -> tuple[Any, ...]:
-        sample = samples[row]
-        return sample.shows, sample.sound is not None, not sample.context, shapes[row]
-
-    def place(row: int) -> tuple[Any, ...]:
-        sample = samples[row]
-        return *kind(row), sample.context, 0 if sample.context else len(sample.content), row
-
-    alike = groupby(sorted(range(len(samples)), key=place), kind)
+    """Rows of each batch: of one context, or frames of one size, and nearly equally long."""
+    kinds: list[tuple[Any, ...]] = [
+        (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
+        for s in samples
+    ]
+    places = [(s.context, 0 if s.context else len(s.content)) for s in samples]
+    order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
+    alike = groupby(order, kinds.__getitem__)
     return [batch for _, rows in alike for batch in processes.in_batches(list(rows), batch_size)]
 
 
 def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
-    """Cut samples of a batch, of which those of one context stand together; whole if not shared."""
+    """A batch, in which samples of one context stand together, as whole prompts if not shared."""
     if not shared or not chosen[0][0].context:
-        return Cut([prompt for _, prompt in chosen], [sample for sample, _ in chosen], [], [])
-    parts = Cut([], [], [], [])
+        return [prompt for _, prompt in chosen], [sample for sample, _ in chosen], [], []
+    parts: Cut = [], [], [], []
+    beginnings, firsts, rows, endings = parts
     for _, members in groupby(chosen, lambda m: (m[0].group, m[0].context)):
-        group = list(members)
-        prefix = split_common_prefix(loaded, [prompt for _, prompt in group])
-        parts.rows.extend([len(parts.beginnings)] * len(group))
-        parts.endings.extend(prefix.endings)
-        parts.beginnings.append(prefix.beginning)
-        parts.firsts.append(group[0][0])
+        samples, texts = zip(*members, strict=True)
+        prefix = split_common_prefix(loaded, texts)
+        rows += [len(beginnings)] * len(texts)
+        endings += prefix.endings
+        beginnings.append(prefix.beginning)
+        firsts.append(samples[0])
     return parts
 
 
 def prepare(
     loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True
 ) -> Prepared:
-    """A batch's inputs, drawn and processed; contexts once each if they are ``shared``."""
-    parts = cut(loaded, chosen, shared)
-    return Prepared(processed(loaded, parts.beginnings, parts.firsts), parts.rows, parts.endings)
+    beginnings, firsts, rows, endings = cut(loaded, chosen, shared)
+    return Prepared(processed(loaded, beginnings, firsts), rows, endings)
 
 
 def processed(
     loaded: LoadedModel, begun: Sequence[str | tuple[int, ...]], samples: Sequence[Sample]
 ) -> dict[str, np.ndarray]:
-    """Inputs of prompts with what their samples show and play.
-
-    All show films of one shape, or none does; all have sound, or none has.
-    """
+    """Inputs of prompts and samples: all with films of one shape, or none; likewise sounds."""
     clips = [sample.frames() for sample in samples] if samples[0].shows else None
     waves = [wave for sample in samples if (wave := sample.waveform()) is not None]
     sounds = [prompts.pieces_of(loaded, wave) for wave in waves] or None
@@ -144,15 +119,10 @@ def laid_out(loaded: LoadedModel, sample: Sample, reply: bool) -> str:
 def prompts_at(
     loaded: LoadedModel, samples: Sequence[Sample], position: Position = "statement"
 ) -> list[str]:
-    """Rendered prompts whose last tokens are read; see `sally_anne.probing.config.ProbeConfig`.
-
-    A ProbingError for replies to raw prompts, which have no turns.
-    """
+    """Rendered prompts whose last tokens are read; a ProbingError for replies to raw prompts."""
     if position == "reply" and loaded.prompt == RAW:
-        raise ProbingError(
-            "--position reply is the turn of the model's answer, and raw prompts have no turns: "
-            "leave it out, or take --prompt chat and a model with a chat template"
-        )
+        words = "raw prompts have no turns: take --prompt chat and a model with a chat template"
+        raise ProbingError(f"--position reply is the turn of the model's answer, and {words}")
     return [laid_out(loaded, sample, position == "reply") for sample in samples]
 
 
@@ -160,12 +130,12 @@ def check_samples(
     loaded: LoadedModel, samples: Sequence[Sample], position: Position = "statement"
 ) -> list[tuple[int, int, int] | None]:
     """The :meth:`Sample.shape` of each; ContextError or MediaError for one that does not fit."""
-    shapes = [sample.shape() for sample in samples]
-    # One sound after the other: together they may not fit in memory.
-    lengths = [0 if (wave := sample.waveform()) is None else len(wave) for sample in samples]
-    kinds = list(zip(shapes, lengths, strict=True))
-    for shape, length in dict.fromkeys(kinds):
-        alike = [s for s, kind in zip(samples, kinds, strict=True) if kind == (shape, length)]
+    shapes, kinds = [sample.shape() for sample in samples], defaultdict(list)
+    for sample, shape in zip(samples, shapes, strict=True):
+        # One sound after the other: together they may not fit in memory.
+        length = 0 if (wave := sample.waveform()) is None else len(wave)
+        kinds[shape, length].append(sample)
+    for (shape, length), alike in kinds.items():
         longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
         (prompt,) = prompts_at(loaded, [longest], position)
         remedy = "give it less text" + ", or fewer frames, or --setting text" * longest.shows
@@ -181,13 +151,9 @@ def activations_of(
     items: Sequence[str] | None = None,
     reader: Backend | None = None,
 ) -> np.ndarray:
-    """``float32 [B, L, H, D]`` of one batch, whose prompts are whole if a backend reads it.
-
-    An activation that is not a number is a NonFiniteError; of ``items``, the samples' ids, it names
-    one, and the layer.
-    """
+    """``float32 [B, L, H, D]`` of a batch; its prompts are whole if a ``reader`` is given."""
     with torch.inference_mode():
-        inputs = to_model(loaded, batch.inputs)
+        inputs = prompts.to_model(loaded, batch.inputs)
         if not batch.rows:
             reader = reader or backend_named(NATIVE)
             z = reader.read(loaded.model, inputs, site, LAST_PROMPT, items=items)
@@ -218,17 +184,14 @@ def extract(
         site: where activations are read, see :mod:`hooks.geometry`.
         backend: which library reads; one of `hooks.backends.BACKENDS`.
         seed: of splits that are drawn.
-        on_progress: called with how many of how many batches are read; by default a bar in a
-            terminal or notebook.
+        on_progress: called with how many of how many batches are read; by default a bar.
         position: statement reads at the text's last token, reply where an answer begins.
 
     Raises:
-        RecordError: too few groups for three splits.
+        RecordError, ProbingError: too few groups for three splits; no samples, or a killed worker.
         ContextError, MediaError: a text is too long; a picture or film cannot be read or shown.
-        StoreError: the folder holds the store of another run.
+        StoreError, OutOfMemoryError: the folder holds another run's store; a batch does not fit.
         NonFiniteError: an activation is not a number; names the item and layer.
-        OutOfMemoryError: a batch does not fit.
-        ProbingError: there are no samples, or a worker was killed.
         HookError: the backend is not installed, or does not know the model.
     """
     if not isinstance(loaded, LoadedModel):
@@ -272,46 +235,30 @@ def fill_store(
     width: int | None = None,
     read: Callable[[Sequence[int], Prepared], np.ndarray] | None = None,
 ) -> ActivationStore:
-    """Run every sample through the model once and keep its activations; resumes.
+    """Run every sample, each in a split, through the model once; keep it in a store, or resume one.
 
-    Samples of one context share one pass over it. Several processes share the batches, which are
-    the same however many there are, and so is the store.
+    Samples of one context share one pass over it, but with backends other than the native one,
+    which differ by rounding. The store is the same however many processes share the batches.
 
     Args:
-        loaded, site, backend, position: as of :func:`extract`, errors too. All backends but the
-            native one read every prompt whole, from its first token on, which differs by rounding.
-        samples: what is run, in the order of the store; each in a split.
+        loaded, site, backend, position: as of :func:`extract`, errors too.
         batch_size: with auto a store that is there keeps its own; else what fits is tried.
-        about: further facts, next to how the model was loaded, that must agree when a store is
-            resumed.
+        about: what must agree when a store is resumed, next to how the model was loaded.
         processes: those that call this with the same arguments, each from its own place.
-        on_progress: called with how many of how many batches are stored, also at the start; of
-            several processes, each counts what was stored before and its own share.
+        on_progress: called with how many of how many batches are stored, also at the start.
         on_batch: called with the rows and activations of each batch; test samples come last.
         width, read: what else than activations is read of the rows of a batch, ``[B, L, H, width]``
             at a ``site`` that is none of the hooks'.
-
-    Returns:
-        The complete store, ``[N, L, H, D]``.
     """
     reader, native = backend_named(backend), backend == NATIVE
     texts = prompts_at(loaded, samples, position)
     about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
     items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
-    meta = StoreMeta(
-        site=site,
-        position=position,
-        model_id=loaded.source,
-        model_revision=loaded.revision,
-        processor_hash=loaded.processor_hash,
-        prompt_hash=hashlib.sha256("\0".join(texts).encode()).hexdigest(),
-        dtype=loaded.dtype,
-        n_layers=geometry.n_layers,
-        n_heads=geometry.n_heads,
-        head_dim=width or slice_width(geometry, site),
-        extra=about,
-    )
+    prompt_hash = hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    made = loaded.source, loaded.revision, loaded.processor_hash, prompt_hash, loaded.dtype
+    shape = geometry.n_layers, geometry.n_heads, width or slice_width(geometry, site)
+    meta = StoreMeta(site, position, *made, *shape, extra=about)
 
     def prepared(rows: Sequence[int]) -> Prepared:
         return prepare(loaded, [(samples[i], texts[i]) for i in rows], native)
@@ -360,16 +307,12 @@ def fill_store(
 
 def stored_size(folder: Path) -> int | None:
     """The size of a store's batches; None if there is no store."""
-    if not (folder / INDEX_NAME).exists():
-        return None
-    return max(len(batch) for batch in Index.read(folder).batches)
+    there = (folder / INDEX_NAME).exists()
+    return max(map(len, Index.read(folder).batches)) if there else None
 
 
 def models_at_once(loaded: LoadedModel) -> int:
-    """Processes that run the model side by side: on the CPU one a core, unless it is large.
-
-    They share its weights, and none waits for another, as the threads of one layer do.
-    """
+    """Processes that run the model side by side: on the CPU one a core, unless it is large."""
     small = sum(p.numel() for p in loaded.model.parameters()) < _SMALL
     alone = loaded.accelerated or not small
     return 1 if alone else min(torch.get_num_threads(), _MOST_WORKERS)
@@ -384,13 +327,11 @@ def each_piece(
 ) -> Generator[Result]:
     """The work on each piece and on what is prepared for it, in order.
 
-    A small model on a CPU works on several ``side_by_side``; else other processes prepare the next
-    pieces, which needs no weights.
+    A small model on a CPU works on several ``side_by_side``; else the next pieces are prepared.
     """
     if not pieces:  # nor are weights read
         return
-    several = models_at_once(loaded) if side_by_side else 1
-    if several > 1:
+    if side_by_side and (several := models_at_once(loaded)) > 1:
         whole = prefetch(lambda piece: work(piece, prepare(piece)), pieces, several)
         with closing(whole) as results:
             yield from results
@@ -401,9 +342,6 @@ def each_piece(
         yield from map(work, pieces, made)
 
 
-# Frames and the processor's own work are mostly Python: a thread would take turns with the model
-# for the interpreter, a process uses another core.
-
 _work: Callable[[Any], Any]
 
 
@@ -413,9 +351,8 @@ def prefetch(
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
 
     Only Linux forks safely: elsewhere each piece is worked on when it is asked for. Results come in
-    the order of the pieces; what ``work`` raises is raised in the place of its own. It touches
-    no accelerator, and returns arrays rather than tensors, which would go through shared memory, of
-    which containers have little. A killed process is a ProbingError.
+    order; what ``work`` raises is raised in place. It touches no accelerator, and returns arrays:
+    tensors go through shared memory, of which containers have little.
     """
     if not pieces or sys.platform != "linux":
         yield from map(work, pieces)
@@ -453,8 +390,7 @@ def _begin(work: Callable[[Any], Any]) -> None:
     # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # Batches need the same memory again and again; fetching it anew each time took a third of the
-    # time on a virtual machine. Other C libraries than glibc may have no such setting.
-    with contextlib.suppress(AttributeError):
-        for setting in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+    # Fetching the same memory anew for each batch took a third of the time on a virtual machine.
+    with contextlib.suppress(AttributeError):  # of other C libraries than glibc
+        for setting in _THRESHOLDS:
             ctypes.CDLL(None).mallopt(setting, _KEPT_BYTES)

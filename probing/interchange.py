@@ -1,8 +1,7 @@
-"""Activation patching: heads' outputs of one prompt of a pair are put into the other.
+"""Activation patching: heads' outputs of one prompt of a pair are put into the other, at one token.
 
-They are replaced at one token. The effect is in logits, as a share of the difference within the
-pair: 1 where a set of heads carries all of it, 0 where it carries none. Only what stands at that
-one token is exchanged, so all heads together carry 1.
+The effect is a share of the pair's logit difference: 1 where a set of heads carries all of it. Only
+what stands at that one token is exchanged, so all heads together carry 1.
 """
 
 from __future__ import annotations
@@ -42,18 +41,13 @@ COLUMNS, COLUMNS_IN_ALL = 256, 4096
 PAIRS = 8
 # Of each prompt the token ids of both answers, from the first that tells them apart on.
 Answers = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-# Films of one shape: inputs of what prompts begin with, with which each of these does, the token
-# ids that follow, and their answers.
+# Films of one shape: inputs of beginnings, each prompt's beginning, its other ids, and answers.
 Drawn = tuple[dict[str, np.ndarray], list[int], tuple[tuple[int, ...], ...], Answers]
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """R prompts, read up to their last ``tokens``: ``rows`` of a state after all before them.
-
-    ``answers`` are token ids of both answers of each from the first that tells them apart on; what
-    they share before it is read with the prompt. Heads are exchanged at the ``site``.
-    """
+    """R prompts, read up to their last ``tokens``: ``rows`` of a state after all before them."""
 
     loaded: LoadedModel
     state: State
@@ -64,7 +58,7 @@ class Prompts:
 
     @property
     def words(self) -> tuple[list[int], list[int]]:
-        """The first token of each answer that tells them apart: of the first ones, the second."""
+        """The first token of each first answer that tells it from the other; of each second."""
         return [first[0] for first, _ in self.answers], [second[0] for _, second in self.answers]
 
     def logit_diffs(self, count: int = 1) -> Tensor:
@@ -78,11 +72,9 @@ class Prompts:
 
     @cached_property
     def _plain(self) -> tuple[np.ndarray, Tensor]:
-        """The runs as they are: logit differences ``[R]``, and :attr:`heads`."""
         model = self.loaded.model
         with torch.no_grad(), Capture(model, self.site, ALL, device=model.device) as capture:
-            diffs = self.logit_diffs()[:, 0].numpy()
-            return diffs, capture.take()[:, 0]
+            return self.logit_diffs()[:, 0].numpy(), capture.take()[:, 0]
 
     @property
     def heads(self) -> Tensor:
@@ -99,18 +91,15 @@ class Prompts:
         """Log-probability of each first answer, all its tokens, less that of the second ``[R]``."""
         if all(max(map(len, both)) == 1 for both in self.answers):
             return self.logit_diff
-        rows = [row for row in self.rows for _ in range(2)]
         with torch.no_grad():
-            ends = [[token] for token in self.tokens for _ in range(2)]
+            rows, tokens = np.repeat([self.rows, self.tokens], 2, axis=1).tolist()
+            ends = [[token] for token in tokens]
             state = decoding.extend(self.loaded, self.state, rows, ends)
             said = decoding.log_probs_of(self.loaded, state, [*chain(*self.answers)])
         return (said[::2] - said[1::2]).numpy()
 
     def edited(self, edit: Callable[..., Edit], chosen: Tensor) -> np.ndarray:
-        """Logit differences ``[R, C]`` where ``edit(heads=...)``, at positions ``all``, is open.
-
-        Each C of ``chosen``, bool ``[C, L, H]``, is a run of its own.
-        """
+        """Logit differences ``[R, C]`` in runs with ``edit(heads=...)`` of ``chosen [C, L, H]``."""
         columns = COLUMNS_IN_ALL // len(self.rows) if self.loaded.accelerated else COLUMNS
         diffs = [torch.zeros(len(self.rows), 0, dtype=torch.float64)]
         for part in chosen.split(columns) if len(chosen) else ():
@@ -131,11 +120,7 @@ class Prompts:
             return torch.autograd.grad(self.logit_diffs().sum(), leaf)[0]
 
     def dla(self) -> Tensor:
-        """What each head adds to the logit_diff by itself, ``[R, L, H]``: direct logit attribution.
-
-        Its output goes through W_o, the last norm at the scale that it has in this run, and the
-        unembedding. A HookError says where that is not defined.
-        """
+        """Direct logit attribution of heads, ``[R, L, H]``; a HookError where it is not defined."""
         if self.site != HEAD_OUT:
             raise HookError(f"direct logit attribution is of head_out, not {self.site}")
         model, geometry = self.loaded.model, find_geometry(self.loaded.model)
@@ -148,14 +133,10 @@ class Prompts:
             scale = (normed * scaled).sum(1, True) / (scaled * scaled).sum(1, True)
             layer = model.get_submodule(geometry.layer_names[last])
             apart = geometry.left_out or hasattr(layer, "post_feedforward_layernorm")
-            if apart or not torch.allclose(
-                scale * scaled, normed, rtol=2e-2, atol=2e-2 * float(normed.abs().max())
-            ):
-                raise HookError(
-                    f"{type(model).__name__}: direct logit attribution is defined where all layers "
-                    "have heads, which are added to the residual stream as they are, and the last "
-                    "norm is an RMSNorm"
-                )
+            near = 2e-2 * float(normed.abs().max())
+            if apart or not torch.allclose(scale * scaled, normed, 2e-2, near):
+                words = "needs heads in all layers, added to the stream as they are, and an RMSNorm"
+                raise HookError(f"{type(model).__name__}: direct logit attribution {words}")
             steps = logit_directions(model, self.words, scale)
             return (steps * self.heads.float().cpu()).sum(-1)
 
@@ -163,9 +144,8 @@ class Prompts:
 def logit_directions(model: Any, words: Sequence[Any], scale: Tensor | float = 1.0) -> Tensor:
     """Directions along which heads add to the first word's logit above the second's, ``[L, H, D]``.
 
-    Of two lists of R words ``[R, L, H, D]``. Through W_o, the weight of the last norm, which
-    multiplies its input by ``scale``, ``[R, 1]`` of such lists, and the unembedding. A HookError
-    says that the last norm is not found, or is no RMSNorm.
+    Of two lists of R words ``[R, L, H, D]``. Through W_o, the last norm's weight times ``scale``
+    (``[R, 1]``), and the unembedding. A HookError if the last norm is not found, or no RMSNorm.
     """
     geometry, norm = find_geometry(model), final_norm(model)
     if getattr(norm, "bias", None) is not None:
@@ -185,16 +165,13 @@ def prompts_of(loaded: LoadedModel, pair: ContrastPair, reply: bool) -> list[str
 
 
 def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[list[int]]:
-    """Token ids of both answers as they follow one of the prompts.
-
-    A ProbingError says that one is how the other begins, so that no token tells them apart.
-    """
+    """Token ids of both answers after one of the prompts; a ProbingError if no token differs."""
     first, second = continuations(loaded, prompt, pair.answers)
     if first[: len(second)] == second[: len(first)]:
+        both = f"{pair.answers[0]!r} ({first}) and {pair.answers[1]!r} ({second})"
+        name = f"pair {pair.samples[0].pair} ({pair.name})"
         raise ProbingError(
-            f"pair {pair.samples[0].pair} ({pair.name}): of its answers {pair.answers[0]!r} "
-            f"({first}) and {pair.answers[1]!r} ({second}) one is how the other begins, so no "
-            "token tells them apart: give others"
+            f"{name}: of its answers {both} one is how the other begins: give others"
         )
     return [first, second]
 
@@ -234,12 +211,8 @@ def read_pairs(
     """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
 
     Films of one shape are read together: the prompts of all, two a pair in their order, are those
-    of the list one after the other. At ``site`` heads will be exchanged. What answers begin with
-    alike is read, too. ``drawn`` is what :func:`draw_pairs` made of the pairs before.
-
-    Raises:
-        ProbingError: as of :func:`answer_ids`.
-        ModelError, ContextError, MediaError: a prompt cannot be made.
+    of the list one after the other. ``drawn`` is of :func:`draw_pairs`. Errors as of
+    :func:`answer_ids`, and of prompts that cannot be made.
     """
     read = []
     for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
@@ -278,27 +251,16 @@ def outputs_of(
 
 
 class Effects(NamedTuple):
-    """Of P pairs, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
+    """Of P pairs, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`."""
 
-    Attributes:
-        logit_diff: ``[P]``, of the first input less that of the second.
-        whole: likewise, of the whole answers' log-probabilities; the same of single tokens.
-        effect: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
-        ablate: likewise, what is lost of it when a head is replaced by its mean in both.
-        dla: likewise, by direct logit attribution; NaN where it is not defined.
-        attribution: likewise, gradient times difference.
-        mean: ``[P, L, H, D]``, head outputs, the mean of both sides.
-        sets: of S sets of heads, ``[P, S]``, as ``effect``.
-    """
-
-    logit_diff: np.ndarray
-    whole: np.ndarray
-    effect: np.ndarray
-    ablate: np.ndarray
-    dla: np.ndarray
-    attribution: np.ndarray
-    mean: np.ndarray
-    sets: np.ndarray
+    logit_diff: np.ndarray  # [P], of the first input less that of the second
+    whole: np.ndarray  # [P], of the whole answers' log-probabilities; the same of single tokens
+    effect: np.ndarray  # [P, L, H], what goes along with one head, half of it each way
+    ablate: np.ndarray  # [P, L, H], what is lost where a head is its mean in both
+    dla: np.ndarray  # [P, L, H], by direct logit attribution; NaN where it is not defined
+    attribution: np.ndarray  # [P, L, H], gradient times difference
+    mean: np.ndarray  # [P, L, H, D], head outputs, the mean of both sides
+    sets: np.ndarray  # [P, S], of sets of heads, as ``effect``
 
     def write(self, path: Path) -> None:
         """Keep them in a file of safetensors; its folder is made."""
@@ -336,10 +298,8 @@ def effects_of(
 ) -> Effects:
     """The effects of pairs that are read together; arguments and errors as of :func:`read_pairs`.
 
-    Args:
-        sets: sets of heads, bool ``[S, L, H]``.
-        mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
-        exact: also exchange and ablate every head by itself; else these are NaN.
+    Of ``sets`` of heads, bool ``[S, L, H]``; if ``exact`` also of every head by itself, exchanged
+    and, with ``mean [L, H, D]``, ablated to it; what is not measured is NaN.
     """
     read = read_pairs(loaded, pairs, reply, site, drawn=drawn)
     sizes = [len(part.rows) for part in read]
@@ -363,8 +323,8 @@ def effects_of(
     exchanged = apart(every(lambda part, other: part.replaced(other, chosen)))
     carried = (logit_diff[:, None] - exchanged) / 2
     if exact:
-        effect = carried[:, : len(each)].reshape(-1, *shape)
-        carried = carried[:, len(each) :]
+        single, carried = np.split(carried, [len(each)], axis=1)
+        effect = single.reshape(-1, *shape)
     if exact and mean is not None:
         ablated = apart(every(lambda part, _: part.replaced(mean, each)))
         ablate = (logit_diff[:, None] - ablated).reshape(-1, *shape)

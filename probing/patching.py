@@ -1,7 +1,4 @@
-"""``sally-anne patch RUN``: which heads of a probing run are used, next to which are readable.
-
-Every head is exchanged within pairs, ranked on validation pairs, reported on test pairs.
-"""
+"""``sally-anne patch RUN``: which heads of a probing run are used, next to which are readable."""
 
 from __future__ import annotations
 
@@ -19,18 +16,10 @@ import torch
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 
+from sally_anne.core import console as shown
 from sally_anne.core import run as saved_run
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval, too_few
-from sally_anne.core.console import (
-    Console,
-    counting,
-    in_python,
-    number,
-    percent,
-    print_lines,
-    print_table,
-    stage,
-)
+from sally_anne.core.console import Console, counting, in_python, number, percent
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -52,10 +41,8 @@ from sally_anne.probing.reporting import null_columns
 FOLDER = "patching"
 # What each kind of pairs adds to the table of heads, after its name.
 SINGLE = ("ablate", "dla", "attribution")
-MEASURES = (
-    "effect_validation", "effect", "effect_low", "effect_high", *SINGLE,
-    "used", "against_below", "used_above",
-)  # fmt: skip
+EFFECTS = ("effect_validation", "effect", "effect_low", "effect_high")
+MEASURES = (*EFFECTS, *SINGLE, "used", "against_below", "used_above")
 COLUMNS = (*MEASURES, "conclusion")
 # Standard deviations to either side between which 95 % lie.
 NORMAL_95 = 1.96
@@ -76,14 +63,12 @@ class PatchingResult(NamedTuple):
         heads: a row a head: ``layer, head`` and :data:`MEASURES`, shares of the logit difference;
             all but the first on test pairs. ``used`` is of :func:`sally_anne.core.run.verdicts`,
             empty where nothing can be said; the last two are the ends that an effect must pass.
-        sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
-            of random ones the middle 95 % of the draws, of the others an interval over clusters,
-            ``random_low`` and ``random_high`` those of random sets, ``above`` the share of them
-            that reaches as much, and ``used``.
+        sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``
+            (an interval over clusters, or the middle 95 % of random draws), ``random_low`` and
+            ``random_high``, ``above``, the share of random sets with as much, and ``used``.
         facts: numbers of pairs and clusters, mean logit difference, share answered rightly, the
             same of whole answers, token ids of each answer, Spearman's correlations of
-            ``effect_validation`` with ``attribution`` and with each label's validation accuracy,
-            and as ``kept`` the files of the test pairs.
+            ``effect_validation`` with others, and as ``kept`` the files of the test pairs.
     """
 
     heads: pd.DataFrame
@@ -105,19 +90,12 @@ def scan(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     site: str = HEAD_OUT,
 ) -> PatchingResult:
-    """Exchange heads within pairs: ranked on validation pairs, reported on test pairs.
+    """Exchange heads within pairs of one kind: ranked on validation, reported on test pairs.
 
-    Args:
-        pair_set: pairs of one kind.
-        ranked: for each label its heads, best by probe first, with ``layer`` and ``head``.
-        folder: keeps the effects on each pair, so that a scan that was stopped goes on.
-        on_progress: called with how many of how many pairs are done.
-        site: where heads are exchanged, as their probes read them.
-
-    Raises:
-        ProbingError: no pairs in a split, a size above the number of heads, or an answer that is
-            how the other begins.
-        ModelError: the model cannot read tokens side by side.
+    ``ranked`` has each label's heads, best by probe first, with ``layer`` and ``head``. ``folder``
+    keeps the effects on each pair, so that a scan that was stopped goes on. ProbingError for no
+    pairs in a split, a size above the number of heads, or an answer that is how the other begins;
+    ModelError for a model that cannot read tokens side by side.
     """
     geometry = find_geometry(loaded.skeleton)
     shape = geometry.n_layers, geometry.n_heads
@@ -178,21 +156,18 @@ def scan(
     on_test, files = effects(test, sets.unflatten(1, shape), mean, len(validation))
 
     cluster = np.unique([pair.cluster for pair in test], return_inverse=True)[1]
-    clusters = int(cluster.max()) + 1
+    clusters, whole = int(cluster.max()) + 1, on_test.logit_diff
     times = draw_groups(clusters, seed=how.seed)
 
     def share(effect: np.ndarray) -> list[np.ndarray]:
         """Normalised effect and the ends of its interval, NaN of one cluster."""
-        value, low, high = estimate_shares(effect, on_test.logit_diff, cluster, times)
-        return [value, low, high] if clusters > 1 else [value, low * np.nan, high * np.nan]
+        value, *ends = estimate_shares(effect, whole, cluster, times)
+        return [value, *(end if clusters > 1 else end * np.nan for end in ends)]
 
     facts: dict[str, Any] = {n: getattr(pair_set, n) for n in ("asks", "place", "clusters")}
     facts |= {"pairs": len(test), "clusters_drawn": clusters, "floor": how.floor}
-    facts |= {
-        "mean_logit_diff": float(on_test.logit_diff.mean()),
-        "pair_accuracy": float((on_test.logit_diff > 0).mean()),
-        "whole_accuracy": float((on_test.whole > 0).mean()),
-    }
+    facts |= {"mean_logit_diff": float(whole.mean()), "pair_accuracy": float((whole > 0).mean())}
+    facts |= {"whole_accuracy": float((on_test.whole > 0).mean())}
     facts |= {"answers": ids, "kept": files if folder else []}
 
     def judged(effect: Any, ends: Any, random: Any) -> np.ndarray:
@@ -204,7 +179,7 @@ def scan(
     # what is looked for, do not widen it.
     spread = NORMAL_95 * median_abs_deviation(value, axis=None, scale="normal")
     middle = np.median(value) - spread, np.median(value) + spread
-    single = [getattr(on_test, n).sum(0) / on_test.logit_diff.sum() for n in SINGLE]
+    single = [getattr(on_test, n).sum(0) / whole.sum() for n in SINGLE]
     passed = min(-how.floor, middle[0]), max(how.floor, middle[1])
     columns = [*np.indices(shape), causal, value, *ends, *single, judged(value, ends, middle)]
     columns += [np.full(shape, end) for end in passed]
@@ -214,15 +189,14 @@ def scan(
     rows: list[dict[str, Any]] = []
     for k in how.sizes:
         draws = np.array([effect[f"random {k} {i}"].sum() for i in range(how.random_sets)])
-        draws /= on_test.logit_diff.sum()
+        draws /= whole.sum()
         least, most = percentile_interval(draws)
         for by in ("patching", *ranked):
             moved, low, high = map(float, share(effect[f"{by} {k}"]))
             row = {"by": by, "k": k, "effect": moved, "low": low, "high": high}
             row |= {"random_low": least, "random_high": most, "above": (draws >= moved).mean()}
             rows.append(row | {"used": str(judged(moved, (low, high), (least, most)))})
-        row = {"by": "random", "k": k, "effect": draws.mean(), "low": least, "high": most}
-        rows.append(row)
+        rows.append({"by": "random", "k": k, "effect": draws.mean(), "low": least, "high": most})
     others = {"attribution": on_validation.attribution.sum(0)} if how.exact else {}
     for label, table in ranked.items():
         if (column := f"{label}_validation_accuracy") in table:
@@ -254,10 +228,8 @@ def conclusion(
 ) -> str:
     """Whether the ``k`` heads that a label is read from best are those that are used, in words.
 
-    Sets of heads are judged as sets, and single heads counted by themselves. ``readable`` says of
-    each row of ``result.heads`` whether its probe is above its null, if that was tested. The best
-    ``k`` by probe are if so many are, those by patching if half of them are. ``which`` is what
-    pairs decide, e.g. "the belief question's answer".
+    ``readable`` says of each row of ``result.heads`` whether its probe is above its null, if that
+    was tested; ``which`` is what pairs decide, e.g. "the belief question's answer".
     """
     facts, heads = result.facts, result.heads
     if not _answered(facts):
@@ -291,11 +263,7 @@ def conclusion(
 
 
 def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFrame) -> None:
-    """What ``patching.json`` holds: sets of heads with random ones, and single heads of each kind.
-
-    Of sets by probe those of the first label are shown, and of several kinds of pairs the largest;
-    of ``heads``, a run's table, those that carry most.
-    """
+    """Print what ``patching.json`` holds: of sets the largest, of single heads those with most."""
     found = {kind: saved[kind] for kind in KINDS if kind in saved}
     rows, lines, first = [], [], labels_of(heads)[0]
     by = {"patching": "by patching", first: f"by {symbol(first)} probe"}
@@ -311,26 +279,22 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         used = heads[heads[f"{kind}_used"].isin([USED, AGAINST])]
         most = used.sort_values(f"{kind}_effect", key=np.abs, ascending=False)
         most = most.head(SINGLY // len(found))
-        shown = zip(saved_run.heads_of(most), most[f"{kind}_effect"], strict=True)
-        listed = "".join(f", {head} {value:.2f}" for head, value in shown)
+        carried = zip(saved_run.heads_of(most), most[f"{kind}_effect"], strict=True)
+        listed = "".join(f", {head} {value:.2f}" for head, value in carried)
         right = round(facts["pair_accuracy"] * facts["pairs"])
         told = "" if right == facts["pairs"] else f", {right} told apart"
         over = f"{facts['pairs']} pairs{told}, {facts['clusters_drawn']} {facts['clusters']}"
         lines.append(f"{kind} ({over}): {len(used)} of {len(heads)} heads used{listed}")
     if rows:
         columns = ["heads exchanged", "effect [95 %]", "95 % of random sets", "verdict"]
-        print_table(console, "Share of the answer that heads carry", columns, rows)
-        print_lines(console, lines)
+        shown.print_table(console, "Share of the answer that heads carry", columns, rows)
+        shown.print_lines(console, lines)
 
 
 def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
-    """Scan a finished run's model: columns of its ``heads.parquet``, which it gives, and
-    ``patching.json``.
+    """Scan a finished run's model: ``patching.json``, and columns of the table of heads, given.
 
-    Raises:
-        RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
-        ProbingError: the samples have no pairs; or as :func:`scan`.
-        ModelError: the model is not the one that was probed.
+    Errors as of :func:`reopen` and :func:`scan`; a ProbingError, too, if samples have no pairs.
     """
     console = console or Console()
     check_options(config)
@@ -340,16 +304,15 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
         given = {n: value for n in options if (value := getattr(config, n)) is not None}
         permutations = opened.probing.permutations or ProbeConfig.permutations
         probing = replace(opened.probing, **given, permutations=permutations)
-        pair_sets = {str(k): p for k, p in opened.pair_sets.items() if k in config.kinds}
-        if not pair_sets:
+        if not opened.pair_sets:
             raise ProbingError(f"{config.run}: {NO_PAIRS}")
         loaded = opened.model()
         add_null(probing, opened.data, console)
-        saved = add_patching(probing, loaded, pair_sets, console)
+        saved = add_patching(probing, loaded, opened.pair_sets, console)
     heads = Run.open(config.run).heads
     print_patching(console, saved, heads)
     folder = shlex.quote(str(config.run))
-    print_lines(console, [f"next: sally-anne figures {folder} && sally-anne report {folder}"])
+    shown.print_lines(console, [f"next: sally-anne figures {folder} && sally-anne report {folder}"])
     return heads
 
 
@@ -360,7 +323,7 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
     there = all(f"{label}_p_fwer" in saved.heads for label in saved.labels)
     if not config.permutations or (there and saved.saved.get(NULLS) == null):
         return
-    with stage(console, f"{config.permutations} permutations of the labels"):
+    with shown.stage(console, f"{config.permutations} permutations of the labels"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
         heads = null_columns(x, saved.heads, config, data.types)
     _keep(saved, heads, {NULLS: null, "config": saved.config | null})
@@ -369,49 +332,37 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> None:
 def add_patching(
     config: ProbeConfig, loaded: LoadedModel, pair_sets: Mapping[str, PairSet], console: Console
 ) -> dict[str, Any]:
-    """Add the scan to a finished run with its null, unless it is there; errors as of :func:`scan`.
-
-    The table of heads gets ``{kind}_effect`` and the other :data:`COLUMNS` of each kind of pairs.
-    Gives what ``patching.json`` holds of each kind.
-    """
+    """Add the scan to a finished run with its null, unless it is there; gives ``patching.json``."""
     saved, path = Run.open(config.folder), config.folder / saved_run.PATCHING
-    null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
-    kept = saved.patching if saved.patching.get(NULLS) == null[NULLS] else {}
-    done = {k: kept[k] for k in KINDS if f"{k}_used" in saved.heads and "kept" in kept.get(k, ())}
-    how = json.loads(json.dumps(config.scan_options))
-    was = {kind: (facts["scan"], facts["pair_set"]) for kind, facts in done.items()}
-    left = {k: pairs for k, pairs in pair_sets.items() if was.get(k) != (how, pairs.fingerprint)}
-    if not left:
-        return {kind: done[kind] for kind in pair_sets}
-    # What was concluded by another null does not stay next to this one.
-    stale = [f"{kind}_{name}" for kind in KINDS if kind not in done for name in COLUMNS]
-    heads = saved.heads.drop(columns=stale, errors="ignore")
+    null, how = json.loads(json.dumps([saved.saved.get(NULLS), config.scan_options]))
+    about = {k: {"scan": how, "pair_set": own.fingerprint} for k, own in pair_sets.items()}
+    done = {k: facts for k, facts in saved.patching.items() if k != NULLS}
+    there = done and all(f"{kind}_used" in saved.heads for kind in about)
+    was = {kind: {n: facts.get(n) for n in ("scan", "pair_set")} for kind, facts in done.items()}
+    if there and (was, saved.patching.get(NULLS)) == (about, null):
+        return done
+    stale = [f"{kind}_{name}" for kind in KINDS for name in COLUMNS]
+    heads, done = saved.heads.drop(columns=stale, errors="ignore"), {}
     ranked = {label: saved.ranked(label) for label in saved.labels}
     first = saved.labels[0]
     p = heads.sort_values(["layer", "head"])[f"{first}_p_fwer"]
     readable = None if p.isna().any() else (p <= saved_run.LEVEL).tolist()
-    for kind, pairs in left.items():
+    for kind, pairs in pair_sets.items():
         with counting(console, f"exchanging heads ({kind})") as show:
             folder = config.folder / FOLDER
             result = scan(loaded, pairs, ranked, config, folder, show, config.site)
         own = result.heads.rename(columns={name: f"{kind}_{name}" for name in MEASURES})
-        heads = heads.drop(columns=own.columns[2:], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
         heads[f"{kind}_conclusion"] = saved_run.conclusions(heads, kind, first)
         which = f"the {pairs.asks} at {pairs.place}"
         words = conclusion(result, first, max(config.sizes), readable, which)
-        done[kind] = {
-            "scan": config.scan_options,
-            "pair_set": pairs.fingerprint,
-            **result.facts,
-            "sets": [row.dropna().to_dict() for _, row in result.sets.iterrows()],
-            "conclusion": words,
-        }
+        sets = [row.dropna().to_dict() for _, row in result.sets.iterrows()]
+        done[kind] = {**about[kind], **result.facts, "sets": sets, "conclusion": words}
     # Stopped before it is written anew, it must not stand next to another table.
     path.unlink(missing_ok=True)
     _keep(saved, heads, {"config": saved.config | config.scan_options | {"patching": True}})
-    write_json(path, null | done)
-    return {kind: done[kind] for kind in pair_sets}
+    write_json(path, {NULLS: null, **done})
+    return done
 
 
 def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
@@ -435,17 +386,14 @@ def patching(
     heads: pd.DataFrame | None = None,
     **options: Any,
 ) -> PatchingResult:
-    """:func:`scan` of the samples' own pairs in a notebook; no run folder is needed.
+    """Exchange heads within pairs of ``samples`` in a notebook; no run folder is needed.
 
     Args:
         loaded: of ``sa.load_model``.
-        samples: those with a ``pair`` and an ``answer``; where they have no split it is drawn as
-            ``sa.extract`` draws it.
+        samples: those with a ``pair`` and an ``answer``; splits are drawn as ``sa.extract`` does.
         heads: the table of ``HeadProbes.rank``: sets of the best probes' heads are exchanged, too.
 
-    Raises:
-        RecordError: a pair that is none.
-        ProbingError: no pairs; or as :func:`scan`.
+    A RecordError for a pair that is none; ProbingError for no pairs, or as :func:`scan`.
     """
     check_options(how := ScanOptions(**options))
     pair_set = own_pairs(with_splits(samples))

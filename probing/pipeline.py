@@ -22,7 +22,7 @@ from sally_anne.core.folder import RESULTS, claims, require_own, save_config
 from sally_anne.core.options import check_options, flag_name
 from sally_anne.core.processes import AUTO, MOST, first_gpu, here
 from sally_anne.core.run import ACTIVATIONS, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, PROMPTS, Run
-from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
+from sally_anne.core.store import ActivationStore
 from sally_anne.data.samples import Sample, SampleSet, copies, untrained
 from sally_anne.data.tasks import open_pairs, open_task
 from sally_anne.figures.config import FiguresConfig, ReportConfig
@@ -46,21 +46,17 @@ FINISHED = "finished"
 SETTINGS = ("c", "max_iter", "solver", "normalise")
 # Seconds of reading after which the best heads are shown before the test samples are read.
 LONG = 10
-# Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
-# o1p1 are the classes (section 4.2).
+# Probes of both labels of a belief statement at once, 2 * y_o + y_p (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
 
 
 def main(config: ProbeConfig) -> None:
     """Do a probing run, or show a finished one; or say what it would need."""
-    if config.dry_run:
-        dry_run(config)
-        return
-    run(config)
+    (dry_run if config.dry_run else run)(config)
     from sally_anne.figures.report import NAME
 
     page = config.folder / NAME
-    if here().first and page.exists():
+    if not config.dry_run and here().first and page.exists():
         print(f"report: {page}")
 
 
@@ -108,22 +104,19 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         about = {"unknown_words": asdict(unknown), FINISHED: key}
         saved = _probe(config, data, loaded, store, fitted, about, console)
     add_null(config, data, console)
-    patching: Mapping[str, Any] = {}
-    why = "" if pair_sets or not config.patching else NO_PAIRS
-    if pair_sets:
-        try:  # the probes are worth having without it
-            patching = add_patching(config, loaded, pair_sets, console)
-        except (RunFolderError, StoreError):
-            raise
-        except SallyAnneError as error:
-            why = str(error)
+    patching, why = {}, NO_PAIRS if config.patching else ""
+    try:  # the probes are worth having without it
+        if pair_sets:
+            patching, why = add_patching(config, loaded, pair_sets, console), ""
+    except (RunFolderError, StoreError):
+        raise
+    except SallyAnneError as error:
+        why = str(error)
     if not (folder / PROMPTS).exists():
         _keep_prompts(folder / PROMPTS, data.samples)
-    heads = Run.open(folder).heads
-    figures = saved.get("figures", [])
-    paths = [folder / name for name in figures]
-    age = (folder / HEADS).stat().st_mtime_ns
-    drawn = bool(paths) and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
+    heads, figures = Run.open(folder).heads, saved.get("figures", [])
+    paths, age = [folder / name for name in figures], (folder / HEADS).stat().st_mtime_ns
+    drawn = paths and all(p.exists() and p.stat().st_mtime_ns >= age for p in paths)
     if config.figures and not drawn:
         from sally_anne.figures.draw import draw
         from sally_anne.figures.report import write_report
@@ -149,10 +142,7 @@ def report(config: ReportConfig) -> None:
 
 
 def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, estimate.Figure]:
-    """Say what the run would do and need: each figure by its name. Errors as of the run itself.
-
-    Of a published model of the catalogue neither weights nor a network are needed.
-    """
+    """Say what the run would do and need, each figure by its name. Errors as of the run itself."""
     check_options(config)
     require_own(config.folder, "a probing run")
     require_same_probes(config)
@@ -161,38 +151,28 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     if senses["sounds"]:
         raise ProbingError("--dry-run counts no tokens of sounds: leave it out")
     loaded = estimate.open_described(config, videos=senses["videos"])
-    store = config.folder / ACTIVATIONS
-    size = config.batch_size
+    size, counter = config.batch_size, estimate.Counter(loaded)
     if size == AUTO:
-        size = extraction.stored_size(store) or (MOST if first_gpu() else DEFAULT_BATCH)
+        own = extraction.stored_size(config.folder / ACTIVATIONS)
+        size = own or (MOST if first_gpu() else DEFAULT_BATCH)
     batches = extraction.plan_batches(samples, size)
-    counter = estimate.Counter(loaded)
     prompts = extraction.prompts_at(loaded, samples, config.position)
     loads, tokens = [], []
     for batch in batches:
         chosen = [(samples[i], prompts[i]) for i in batch]
-        parts = extraction.cut(loaded, chosen, config.backend == NATIVE)
-        rows = parts.rows or list(range(len(batch)))
-        ends = [counter.ending(ending) for ending in parts.endings] or [0] * len(batch)
-        shapes = [(*frames, 3) if (frames := s.shape()) else None for s in parts.firsts]
-        counted = map(counter.context, parts.beginnings, shapes)
-        contexts, patches = zip(*counted, strict=True)
+        begun, firsts, rows, endings = extraction.cut(loaded, chosen, config.backend == NATIVE)
+        ends = [counter.ending(ending) for ending in endings] or [0] * len(batch)
+        shapes = [(*frames, 3) if (frames := s.shape()) else None for s in firsts]
+        contexts, patches = zip(*map(counter.context, begun, shapes), strict=True)
         loads.append(estimate.Load(contexts, tuple(ends), sum(patches)))
-        tokens += [contexts[row] + end for row, end in zip(rows, ends, strict=True)]
-    stored = 0
-    if (store / INDEX_NAME).exists():
-        if Index.read(store).batches != tuple(tuple(batch) for batch in batches):
-            raise mismatch(store, "it has other samples or batches")
-        stored = len(batches) - len(ActivationStore.open(store).pending())
+        tokens += [contexts[i] + n for i, n in zip(rows or range(len(batch)), ends, strict=True)]
     geometry = find_geometry(loaded.skeleton)
-    shape = geometry.n_layers, geometry.n_heads
-    labels = samples[0].labels
+    shape, labels = (geometry.n_layers, geometry.n_heads), samples[0].labels
     kinds = len(labels) + has_both(labels, items_table(samples))
     figures = [
         estimate.exact(data.noun, data.groups, "of the three splits"),
         estimate.exact("samples N", len(samples), f"of all {data.noun}"),
         estimate.exact("batches", len(batches), f"of {size} samples at most"),
-        estimate.exact("stored", stored, f"batches in {store}; not computed again"),
         counter.each("tokens a sample", tokens),
         *estimate.needs(loaded, loads, config.quantization).values(),
         estimate.disk(len(samples), *shape, slice_width(geometry, config.site), loaded.dtype),
@@ -225,7 +205,8 @@ def _probe(
     """Fit the probes, rank the heads and write all files of a run; gives ``results.json``."""
     folder, labels = config.folder, tuple(data.samples[0].labels)
     geometry = find_geometry(loaded.skeleton)
-    with stage(console, f"fitting {geometry.n_layers * geometry.n_heads} heads' probes"):
+    layers, n_heads = geometry.n_layers, geometry.n_heads
+    with stage(console, f"fitting {layers * n_heads} heads' probes"):
         # Stopped half-way, the folder must not pass for the finished run that it was before.
         (folder / CONFIG).unlink(missing_ok=True)
         x = Activations(store.read().float().numpy(), store.items, labels, config.site)
@@ -238,9 +219,8 @@ def _probe(
     write_json(folder / RESULTS, results)
     model: dict[str, Any] = {**loaded.identity.facts(), "class": loaded.family.class_name}
     model |= {"attention": loaded.attention, **loaded.changes}
-    model |= {"layers": geometry.n_layers, "heads": geometry.n_heads, "head_dim": geometry.head_dim}
-    read = {name: getattr(data, name) for name in ("source", "fingerprint")}
-    read["shows"] = data.senses["videos"]
+    model |= {"layers": layers, "heads": n_heads, "head_dim": geometry.head_dim}
+    read = {"source": data.source, "fingerprint": data.fingerprint, "shows": data.senses["videos"]}
     classes = {label: probes[label].classes_.tolist() for label in labels}
     saved = {"model": model, "data": read, "labels": classes, SEEN: data.lineage.facts(), **about}
     save_config(folder, asdict(config), loaded, **saved)
@@ -253,8 +233,9 @@ def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
     for sample in samples:
         turns = [f"{turn['role']}: {turn['content']}" for turn in sample.turns]
         text = "\n\n".join(turns) if len(turns) > 1 else sample.turns[0]["content"]
-        rows.append({"item_id": sample.item_id, "text": text})
-    write_atomic(path, pd.DataFrame(rows).to_parquet(None, index=False, compression="zstd"))
+        rows.append((sample.item_id, text))
+    table = pd.DataFrame(rows, columns=["item_id", "text"])
+    write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
 
 
 def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
@@ -272,10 +253,7 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
 def first_look(
     config: ProbeConfig, data: SampleSet, console: Console, fitted: dict[str, HeadProbes]
 ) -> Callable[[Sequence[int], np.ndarray], None]:
-    """Takes batches; once all that trains and validates is read, if late, prints the best heads.
-
-    Their probes are put into ``fitted``: the run's own, as no test sample enters a fit.
-    """
+    """Takes batches; when all but test is read, if late, prints heads and keeps their probes."""
     items, begun = items_table(data.samples), time.monotonic()
     kept = set(np.flatnonzero(items["split"] != "test"))
     read: dict[int, np.ndarray] = {}
@@ -311,13 +289,12 @@ def save_probes(path: Path, probes: Mapping[str, HeadProbes]) -> None:
     """Weights of all probes, ``LABEL.coef`` and so on: see docs/files.md."""
     tensors: dict[str, np.ndarray] = {}
     for name, probe in probes.items():
-        for part in ("coef", "intercept", "theta"):
-            tensors[f"{name}.{part}"] = getattr(probe, f"{part}_")
-        if probe.binary and name != BOTH:
-            tensors[f"{name}.sigma"] = probe.sigma_
+        binary = probe.binary and name != BOTH
+        for part in ("coef", "intercept", "theta", *(["sigma"] if binary else [])):
+            tensors[f"{name}.{part}"] = np.ascontiguousarray(getattr(probe, f"{part}_"))
     if BOTH in probes:
         tensors[f"{BOTH}.classes"] = probes[BOTH].classes_.astype(np.int64)
-    write_atomic(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
+    write_atomic(path, save(tensors))
 
 
 def require_same_probes(config: ProbeConfig) -> None:
@@ -340,11 +317,9 @@ def _check_inputs(
     shapes = extraction.check_samples(loaded, data.samples, config.position)
     geometry = find_geometry(loaded.skeleton)
     seen = config.setting if any(shapes) else "sound" if data.senses["sounds"] else "text"
-    console.print(
-        f"[bold]{escape(loaded.described)}[/bold]: {geometry}; {data.groups} {data.noun}, "
-        f"{len(data.samples)} samples, setting {seen}, "
-        f"{loaded.prompt} prompts"
-    )
+    what = f"{data.groups} {data.noun}, {len(data.samples)} samples, setting {seen}"
+    name = f"[bold]{escape(loaded.described)}[/bold]"
+    console.print(f"{name}: {geometry}; {what}, {loaded.prompt} prompts")
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
     unknown, note = unknown_words(loaded, texts), copies(data.samples)
     notes = geometry.note, unknown.warning(loaded.name), note and f"warning: {note}"

@@ -1,7 +1,4 @@
-"""One logistic probe a head, and steering vectors made of them.
-
-Equation 3 of the GridToM paper (section 4.3), for all heads at once.
-"""
+"""One logistic probe a head (equation 3 of the GridToM paper), and steering vectors of them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import logsumexp, softmax
+from scipy.special import log_softmax, softmax
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -31,12 +28,11 @@ from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector, TensorFile
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from sally_anne.probing.solver import fit_heads, placed, scale_of
+from sally_anne.probing.solver import EXACT, fit_heads, placed, scale_of
 
 # Above it the penalty is lost in rounding, and with it the one solution.
 MOST_C = 1e12
 
-MEASURED = ("validation", "test")
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
 _FILE = TensorFile("set of probes", FILE, FORMAT, "probes", "HeadProbes.save", ProbingError)
 # What fitting and ranking leave, and what a file keeps; the last is there once they are ranked.
@@ -62,35 +58,25 @@ class NoDirectionError(ProbingError):
 class HeadProbes(Shown, Shared, BaseEstimator):
     """A logistic regression for each head, with scikit-learn's interface.
 
-    Binary labels give one direction a head; more than two classes give multinomial probes with
-    one direction a class.
+    Of two classes one direction a head; of more, multinomial probes with one direction a class.
 
         probes = HeadProbes().fit(x.train, label="y_p")
         heads = probes.rank(x.validation)
         vector = probes.to_vector(k=4, alpha=1.0)
         probes.push_to_hub("user/name")  # or probes.save(folder); HeadProbes.load("user/name")
 
-    With solver sklearn heads are fitted one after another with scikit-learn, to its default
-    tolerance; batched fits all at once, to the optimum, which scikit-learn reaches with a tolerance
-    of 1e-10. A head whose gradient at zero weights is within scikit-learn's default tolerance keeps
-    them with either. The penalty ``c`` is on activations divided by one number a head, so that a
-    head's unit decides nothing; ``normalise=False`` leaves them as they are, as the paper does.
-
-    Attributes:
-        classes_: ``[n_classes]`` sorted labels.
-        coef_: ``[L, H, D]``, or ``[L, H, n_classes, D]`` if multinomial.
-        intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
-        unconverged_: number of heads whose solver stopped at ``max_iter``.
-        label_: the label, if they were fitted on :class:`Activations`.
-        sigma_: shaped as ``intercept_``: standard deviation of these along ``theta_``.
-        site_, model_: where these were read, and of which model.
-        ranked_: the heads, best first, after :meth:`rank`.
+    Solver sklearn fits heads one after another, to scikit-learn's default tolerance; batched all at
+    once, to the optimum. A head whose gradient at zero weights is within that tolerance keeps them
+    with either. The penalty ``c`` is on activations divided by one number a head, so that a head's
+    unit decides nothing; ``normalise=False`` leaves them as they are, as the paper does.
     """
 
-    classes_: np.ndarray
-    coef_: np.ndarray
-    intercept_: np.ndarray
-    unconverged_: int
+    classes_: np.ndarray  # sorted labels
+    coef_: np.ndarray  # [L, H, D], or [L, H, n_classes, D] if multinomial
+    intercept_: np.ndarray  # [L, H], or [L, H, n_classes]
+    unconverged_: int  # number of heads whose solver stopped at max_iter
+    # Of those that were fitted on Activations: the label, the standard deviation of these along
+    # theta_ (shaped as intercept_), where they were read, of which model, and heads, best first.
     label_: str
     sigma_: np.ndarray
     site_: str
@@ -129,12 +115,9 @@ class HeadProbes(Shown, Shared, BaseEstimator):
     ) -> HeadProbes:
         """Fit every head's probe on activations and the name of a label, or on arrays.
 
-        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations that have a split only
-        the training samples are taken, with a warning if there are others.
-
-        Raises:
-            ProbingError: no such label, fewer than two classes, wrong sizes or parameters, or NaN
-                or infinity in a head's activations (batched).
+        Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations only the training samples
+        are taken, with a warning if there are others. A ProbingError for no such label, fewer than
+        two classes, wrong sizes or parameters, or NaN or infinity in a head's activations.
         """
         for name in (*_WEIGHTS, *_FACTS, "_train"):
             self.__dict__.pop(name, None)
@@ -159,15 +142,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             raise ProbingError(f"{words}, got {self.c!r}, {self.solver!r}")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ProbingError(
-                f"all {len(y)} training samples have label {self.classes_.tolist()}; "
-                "a probe needs both: use more samples"
-                if len(y)
-                else "there are no training samples"
-            )
+            words = f"the {len(y)} training samples have labels {self.classes_.tolist()}"
+            raise ProbingError(f"{words}; a probe needs two: use more samples")
         fit = self._fit_batched if self.solver == "batched" else self._fit_sklearn
         coef, intercept, converged = zip(*fit(x, codes), strict=True)
-        # Two classes have one direction.
         shape = (*x.shape[1:3], *([] if self.binary else [len(self.classes_)]))
         self.coef_ = np.reshape(coef, (*shape, x.shape[3]))
         self.intercept_ = np.reshape(intercept, shape)
@@ -180,30 +158,28 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         """Weights and intercepts of all heads in turn, and whether they converged."""
         for layer, head in np.ndindex(*x.shape[1:3]):
             model = LogisticRegression(C=self.c, max_iter=self.max_iter)
+            values = x[:, layer, head].astype(np.float64)
+            scale = float(scale_of(torch.from_numpy(values))) if self.normalise else 1.0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
-                values = x[:, layer, head].astype(np.float64)
-                scale = float(scale_of(torch.from_numpy(values))) if self.normalise else 1.0
                 model.fit(values / scale, codes)
             stopped = any(c.category is ConvergenceWarning for c in caught)
             yield model.coef_ / scale, model.intercept_, not stopped
 
     def _fit_batched(self, x: np.ndarray, codes: np.ndarray) -> Iterator[tuple[Any, Any, bool]]:
-        z, labels, how = placed(x), torch.from_numpy(codes[None]), self.get_params()
-        how.pop("solver")
-        for fit in fit_heads(z, labels.to(z.device), len(self.classes_), **how):
+        z, labels = placed(x), torch.from_numpy(codes[None])
+        how = self.c, None, EXACT, self.max_iter, self.normalise
+        for fit in fit_heads(z, labels.to(z.device), len(self.classes_), *how):
             yield fit.coef.cpu().numpy(), fit.intercept.cpu().numpy(), bool(fit.converged)
 
     def rank(self, x: Activations) -> pd.DataFrame:
-        """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
+        """The table of heads, a row each: ``layer``, ``head``, and columns of the label's name.
 
+        They are accuracy, log-loss, AUC, sigma, rank and, the same in all rows, :func:`chance`.
         Heads are ranked by validation accuracy, ties by validation log-loss. Test samples, which
         may be among ``x``, enter their own columns only. Where samples have a tag ``condition``,
-        there are the accuracies in each and the worst of them (equation 2: heads good in all). AUC
-        and sigma are of binary labels; for chance, the same in all rows, see :func:`chance`.
-
-        Gives one row a head: ``layer``, ``head`` and columns that begin with the label's name; a
-        ProbingError if the probes were not fitted on activations, or no sample validates.
+        there are the accuracies in each and the worst of them (equation 2: heads good in all). A
+        ProbingError if probes were not fitted on activations, or no sample validates.
         """
         train, label = self.fitted_on(), self.label_
         if not isinstance(x, Activations):
@@ -216,7 +192,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
                 "leave these samples out, or train on some of them"
             )
         own: dict[str, Any] = {"train_accuracy": self.score(train)}
-        parts = {split: x.part(split) for split in MEASURED}
+        parts = {"validation": x.validation, "test": x.test}
         measures = {"accuracy": self._accuracy, "log_loss": self.log_loss}
         measures |= {"auc": self.auc} if self.binary else {}
         for split, part in parts.items():
@@ -249,11 +225,10 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         towards: Any = None,
         positions: str = LAST_PROMPT_GENERATED,
     ) -> SteeringVector:
-        """The directions of the best ``k`` heads, to steer with.
+        """The directions of the best ``k`` heads with weights, to steer ``alpha`` sigma along.
 
-        Heads whose probe has no weights are passed over; ``alpha`` is in sigma. Of a binary label
-        the class ``towards`` which is steered is the second one (True) by default. A ProbingError
-        says that heads are not ranked, too few have a direction, or there is no such class.
+        They go ``towards`` a class, of two the second (True) by default. A ProbingError says that
+        heads are not ranked, too few have a direction, or there is no such class.
         """
         self._require_samples()
         if not hasattr(self, "ranked_"):
@@ -270,23 +245,13 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         fitted["split"] = "heads by validation samples, directions and sigma from training samples"
         fitted |= {name: getattr(self, name) for name in ("c", "max_iter", "normalise")}
         fitted |= {} if towards is None else {"towards": classes[place]}
-        return SteeringVector(
-            heads=tuple(chosen),
-            theta=torch.from_numpy(towards_class(self.theta_, place)[at]),
-            sigma=torch.from_numpy(sigma[at]),
-            n_layers=self.coef_.shape[0],
-            n_heads=self.coef_.shape[1],
-            alpha=alpha,
-            site=self.site_,
-            positions=positions,
-            fitted=fitted,
-        )
+        theta, spread = map(torch.from_numpy, (towards_class(self.theta_, place)[at], sigma[at]))
+        layers, heads = self.coef_.shape[:2]
+        how: Any = {"alpha": alpha, "site": self.site_, "positions": positions, "fitted": fitted}
+        return SteeringVector(tuple(chosen), theta, spread, layers, heads, **how)
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``head_probes.safetensors``, without training samples, and a card.
-
-        Probes that are read again predict and make vectors, and rank no more. Gives the folder.
-        """
+        """Write ``head_probes.safetensors``, without training samples, and a card in a folder."""
         self._require_samples()
         facts = self.get_params() | {n: getattr(self, n) for n in _FACTS if hasattr(self, n)}
         facts["classes_"] = self.classes_.tolist()
@@ -297,18 +262,16 @@ class HeadProbes(Shown, Shared, BaseEstimator):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read probes from a folder, or from a hub's repository ``user/name[@revision]``.
-
-        A HubError or ProbingError says what is not there, cut short, or of another kind.
-        """
+        """Read probes from a folder, or from a hub's repository ``user/name[@revision]``."""
         probes = cls()
         with _FILE.reading(path) as (facts, tensors):
-            state = {name: facts[name] for name in (*probes.get_params(), *_FACTS[:-1])}
-            state |= {name: tensors[name].numpy() for name in _WEIGHTS}
-            state["classes_"] = np.array(state["classes_"])
+            for name in (*probes.get_params(), *_FACTS[:-1]):
+                setattr(probes, name, facts[name])
+            for name in _WEIGHTS:
+                setattr(probes, name, tensors[name].numpy())
+            probes.classes_ = np.array(probes.classes_)
             if "ranked_" in facts:
-                state["ranked_"] = [Head(int(layer), int(h)) for layer, h in facts["ranked_"]]
-        probes.__dict__.update(state)
+                probes.ranked_ = [Head(*map(int, head)) for head in facts["ranked_"]]
         return probes
 
     def to_give(self) -> Self:
@@ -377,17 +340,17 @@ class HeadProbes(Shown, Shared, BaseEstimator):
             wrong = np.where(y == self.classes_[1], -1.0, 1.0)[:, None, None]
             return np.logaddexp(0, wrong * logits).mean(axis=0)
         codes = np.searchsorted(self.classes_, y)[:, None, None, None]
-        own = np.take_along_axis(logits, codes, axis=-1)[..., 0]
-        return (logsumexp(logits, axis=-1) - own).mean(axis=0)
+        return -np.take_along_axis(log_softmax(logits, -1), codes, -1)[..., 0].mean(axis=0)
 
     def auc(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Of two classes, the area under the ROC curve ``[L, H]``; NaN if ``y`` has only one."""
-        if len(np.unique(y)) < 2:
-            return np.full(logits.shape[1:], np.nan)
         # The share of pairs of one sample of each class that it has in their order (Mann-Whitney).
         positive = np.asarray(y) == self.classes_[1]
-        ranks, n = rankdata(logits, axis=0)[positive], int(positive.sum())
-        return (ranks.sum(0) - n * (n + 1) / 2) / (n * (len(positive) - n))
+        n = int(positive.sum())
+        if n in (0, len(positive)):
+            return np.full(logits.shape[1:], np.nan)
+        ranks = rankdata(logits, axis=0)[positive].sum(0)
+        return (ranks - n * (n + 1) / 2) / (n * (len(positive) - n))
 
     @property
     def theta_(self) -> np.ndarray:
@@ -396,18 +359,14 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         return np.divide(self.coef_, norm, out=np.zeros_like(self.coef_), where=norm > 0)
 
     def sigma(self, x: np.ndarray) -> np.ndarray:
-        """Standard deviation of ``x`` projected on theta: ``[L, H]`` (equation 4).
-
-        Give the training activations alone; the released code also takes the validation rows.
-        """
+        """Standard deviation ``[L, H]`` of training activations ``x`` on theta (equation 4)."""
         return _project(x, self.theta_).std(axis=0)
 
 
 def chance(train: np.ndarray, y: np.ndarray) -> float:
     """Accuracy on labels ``y [N]`` without a look at samples; NaN if there are none.
 
-    It is that of the better of two guesses, knowing the training labels ``[M]`` alone: always
-    their commonest class, or any of their classes at random.
+    The better of always guessing the commonest of the training labels ``[M]``, or any at random.
     """
     classes, counts = np.unique(train, return_counts=True)
     common = np.mean(np.asarray(y) == classes[counts.argmax()]) if len(y) else np.nan
@@ -415,33 +374,26 @@ def chance(train: np.ndarray, y: np.ndarray) -> float:
 
 
 def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """``x [N, L, H, D]`` on each head's direction ``[L, H, D]`` or directions ``[L, H, K, D]``.
-
-    Computed in float64 a layer at a time, so that no second copy of ``x`` is made.
-    """
+    """``x [N, L, H, D]`` on each head's direction ``[L, H, D]`` or directions ``[L, H, K, D]``."""
     x = np.asarray(x)
     shape = (*directions.shape[:2], directions.shape[-1])
     if x.ndim != 4 or x.shape[1:] != shape:
         raise ProbingError(f"need activations [N, *{list(shape)}], got {list(x.shape)}")
     spec = "nhd,hd->nh" if directions.ndim == 3 else "nhd,hkd->nhk"
+    # A layer at a time, so that no second copy of x is made in float64.
     layers = zip(np.moveaxis(x, 1, 0), directions, strict=True)
     return np.stack([np.einsum(spec, z.astype(np.float64), own) for z, own in layers], axis=1)
 
 
 def best_heads(ranked: Sequence[Head], coef: np.ndarray, k: int) -> list[Head]:
-    """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
-
-    A ProbingError if the model has fewer heads, a NoDirectionError if fewer have weights.
-    """
+    """The first ``k`` of ranked heads with weights ``[L, H, D]``; NoDirectionError if too few."""
     if not 1 <= k <= len(ranked):
         layers, heads = coef.shape[:2]
         raise ProbingError(f"K = {k}: the model has {layers} x {heads} = {len(ranked)} heads")
     usable = [head for head in ranked if coef[head].any()]
     if k > len(usable):
-        raise NoDirectionError(
-            f"K = {k}: only {len(usable)} of {len(ranked)} heads have a probe with weights, and "
-            "thus a direction"
-        )
+        words = f"only {len(usable)} of {len(ranked)} heads have a probe with weights"
+        raise NoDirectionError(f"K = {k}: {words}, and thus a direction")
     return usable[:k]
 
 
@@ -460,11 +412,10 @@ def vector_on(
     direction: str = "logistic",
     **facts: Any,
 ) -> SteeringVector:
-    """A vector on K ``heads``, best first, of a model with ``shape`` (L, H).
+    """A vector on K ``heads``, best first, of a model with ``shape`` (L, H); ``facts`` are its own.
 
-    Each of the ``directions [D]`` may have any length, zero is a SteeringError; ``x [N, K, D]`` are
-    the heads' training activations in float64, for sigma; ``direction`` says how directions were
-    found, and ``facts`` are the vector's.
+    Each of the ``directions [D]``, found as ``direction`` says, may have any length, zero is a
+    SteeringError; ``x [N, K, D]`` are the heads' training activations in float64, for sigma.
     """
     theta = np.array(directions, dtype=np.float64)
     for head, row in zip(heads, theta, strict=True):
@@ -472,12 +423,6 @@ def vector_on(
         if not norm > 0:
             raise SteeringError(f"{direction} has no direction at {Head(*head)}; lower K")
         row /= norm
-    return SteeringVector(
-        heads=tuple(heads),
-        theta=torch.from_numpy(theta),
-        sigma=torch.from_numpy(np.einsum("nkd,kd->nk", x, theta).std(axis=0)),
-        n_layers=shape[0],
-        n_heads=shape[1],
-        direction=direction,
-        **facts,
-    )
+    unit, sigma = map(torch.from_numpy, (theta, np.einsum("nkd,kd->nk", x, theta).std(axis=0)))
+    facts["direction"] = direction
+    return SteeringVector(tuple(heads), unit, sigma, shape[0], shape[1], **facts)

@@ -1,7 +1,4 @@
-"""What is said of a run's heads: the best of each label, what chance reaches, what form gives away.
-
-``sally-anne nulls RUN`` says which heads of a run score more than chance, and how surely.
-"""
+"""What is said of a run's heads, and ``sally-anne nulls RUN``: which score more than chance."""
 
 from __future__ import annotations
 
@@ -30,56 +27,42 @@ from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 # So many rows of heads are printed, with these columns, and so many features that give labels away.
 ROWS, GIVEN_AWAY = 5, 2
 SHOWN = {"validation": "validation_accuracy", "test": "test_accuracy", "p": "p_fwer"}
-# So many control tasks.
-AGAIN = 10
+# What refits take of a run's options, and so many control tasks.
+OF_FITS, AGAIN = ("c", "max_iter", "normalise"), 10
 # How often draws of groups that lack a class are drawn again.
 DRAWS = 1000
-LENGTH = "length of the text in words"
 
 
 def summarise(
     heads: pd.DataFrame, x: Activations, probes: Mapping[str, HeadProbes], data: SampleSet
 ) -> dict[str, Any]:
-    """The figures of a run that are quoted: best head and chance, for each label.
-
-    Of the best head's test accuracy also the 95 % interval over clusters.
-    """
+    """The figures of a run that are quoted: each label's best head, its interval, and chance."""
     items, test = x.items, x.test
-    names, member = np.unique(
-        [data.clusters.get(group, group) for group in test.items["group"]], return_inverse=True
-    )
+    clusters = [data.clusters.get(group, group) for group in test.items["group"]]
+    names, member = np.unique(clusters, return_inverse=True)
     summary: dict[str, Any] = {
-        "samples": {str(k): int(v) for k, v in items["split"].value_counts().items()},
+        "samples": items["split"].value_counts().to_dict(),
         "unconverged_heads": {name: probe.unconverged_ for name, probe in probes.items()},
-        "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
+        "stories": items.groupby("split")["group"].nunique().to_dict(),
     }
     for label in x.labels:
         best = heads.loc[heads[f"{label}_rank"].idxmin()]
-        head = Head(int(best["layer"]), int(best["head"]))
-        summary[label] = {
-            "best_layer": head.layer,
-            "best_head": head.head,
-            "best_validation_accuracy": float(best[f"{label}_validation_accuracy"]),
-            "best_test_accuracy": float(best[f"{label}_test_accuracy"]),
-            "chance_test_accuracy": chance(x.train.values(label), test.values(label)),
-        }
+        head, y = Head(int(best["layer"]), int(best["head"])), test.values(label)
+        own = summary[label] = {"best_layer": head.layer, "best_head": head.head}
+        for split in ("validation", "test"):
+            own[f"best_{split}_accuracy"] = float(best[f"{label}_{split}_accuracy"])
+        own["chance_test_accuracy"] = chance(x.train.values(label), y)
         if len(test):
-            right = (probes[label].predict(test.x)[:, *head] == test.values(label)).astype(float)
+            right = (probes[label].predict(test.x)[:, *head] == y).astype(float)
             mean = estimate_mean(right, member, draw_groups(len(names)))
-            ends = {"best_test_low": mean.low, "best_test_high": mean.high}
-            clusters = {"clusters": "maps" if data.clusters else data.noun}
-            summary[label] |= {**ends, "test_clusters": len(names), **clusters}
+            own |= {"best_test_low": mean.low, "best_test_high": mean.high}
+            own |= {"test_clusters": len(names)}
+            own["clusters"] = "maps" if data.clusters else data.noun
     return summary
 
 
 def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, object]]:
-    """How far surface features alone predict the labels: what a probe could use instead.
-
-    Of each tag, and of the length of the text: for each of its values the label that is most
-    frequent among the training samples is guessed, and held-out samples (validation and test) are
-    scored. ``items`` is the store's table of the same samples. Gives one row for each condition,
-    feature and label: condition, feature, label, accuracy.
-    """
+    """How far surface features alone predict labels, by condition: of tags, and of the length."""
     labels = list(data.samples[0].labels)
     length = [str(sum(len(turn["content"].split()) for turn in s.turns)) for s in data.samples]
     tags = dict.fromkeys(tag for sample in data.samples for tag in sample.tags)
@@ -87,24 +70,17 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
     tagged = "condition" in items and "condition" not in labels
     conditions = items["condition"] if tagged else pd.Series("all", items.index)
     rows: list[dict[str, object]] = []
-    for feature, column in (values | {LENGTH: length}).items():
+    for feature, column in (values | {"length of the text in words": length}).items():
         table = items[["split", *labels]].assign(value=column)
         whole = feature in data.content
-        parts = [("all", table)] if whole else table.groupby(conditions, sort=False)
-        name = data.features.get(feature, feature)
-        rows += [
-            {"condition": str(of), "feature": name, "label": label, "accuracy": _guess(part, label)}
-            for of, part in parts
-            for label in labels
-        ]
+        for of, part in [("all", table)] if whole else table.groupby(conditions, sort=False):
+            own = {"condition": str(of), "feature": data.features.get(feature, feature)}
+            rows += [own | {"label": name, "accuracy": _guess(part, name)} for name in labels]
     return rows
 
 
 def _guess(table: pd.DataFrame, label: str) -> float:
-    """Accuracy on held-out samples of the label most frequent in training for their value.
-
-    Of labels that are equally frequent one is drawn: each counts as right in part.
-    """
+    """Accuracy of the label most frequent in training for a value; equals are right in part."""
     train, held_out = table[table["split"] == "train"], table[table["split"] != "train"]
     counts = pd.crosstab(train["value"], train[label])
     best = counts.eq(counts.max(axis=1), axis=0)
@@ -119,22 +95,21 @@ def null_columns(
 ) -> pd.DataFrame:
     """The table of heads, with what permuted labels say of each label's validation accuracy.
 
-    ``{label}_p`` is of the head alone, ``{label}_q`` by Benjamini and Hochberg over heads,
-    ``{label}_p_fwer`` against the best of all heads, and above ``{label}_threshold`` that is at
-    most ``LEVEL``. All are NaN where permuting changes nothing. With ``types`` also
-    :func:`selectivity_columns`.
+    ``{label}_p`` is of the head alone, ``_q`` by Benjamini and Hochberg over heads, ``_p_fwer``
+    against the best of all heads, and above ``_threshold`` that is at most ``LEVEL``. All are NaN
+    where permuting changes nothing. With ``types`` also :func:`selectivity_columns`.
     """
+    own: Any = {name: getattr(how, name) for name in OF_FITS}
     for label in x.labels:
         found: dict[str, Any] = dict.fromkeys(("p", "q", "p_fwer", "threshold"), np.nan)
         with suppress(ProbingError):
-            own: Any = {"c": how.c, "max_iter": how.max_iter, "normalise": how.normalise}
             parts = x.train, x.validation, label
             test = permutation_test(*parts, how.permutations, how.seed, **own)
             p = at_heads(test.p_values, heads)
             found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
             found["p_fwer"] = at_heads(test.p_fwer, heads)
         heads = heads.assign(**{f"{label}_{name}": value for name, value in found.items()})
-    return selectivity_columns(x, heads, types or {}, how)
+    return selectivity_columns(x, heads, types, how) if types else heads
 
 
 def at_heads(values: np.ndarray, heads: pd.DataFrame) -> np.ndarray:
@@ -147,14 +122,10 @@ def selectivity_columns(
 ) -> pd.DataFrame:
     """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
 
-    In a control task (Hewitt and Liang 2019, section 2) each type of input, as a statement's words,
-    is given a class at random, and keeps it in all samples: such labels say nothing, but can be
-    learned by heart. They are scored on samples whose type trains. NaN where there are fewer types
-    than classes, or none of them is held out. ``types`` are those of the samples by their names;
-    without them the table stays as it is.
+    In a control task (Hewitt and Liang 2019, section 2) each type of input (``types`` by samples'
+    names) has a class at random, which can be learned by heart, and scored on samples whose type
+    trains. NaN where there are fewer types than classes, or none of them is held out.
     """
-    if not types:
-        return heads
     train, held = x.train, x.validation
     words, others = (part.items["item_id"].map(types).to_numpy() for part in (train, held))
     names, code = np.unique(words, return_inverse=True)
@@ -166,8 +137,8 @@ def selectivity_columns(
         if classes not in controls and known.any() and len(names) >= classes:
             draw, each = np.random.default_rng(how.seed), np.arange(len(names)) % classes
             labels = np.array([draw.permutation(each) for _ in range(AGAIN)])
-            kept: Any = {"c": how.c, "normalise": how.normalise}
-            accuracy = refit(train, held[known], labels[:, code], **kept)
+            own: Any = {name: getattr(how, name) for name in OF_FITS}
+            accuracy = refit(train, held[known], labels[:, code], **own)
             controls[classes] = at_heads(accuracy.mean(axis=0), heads)
         more = heads[f"{label}_validation_accuracy"] - controls.get(classes, np.nan)
         heads = heads.assign(**{f"{label}_selectivity": more})
@@ -177,10 +148,7 @@ def selectivity_columns(
 def bootstrap(
     train: Activations, held: Activations, label: str, count: int = 1000, seed: int = 0, **how: Any
 ) -> np.ndarray:
-    """Accuracies of all heads on groups resampled with replacement, in both parts: ``[P, L, H]``.
-
-    Arguments and errors as of :func:`sally_anne.probing.solver.permutation_test`.
-    """
+    """Accuracies on groups resampled in both parts, ``[P, L, H]``; as of ``permutation_test``."""
     groups, codes = groups_and_codes(train, held, label)
     draw, n = np.random.default_rng(seed), len(train)
     weights = np.hstack([group_weights(part, count, draw) for part in (groups[:n], groups[n:])])
@@ -201,20 +169,14 @@ def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> 
 
 
 def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
-    """Write and print ``nulls-SPLIT.parquet``.
-
-    It has one row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p``,
-    ``_p_fwer`` and ``_threshold`` as of :func:`null_columns`, with bootstraps ``_low, _high``. A
-    ProbingError says that there are no such samples, or all have one label.
-    """
+    """Write and print ``nulls-SPLIT.parquet``, as docs/files.md says."""
     console = console or Console()
     saved = Run.open(config.run)
     with claimed(config.run, "a probing run"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
         train, held = x.train, x.part(config.split)
         heads = saved.heads[["layer", "head"]].copy()
-        how: dict[str, Any] = {n: saved.config[n] for n in ("c", "max_iter", "normalise")}
-        how["seed"] = config.seed
+        how: dict[str, Any] = {"seed": config.seed} | {n: saved.config[n] for n in OF_FITS}
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):
                 test = permutation_test(train, held, label, config.permutations, **how)
@@ -242,20 +204,15 @@ def print_heads(
     labels: Sequence[str],
     shown: Mapping[str, str] = SHOWN,
 ) -> None:
-    """The first heads of each label, best first, or in the table's order where it ranks none.
-
-    ``shown`` are their columns, by titles.
-    """
+    """Each label's first heads, by rank or as they come; ``shown`` are columns by their titles."""
     shown = {title: c for title, c in shown.items() if f"{labels[0]}_{c}" in heads}
     rows: list[list[Any]] = []
     for label in labels[:ROWS]:
         best = heads.sort_values(f"{label}_rank") if f"{label}_rank" in heads else heads
         best = best.head(max(1, ROWS // len(labels)))
         values = best[[f"{label}_{column}" for column in shown.values()]].to_numpy()
-        rows += [
-            [symbol(label), head, *(number(value, 3) for value in own)]
-            for head, own in zip(heads_of(best), values, strict=True)
-        ]
+        for head, own in zip(heads_of(best), values, strict=True):
+            rows.append([symbol(label), head, *(number(value, 3) for value in own)])
     print_table(console, title, ["label", "head", *shown], rows)
 
 
@@ -270,14 +227,10 @@ def above(heads: pd.DataFrame, label: str) -> str:
 def print_summary(
     console: Console, heads: pd.DataFrame, saved: Mapping[str, Any], meaning: Mapping[str, str]
 ) -> None:
-    """A table of the best heads, and of what ``results.json`` has ``saved`` what must be known.
-
-    The ``meaning`` of some labels says what a probe of it tells.
-    """
-    results, labels = saved["results"], labels_of(heads)
+    """The best heads, what probes of labels tell, and what ``results.json`` has to be known."""
+    results, labels, lines = saved["results"], labels_of(heads), []
     about = [f"{symbol(label)}: {meaning[label]}" for label in labels if label in meaning]
     print_heads(console, " ".join(about) or "best heads by validation", heads, labels)
-    lines = []
     for label in labels:
         own = results[label]
         ends = {end: own.get(f"best_test_{end}") for end in ("low", "high")}
@@ -287,17 +240,13 @@ def print_summary(
         line = f"{symbol(label)}: best head {Head(own['best_layer'], own['best_head'])}, test "
         line += f"accuracy {test} ({over}chance {own.get('chance_test_accuracy', 0.5):.3f})"
         lines.append(line + (f"; {above(heads, label)}" if f"{label}_p_fwer" in heads else ""))
-    lines += [
-        f"{symbol(probe)}: {count} heads unconverged; raise --max-iter"
-        for probe, count in results["unconverged_heads"].items()
-        if count
-    ]
-    given = [
-        f"confound ({row['condition']}): the {row['feature']} alone gives {symbol(row['label'])} "
-        f"in {row['accuracy']:.2f}"
-        for row in confounded(saved)
-    ]
-    lines += given[:GIVEN_AWAY]
+    for probe, count in results["unconverged_heads"].items():
+        if count:
+            lines.append(f"{symbol(probe)}: {count} heads unconverged; raise --max-iter")
+    given = confounded(saved)
+    for row in given[:GIVEN_AWAY]:
+        words = f"the {row['feature']} alone gives {symbol(row['label'])}"
+        lines.append(f"confound ({row['condition']}): {words} in {row['accuracy']:.2f}")
     if more := len(given[GIVEN_AWAY:]):
         lines.append(f"{more} more confounds are in {RESULTS}")
     for line in lines:

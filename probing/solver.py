@@ -1,17 +1,15 @@
 """L2 logistic regression of all heads and many label vectors, and the null of permuted labels.
 
-The objective is scikit-learn's ``0.5 ||w||^2 + C sum_i s_i loss_i``, the intercept free; one logit
-for two classes (K = 1), one a class for more. One binary label vector is fitted by Newton's method.
-Many share the inverse of one matrix above all their Hessians (Boehning and Lindsay 1988, section 3)
-in accelerated steps with restarts (O'Donoghue and Candes 2015).
+The objective is scikit-learn's ``0.5 ||w||^2 + C sum_i s_i loss_i``, the intercept free. One label
+vector is fitted by Newton's method; many share the inverse of a bound of all Hessians (Boehning and
+Lindsay 1988, section 3) in accelerated steps with restarts (O'Donoghue and Candes 2015).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,16 +58,10 @@ def fit_heads(
 ) -> Iterator[Fit]:
     """Fit every label vector on all heads, layer by layer; what comes back is where ``x`` is.
 
-    Args:
-        x: samples ``[N, L, H, D]``.
-        labels, weights: codes ``0 .. n_classes - 1``, and of the samples: ``[P, N]``.
-        tolerance: ``||w - w*|| <= tolerance ||w||``; a head keeps zero weights where no derivative
-            of its mean loss exceeds :data:`SKLEARN_TOLERANCE`, as scikit-learn does.
-        normalise: divide by the head's :func:`scale_of` first, so that the penalty does not depend
-            on its unit; the weights are of ``x`` as it is.
-
-    Raises:
-        ProbingError: a class is missing in a label vector, or a head holds NaN or infinity.
+    Of samples ``x [N, L, H, D]`` with ``labels``, codes ``0 .. n_classes - 1``, and ``weights``,
+    ``[P, N]`` both, so that ``||w - w*|| <= tolerance ||w||``; as scikit-learn does, a head keeps
+    zero weights where no derivative of its mean loss exceeds :data:`SKLEARN_TOLERANCE`. A
+    ProbingError if a label vector lacks a class, or a head holds NaN or infinity.
     """
     outputs = 1 if n_classes == 2 else n_classes
     codes = torch.arange(n_classes, device=labels.device)[-outputs:]
@@ -78,10 +70,10 @@ def fit_heads(
     share = (targets * mass).sum(-1) / mass.sum(-1)  # [K, P]
     if bool(((share <= 0) | (share >= 1)).any()):
         raise ProbingError("a class has no training sample in a label vector: use more samples")
-    start = torch.logit(share) if outputs == 1 else share.log() - share.log().mean(0)
+    start = torch.logit(share) if outputs == 1 else _centred(share.log(), 0)
     most = AT_ONCE if x.device.type == "cpu" else AT_ONCE_ON_GPU
     size = max(1, most // (outputs * len(x)))
-    heads = max(1, most // (len(x) * max(outputs * len(labels), x.shape[3])))
+    heads = max(1, most // (len(x) * max(outputs * len(labels), outputs**2 * x.shape[3])))
 
     def fitted(part: Tensor) -> list[Fit]:
         values = x[:, part // x.shape[2], part % x.shape[2]].transpose(0, 1).double()  # [G, N, D]
@@ -97,10 +89,8 @@ def fit_heads(
         rows = torch.cat([row for row, _ in fits], 2).transpose(1, 2)  # [G, P, K, E]
         coef = rows[..., :-1] / scale[..., None]
         intercept = rows[..., -1] - (coef * centre[:, None]).sum(-1)
-        if outputs > 1:  # what is added to all classes alike does nothing
-            coef = coef - coef.mean(2, keepdim=True)
-            intercept = intercept - intercept.mean(2, keepdim=True)
-        return list(map(Fit, coef, intercept, torch.cat([done for _, done in fits], 1)))
+        converged = torch.cat([done for _, done in fits], 1)
+        return list(map(Fit, _centred(coef, 2), _centred(intercept, 2), converged))
 
     every = torch.arange(x.shape[1] * x.shape[2], device=x.device).split(heads)
     if x.device.type != "cpu":
@@ -116,11 +106,13 @@ def fit_heads(
         torch.set_num_threads(threads)
 
 
-def scale_of(values: Tensor) -> Tensor:
-    """The unit of heads' activations ``[..., N, D]``: the root of their variance's mean over D.
+def _centred(values: Tensor, classes: int) -> Tensor:
+    """Less their mean over classes, a dimension: what is added to all alike does nothing."""
+    return values - values.mean(classes, keepdim=True) if values.shape[classes] > 1 else values
 
-    1 where they hardly vary: what is left is rounding.
-    """
+
+def scale_of(values: Tensor) -> Tensor:
+    """The root of heads' mean variance, of ``[..., N, D]``; 1 where they hardly vary."""
     scale = values.var(-2, correction=0).mean(-1).sqrt()
     return torch.where(scale > CONSTANT * values.square().mean((-2, -1)).sqrt(), scale, 1.0)
 
@@ -137,10 +129,7 @@ def placed(array: np.ndarray) -> Tensor:
 def _fit(
     z: Tensor, targets: Tensor, mass: Tensor, start: Tensor, tolerance: float, max_iter: int
 ) -> tuple[Tensor, Tensor]:
-    """Of G heads rows ``[G, K, P, E]`` and which converged, ``[G, P]``.
-
-    ``z [G, N, E]`` is centred, with a last column of ones.
-    """
+    """Rows ``[G, K, P, E]`` and which converged, ``[G, P]``; ``z [G, N, E]`` ends with ones."""
     rows = z.new_zeros(len(z), *start.shape, z.shape[2])
     rows[..., -1] = start
     slope = _gradient(z, targets, mass, rows)[..., :-1].abs().amax((1, 3))
@@ -203,9 +192,9 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
     penalty, done = torch.ones_like(rows[0]), torch.zeros_like(heads, dtype=torch.bool)
     penalty[:, -1] = 0
     sizes = 0.5 ** torch.arange(30, device=z.device, dtype=z.dtype)
+    same = torch.eye(outputs, device=z.device, dtype=z.dtype)[..., None]
 
-    def objective(rows: Tensor) -> Tensor:
-        """Of rows ``[G, S, K, E]``, ``[G, S]``."""
+    def objective(rows: Tensor) -> Tensor:  # [G, S, K, E] to [G, S]
         logits = (rows.flatten(1, 2) @ z.mT).unflatten(1, rows.shape[1:3])  # [G, S, K, N]
         if outputs == 1:
             losses = -torch.nn.functional.logsigmoid((2 * targets - 1) * logits)[:, :, 0]
@@ -217,15 +206,11 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
         logits = rows @ z.mT
         odds = torch.sigmoid(logits) if outputs == 1 else torch.softmax(logits, 1)
         slope = ((odds - targets) * mass) @ z + penalty * rows
-        pairs = product(range(outputs), repeat=2)
-        bends = [odds[:, k] * (float(k == j) - odds[:, j]) * mass for k, j in pairs]
-        blocks = [(z.mT * bend[:, None]) @ z for bend in bends]
-        rows_of_blocks = [torch.cat([*row], 2) for row in in_batches(blocks, outputs)]
-        hessian = torch.cat(rows_of_blocks, 1)
+        bends = odds[:, :, None] * (same - odds[:, None]) * mass  # [G, K, K, N]
+        blocks = (z.mT[:, None, None] * bends[..., None, :]) @ z[:, None, None]
+        hessian = blocks.transpose(2, 3).flatten(3).flatten(1, 2)
         hessian.diagonal(dim1=1, dim2=2).add_(penalty.flatten() + TINY)
-        step = torch.linalg.solve(hessian, slope.flatten(1)).view_as(rows)
-        if outputs > 1:  # what is added to all classes alike does nothing
-            step = step - step.mean(1, keepdim=True)
+        step = _centred(torch.linalg.solve(hessian, slope.flatten(1)).view_as(rows), 1)
         # The longest of ever shorter steps that gains a part of what the slope promises (Armijo).
         tried, now = rows[:, None] - sizes[:, None, None] * step[:, None], objective(rows[:, None])
         least = ARMIJO * sizes * (slope * step).sum((1, 2))[:, None] - ROUNDING * now.abs()
@@ -244,10 +229,7 @@ def refit(
     weights: np.ndarray | None = None,
     **how: Any,
 ) -> np.ndarray:
-    """Fit P label vectors ``[P, N + M]`` on training samples: accuracy on others ``[P, L, H]``.
-
-    ``how`` are c, max_iter and normalise, as of :func:`fit_heads`.
-    """
+    """Accuracy ``[P, L, H]`` on held-out samples of fits of P label vectors ``[P, N + M]``."""
     n, x = len(train), placed(train.x)
     other = torch.from_numpy(held.x).to(x).float().flatten(1, 2)
     labels = torch.from_numpy(np.ascontiguousarray(codes)).to(x.device)
@@ -263,8 +245,7 @@ def refit(
     return accuracy.reshape(-1, *train.x.shape[1:3])
 
 
-@dataclass(frozen=True)
-class PermutationTest:
+class PermutationTest(NamedTuple):
     """Held-out accuracies with true labels, ``[L, H]``, and with permuted ones, ``[P, L, H]``."""
 
     observed: np.ndarray
@@ -277,8 +258,7 @@ class PermutationTest:
 
     @property
     def p_fwer(self) -> np.ndarray:
-        """``[L, H]``, the chance that the best of all heads would score as well (single-step max
-        statistic, Westfall and Young 1993, section 2.3)."""
+        """Against the best of all heads (Westfall and Young 1993, section 2.3), ``[L, H]``."""
         best = self.null.max(axis=(1, 2), keepdims=True)
         return (1 + (best >= self.observed).sum(axis=0)) / (1 + len(best))
 
@@ -294,10 +274,8 @@ def permutation_test(
 ) -> PermutationTest:
     """Fit all heads on true and permuted labels of ``train``, and score them on ``held``.
 
-    Labels are permuted ``count`` times within groups, or among the groups of each part where every
-    group has one label; in the same way for all heads, so that the largest accuracy over heads has
-    its null distribution, too. ``how`` as of :func:`refit`. A ProbingError says that a group is in
-    both parts, or that there is nothing to permute; or as :func:`fit_heads`.
+    Labels are :func:`shuffled` alike for all heads, so that the largest accuracy over heads has its
+    null, too; ``how`` as of :func:`fit_heads`. A ProbingError if a group is in both parts.
     """
     groups, codes = groups_and_codes(train, held, label)
     held_out = np.arange(len(codes)) >= len(train)
@@ -322,11 +300,7 @@ def groups_and_codes(
 def shuffled(
     y: np.ndarray, groups: np.ndarray, count: int, seed: int = 0, part: np.ndarray | None = None
 ) -> np.ndarray:
-    """Labels ``y [N]`` permuted within each group: ``[count, N]``.
-
-    Where each group has one label, these are permuted among the groups of a ``part [N]``. A
-    ProbingError if all labels are the same.
-    """
+    """Labels ``y [N]`` permuted within groups, or groups of one label in parts: ``[count, N]``."""
     names, first, group = np.unique(groups, return_index=True, return_inverse=True)
     if pd.Series(y).groupby(group).nunique().max() == 1:
         if len(names) < 2 or part is None and len(np.unique(y)) < 2:

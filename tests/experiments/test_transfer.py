@@ -122,7 +122,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     for seed, folder in enumerate(folders):
         probe(make(model=str(model_folder), split_seed=seed, patching=False, out=folder), quiet)
         scan: dict[str, Any] = {"pairs": 6, "validation_pairs": 3, "sizes": (2,)}
-        patch(PatchingConfig(folder, kinds=("question",), random_sets=5, **scan), quiet)
+        patch(PatchingConfig(folder, random_sets=5, **scan), quiet)
     config = TransferConfig(
         tuple(folders), k=2, pairs=6, random_sets=5, draws=5, out=tmp_path / "found"
     )
