@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -54,7 +52,9 @@ from sally_anne.probing.solver import permutation_test, shuffled
 BATCH = 8
 # One position's logits and no cache: what a forward costs at least.
 LEAN = {"logits_to_keep": 1, "use_cache": False}
-SAMPLES, HELD = 444, 148
+# Made-up activations: samples to train on and held out, heads and their width.
+SAMPLES, HELD, HEADS, WIDTH = 444, 148, 256, 128
+PERMUTATIONS = 200
 # Sets of heads that a default run exchanges within a pair.
 SETS = 206
 SKLEARN = "scikit-learn newton-cholesky"
@@ -134,22 +134,17 @@ def counted(work: Run, repeats: int) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         traced.export_chrome_trace(file.name)
         every = json.loads(Path(file.name).read_text())["traceEvents"]
-    events = [event for event in every if "cat" in event]
-    calls, bytes_, busy, slow = Counter[str](), Counter[str](), 0.0, Counter[str]()
-    for event in events:
+    found = Counter[str]()
+    for event in (event for event in every if "cat" in event):
         kind, name = event["cat"], event["name"]
-        if kind == "kernel":
-            busy += event["dur"] / 1000
-            slow[re.sub(r"<.*|\(.*", "", name)[-60:]] += event["dur"] / 1000
-        calls["kernels"] += kind == "kernel"
-        calls["operators"] += kind == "cpu_op"
-        calls["waits"] += kind == "cuda_runtime" and "Synchronize" in name
+        found["kernels"] += kind == "kernel"
+        found["operators"] += kind == "cpu_op"
+        found["waits"] += kind == "cuda_runtime" and "Synchronize" in name
+        if kind in ("kernel", "gpu_memcpy"):
+            found["busy ms"] += event["dur"] / 1000
         if kind == "gpu_memcpy":
-            bytes_[name.split(" (")[0]] += event["args"].get("bytes", 0)
-            busy += event["dur"] / 1000
-    copied = {f"MB {name}": round(size / 1e6, 1) for name, size in bytes_.items()}
-    most = ", ".join(f"{name} {ms:.1f}" for name, ms in slow.most_common(8))
-    return {"seconds": np.median(seconds), "busy ms": busy, **calls, **copied, "most": most}
+            found[f"MB {name.split(' (')[0]}"] += event["args"].get("bytes", 0) / 1e6
+    return {"seconds": np.median(seconds), **found}
 
 
 def batches(loaded: Any, samples: Sequence[Any]) -> Iterator[dict[str, Any]]:
@@ -190,23 +185,6 @@ def extraction(args: argparse.Namespace) -> pd.DataFrame:
     return rows("extraction", in_turns(ways, args.repeats))
 
 
-def made_up(heads: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Correlated activations ``[N, heads, width]`` of which a third knows the labels ``[N]``."""
-    draw = np.random.default_rng(seed)
-    n = SAMPLES + HELD
-    y = np.arange(n) % 2 == 1
-    spectrum = 1.0 / np.arange(1, width + 1)
-    spectrum *= np.sqrt(width / np.square(spectrum).sum())
-    x = np.empty((n, heads, width), dtype=np.float32)
-    for head, scale in enumerate(np.linspace(0.3, 1.5, heads)):
-        basis = np.linalg.qr(draw.normal(size=(width, width)))[0]
-        z = (draw.normal(size=(n, width)) * spectrum) @ basis + draw.normal(size=width)
-        if head % 3 == 0:
-            z += (2.0 * y - 1)[:, None] * draw.normal(size=width) / np.sqrt(width)
-        x[:, head] = scale * z
-    return x, y
-
-
 def fit_by_sklearn(x: np.ndarray, y: np.ndarray) -> None:
     """scikit-learn, head after head, on one thread: more make it slower at this size."""
     with threadpool_limits(1, "blas"):
@@ -215,18 +193,31 @@ def fit_by_sklearn(x: np.ndarray, y: np.ndarray) -> None:
             model.fit(x[:, head].astype(np.float64), y)
 
 
-def two_parts(args: argparse.Namespace) -> list[sa.Activations]:
-    """Made-up activations, to train on and held out, with four samples a group."""
-    x, y = made_up(args.heads, args.width)
-    split = np.where(np.arange(len(y)) < SAMPLES, "train", "test")
-    items = pd.DataFrame({"group": np.arange(len(y)) // 4, "split": split, "y": y})
-    whole = sa.Activations(x[:, None], items, ("y",))
-    return [whole.train, whole.test]
+def made_up() -> tuple[sa.Activations, sa.Activations]:
+    """Correlated activations of which a third of the heads know the label, four samples a group.
+
+    Those to train on and those held out.
+    """
+    draw, n = np.random.default_rng(0), SAMPLES + HELD
+    y = np.arange(n) % 2 == 1
+    spectrum = 1.0 / np.arange(1, WIDTH + 1)
+    spectrum *= np.sqrt(WIDTH / np.square(spectrum).sum())
+    x = np.empty((n, 1, HEADS, WIDTH), dtype=np.float32)
+    for head, scale in enumerate(np.linspace(0.3, 1.5, HEADS)):
+        basis = np.linalg.qr(draw.normal(size=(WIDTH, WIDTH)))[0]
+        z = (draw.normal(size=(n, WIDTH)) * spectrum) @ basis + draw.normal(size=WIDTH)
+        if head % 3 == 0:
+            z += (2.0 * y - 1)[:, None] * draw.normal(size=WIDTH) / np.sqrt(WIDTH)
+        x[:, 0, head] = scale * z
+    split = np.where(np.arange(n) < SAMPLES, "train", "test")
+    items = pd.DataFrame({"group": np.arange(n) // 4, "split": split, "y": y})
+    whole = sa.Activations(x, items, ("y",))
+    return whole.train, whole.test
 
 
 def probes(args: argparse.Namespace) -> pd.DataFrame:
     """All heads fitted once: our solver against loops of scikit-learn."""
-    train = two_parts(args)[0]
+    train, _ = made_up()
     ways: dict[str, Run] = {
         "HeadProbes": lambda: sa.HeadProbes().fit(train, label="y"),
         SKLEARN: lambda: fit_by_sklearn(train.x[:, 0], train.values("y")),
@@ -236,14 +227,14 @@ def probes(args: argparse.Namespace) -> pd.DataFrame:
 
 def permutations(args: argparse.Namespace) -> pd.DataFrame:
     """The null of permuted labels: ours against scikit-learn on a few labels of a few heads."""
-    train, held = two_parts(args)
-    heads, few = min(args.heads, 8), 3
+    train, held = made_up()
+    heads, few = 8, 3
     labels = shuffled(train.values("y"), train.items["group"].to_numpy(), few)
     ways: dict[str, Run] = {
-        "permutation_test": lambda: permutation_test(train, held, "y", args.permutations),
+        "permutation_test": lambda: permutation_test(train, held, "y", PERMUTATIONS),
         SKLEARN: lambda: [fit_by_sklearn(train.x[:, 0, :heads], permuted) for permuted in labels],
     }
-    scale = args.heads / heads * (args.permutations + 1) / few
+    scale = HEADS / heads * (PERMUTATIONS + 1) / few
     return rows("permutations", in_turns(ways, args.repeats), {SKLEARN: scale})
 
 
@@ -302,14 +293,10 @@ def main() -> None:
     parser.add_argument("--model", default="tiny-qwen2-vl")
     parser.add_argument("--random", action="store_true", help="weights of a catalogue model")
     parser.add_argument("--stories", type=int, default=24)
-    parser.add_argument("--heads", type=int, default=256, help="of the made-up activations")
-    parser.add_argument("--width", type=int, default=128, help="of one of these heads")
-    parser.add_argument("--permutations", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs") / "speed.json")
     args = parser.parse_args()
     machine = {
-        "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -317,16 +304,14 @@ def main() -> None:
     }
     if args.random:
         args.model = random_model(args.model)
-    results: list[pd.DataFrame] = []
     args.out.parent.mkdir(parents=True, exist_ok=True)
+    results = pd.DataFrame()
     for part in args.only:
-        results.append(PARTS[part](args))
+        results = pd.concat([results, PARTS[part](args)])
         config = {name: str(value) for name, value in vars(args).items()}
-        cells = pd.concat(results).to_dict("records")
-        saved = {"machine": machine, "config": config, "results": cells}
+        saved = {"machine": machine, "config": config, "results": results.to_dict("records")}
         args.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    shown = pd.concat(results).drop(columns="most", errors="ignore")
-    print(f"{shown.to_string(index=False)}\n\n{machine}\n{args.out}")
+    print(f"{results.to_string(index=False)}\n\n{machine}\n{args.out}")
 
 
 if __name__ == "__main__":
