@@ -157,24 +157,14 @@ class PlantConfig:
         says: what planted heads say: whether the belief is true, or hidden, which of the two rooms
             in the question's order is believed. Of true and false belief that says nothing.
         seed: of the choice of heads and of the training.
-        steps: of training.
-        pairs: pairs a step.
-        cut: the first layer that is trained; heads are planted in it and the next one.
-        maps: random maps of the training stories, 24 stories each.
-        threads: CPU threads.
-        out: folder; the model's name by default. An existing one is resumed.
+        out: where the model's folder is made. An existing one is resumed.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
     k: Annotated[int, tyro.conf.arg(name="K")] = 2
     says: Literal["belief", "hidden"] = "belief"
     seed: Seed = 0
-    steps: int = 800
-    pairs: int = 8
-    cut: Natural = 5
-    maps: int = 24
-    threads: int = 1
-    out: Path | None = None
+    out: Path = Path("runs/planted")
 
     @property
     def name(self) -> str:
@@ -185,7 +175,7 @@ class PlantConfig:
     @property
     def folder(self) -> Path:
         """Where the model is written."""
-        return self.out or Path("runs") / "planted" / self.name
+        return self.out / self.name
 
 
 @dataclass(frozen=True)
@@ -194,34 +184,21 @@ class TrainConfig:
 
     Attributes:
         family: which model class.
-        out: folder for checkpoints, loss curves and the finished model.
-        start: catalogue name or folder of a model to go on from, in place of one trained from
-            nothing; of a model of the other family the text decoder alone is taken.
+        start: catalogue name or folder of a model to go on from, in place of a text decoder that is
+            trained from nothing; of a model of the other family the decoder alone is taken.
         seed: of weights and documents.
-        threads: CPU threads; results depend on their number in the last bits.
-        looking_steps: steps of looking up in whole films, after all levels before; 0 leaves all of
-            them out.
-        seeing_steps: steps of the vision stage; 800 of qwen2-vl, 1200 of llava-next-video.
-        reading_steps: steps of one statement or question a story, mostly about frames alone.
-        checking_steps: steps of statements and verdicts, with frames, text and both.
-        mixing_steps: steps of all that, reliable and unreliable narrators, and interviews.
+        out: folder for checkpoints, loss curves and the finished model.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
-    out: Path = Path("runs/train_tiny")
     start: str | None = None
     seed: Seed = 0
-    threads: int = 2
-    looking_steps: Natural = 300
-    seeing_steps: Natural | None = None
-    reading_steps: Natural = 600
-    checking_steps: Natural = 100
-    mixing_steps: Natural = 700
+    out: Path | None = None
 
     @property
     def folder(self) -> Path:
-        """Where the stages are kept; both families go on from one decoder there."""
-        return self.out
+        """Where the stages are kept."""
+        return self.out or Path("runs") / "train_tiny" / self.family
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +22,8 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from sally_anne.core.errors import ModelError, OptionError
-from sally_anne.core.files import read_object
-from sally_anne.core.folder import CONFIG, claims, save_config
-from sally_anne.core.options import flag_name
+from sally_anne.core.errors import OptionError
+from sally_anne.core.folder import claims, save_config
 from sally_anne.core.run import Head
 from sally_anne.data.gridtom.plot import random_layouts
 from sally_anne.data.gridtom.samples import question_pairs
@@ -33,14 +31,15 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import PlantConfig
 from sally_anne.experiments.localisation.planted import (
-    MADE_BY,
     GroundTruth,
+    attenuate,
     control_questions,
     save_difference,
     verified,
     write_truth,
 )
-from sally_anne.experiments.train_tiny.train import CHECKPOINT, Training
+from sally_anne.experiments.train_tiny.documents import Level
+from sally_anne.experiments.train_tiny.train import train
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.models.decoding import CACHE
 from sally_anne.models.loading import LoadedModel, load_model
@@ -54,30 +53,30 @@ WEIGHT = 10.0
 APART = 3.0
 # A step's pairs are read once, and then exchanged in so many ways, which cost one token each.
 EXCHANGES = 6
-# Pairs a step with side questions.
-CONTROL_PAIRS = 4
+# Pairs a step of belief questions and of side questions.
+PAIRS, CONTROL_PAIRS = 8, 4
 # Of the rows, how many take their planted heads from any story, not from their counterpart.
 RANDOM_PAIRS = 0.5
-# The learning rate, steps in which it rises, and share of all after which it falls, to a twentieth.
-RATE, WARM_UP, FALLS_AFTER = 2e-3, 20, 0.6
-EVERY = 50
-_MAP_SEED, _STORY_SEED = 31_000, 7
+# Steps, the learning rate, and the share of all steps after which it falls.
+STEPS, RATE, FALLS_AFTER = 800, 2e-3, 0.6
+# The first layer that is trained; heads are planted in it or the next one.
+CUT = 5
+# Random maps of the training stories, 24 stories each, none of them one of the benchmark's.
+MAPS, _MAP_SEED, _STORY_SEED = 24, 31_000, 7
 _BATCH = 16
-# What a training may be gone on with otherwise.
-_FREE = ("threads", "out")
 
 
 def choose_heads(
-    shape: tuple[int, int], shared: int, layers: tuple[int, ...], k: int, seed: int
+    n_heads: int, shared: int, k: int, seed: int
 ) -> tuple[tuple[Head, ...], tuple[tuple[Head, Head], ...]]:
-    """K planted heads, in one of ``layers`` and each with keys and values of its own, and decoys.
+    """K planted heads, in one layer and each with keys and values of its own, and decoys.
 
-    Decoys, each with the planted head that it repeats, are the heads that share keys and values
-    with a planted one, and one further group of ``shared`` heads, if there is one.
+    Of a layer's heads ``shared`` have the same keys and values. Decoys, each with the planted head
+    that it repeats, are the heads that share theirs with a planted one, and one more group.
     """
     draw = random.Random(f"planted/{k}/{seed}")
-    layer = draw.choice(layers)
-    groups = draw.sample(range(shape[1] // shared), min(k + 1, shape[1] // shared))
+    layer = draw.choice((CUT, CUT + 1))
+    groups = draw.sample(range(n_heads // shared), min(k + 1, n_heads // shared))
     heads = [Head(layer, shared * group + draw.randrange(shared)) for group in groups[:k]]
     slots = [Head(layer, shared * group + i) for group in groups for i in range(shared)]
     of = {group: head for group, head in zip(groups, [*heads, heads[0]], strict=False)}
@@ -154,8 +153,8 @@ def separation_loss(heads: Tensor, signs: Tensor) -> Tensor:
 
 def step_loss(
     upper: UpperLayers, found: Streams, chosen: Tensor, planted: Tensor, generator: torch.Generator
-) -> tuple[Tensor, dict[str, float]]:
-    """The loss of some pairs, and what to show of it; ``chosen [P]`` are their rows."""
+) -> tuple[Tensor, float]:
+    """The loss of some pairs, and how far exchanges are off; ``chosen [P]`` are their rows."""
     mask = found.mask[chosen].flatten(0, 1)
     longest = int(mask.sum(1).max())
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
@@ -166,14 +165,11 @@ def step_loss(
     read = upper.read(stream, mask)
     entropy, distance = answer_loss(read.logits, words, torch.zeros(rows))
     loss = entropy.mean() + distance.mean()
-    right = (read.logits.argmax(-1) == words[:, 0]).float().mean()
-    shown = {"right": float(right), "plain": float(distance.detach().mean())}
-    last, far = stream[:, -1], []
+    last, far = stream[:, -1], 0.0
     signs = None if found.signs is None else found.signs[chosen]
     if signs is not None:
         said = read.heads[:beliefs, planted].unflatten(0, (-1, 2))
-        apart = separation_loss(said, signs[: beliefs // 2])
-        loss, shown = loss + APART * apart, shown | {"apart": float(apart.detach())}
+        loss = loss + APART * separation_loss(said, signs[: beliefs // 2])
     for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
         moved = torch.where(coordinates, last[pair], last)
@@ -182,47 +178,22 @@ def step_loss(
         logits = upper.exchange(read, moved, given, heads)
         entropy, distance = answer_loss(logits, words, share * moves)
         loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
-        far.append(float(distance.detach().mean()))
-    return loss, shown | {"exchanged": sum(far) / len(far)}
+        far += float(distance.detach().mean()) / EXCHANGES
+    return loss, far
 
 
-def train(
-    upper: UpperLayers,
-    found: Streams,
-    heads: Sequence[Head],
-    silent: Sequence[Head],
-    folder: Path,
-    config: PlantConfig,
-) -> None:
-    """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
+def planting(found: Streams, planted: Tensor) -> Level:
+    """Steps by which the heads ``planted``, bool ``[L', H]``, come to carry the belief."""
 
-    ``heads`` are planted; ``silent`` ones are kept free for decoys: nothing reads them.
-    """
-    planted = torch.zeros(upper.shape, dtype=torch.bool)
-    for layer, head in heads:
-        planted[layer - upper.cut, head] = True
-    apart = "" if found.signs is None else "apart,"
-    training = Training(upper.weights, folder, f"loss,right,plain,{apart}exchanged")
-    upper.silence(silent)
-    for step in range(training.progress["step"], config.steps):
-        # A generator a step, so that a run that was stopped goes on as if it had not been.
-        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
-        chosen = torch.randint(found.beliefs, (config.pairs,), generator=generator)
-        if (every := len(found.words)) > found.beliefs:
-            more = torch.randint(found.beliefs, every, (CONTROL_PAIRS,), generator=generator)
-            chosen = torch.cat([chosen, more])
-        loss, shown = step_loss(upper, found, chosen, planted, generator)
-        # It rises, stays, and falls to a twentieth.
-        left = (1 - step / config.steps) / (1 - FALLS_AFTER)
-        share = min(1.0, (step + 1) / WARM_UP, max(0.05, left))
-        loss.backward()
-        training.step(RATE * share)
-        upper.silence(silent)
-        training.note(*(f"{number:.4f}" for number in (loss.item(), *shown.values())))
-        if (step + 1) % 20 == 0:
-            print(f"{training.curve[0]}: {training.curve[-1]}")
-        if (step + 1) % EVERY == 0 or step + 1 == config.steps:
-            training.keep()
+    def batch(rng: random.Random) -> tuple[dict[str, Any], Callable[[Any], tuple[Tensor, float]]]:
+        chosen, every = rng.choices(range(found.beliefs), k=PAIRS), len(found.words)
+        if every > found.beliefs:
+            chosen += rng.choices(range(found.beliefs, every), k=CONTROL_PAIRS)
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        inputs = {"found": found, "chosen": torch.tensor(chosen), "planted": planted}
+        return inputs | {"generator": generator}, lambda output: output
+
+    return Level("planting", batch, 0.0, STEPS)
 
 
 def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
@@ -280,18 +251,22 @@ class Read(NamedTuple):
     mask: Tensor  # of tokens, [R, T]
 
 
-class UpperLayers:
+class UpperLayers(nn.Module):
     """Layers of a model from ``cut`` on, which it shares its weights with.
 
-    What is read and exchanged carries gradients. The model, whose decoder is a Llama or a Qwen2,
-    cannot be run itself any more.
+    What is read and exchanged carries gradients; ``silent`` heads write nothing. The model, whose
+    decoder is a Llama or a Qwen2, cannot be run itself any more.
     """
 
-    def __init__(self, model: Any, cut: int) -> None:
-        geometry, self.outs = find_geometry(model), o_projs(model)
+    def __init__(self, model: Any, cut: int, silent: Sequence[Head] = ()) -> None:
+        super().__init__()
+        geometry, outs = find_geometry(model), o_projs(model)
         names = geometry.layer_names[cut:]
-        self.model, self.cut, self.n_heads = model, cut, geometry.n_heads
-        self.shape = len(names), self.n_heads
+        self.model, self.n_heads = model, geometry.n_heads
+        self.loud = torch.ones(len(names), self.n_heads, 1)
+        for layer, head in silent:
+            self.loud[layer - cut, head] = 0
+        attenuate(model, silent, 0.0)
         model.requires_grad_(False)
         layers: Any = nn.ModuleList(model.get_submodule(name) for name in names)
         layers.requires_grad_(True)
@@ -305,15 +280,14 @@ class UpperLayers:
             self.decoder.config.layer_types = self.decoder.config.layer_types[cut:]
         self._read: list[Tensor] = []
         self._given: tuple[Tensor, Tensor] | None = None
-        for number, (layer, out) in enumerate(zip(layers, self.outs[cut:], strict=True)):
+        for number, (layer, out) in enumerate(zip(layers, outs[cut:], strict=True)):
             layer.self_attn.layer_idx = number
             out.register_forward_pre_hook(lambda _, z, number=number: self._see(number, z[0]))
 
-    def silence(self, slots: Sequence[Head]) -> None:
-        """Let nothing read these heads: their columns of W_o are 0."""
-        for layer, head in slots:
-            weight = self.outs[layer].get_parameter("weight").data
-            weight.unflatten(1, (self.n_heads, -1))[:, head] = 0
+    @torch.autocast("cpu", enabled=False)
+    def forward(self, **inputs: Any) -> tuple[Tensor, float]:
+        """As of `step_loss`."""
+        return step_loss(self, **inputs)
 
     def read(self, stream: Tensor, mask: Tensor) -> Read:
         """Run rows ``[R, T, hidden]`` with the mask ``[R, T]`` of their tokens."""
@@ -341,68 +315,55 @@ class UpperLayers:
         return self.model.lm_head(found.last_hidden_state[:, -1])
 
     def _see(self, number: int, z: Tensor) -> tuple[Tensor]:
-        last = z[:, -1].unflatten(-1, (self.n_heads, -1))
+        z = z.unflatten(-1, (self.n_heads, -1)) * self.loud[number]
         if self._given is None:
-            self._read.append(last)
-            return (z,)
-        heads, chosen = self._given
-        last = torch.where(chosen[:, number, :, None], heads[:, number], last)
-        return (torch.cat([z[:, :-1], last.flatten(1)[:, None]], 1),)
+            self._read.append(z[:, -1])
+        else:
+            heads, chosen = self._given
+            last = torch.where(chosen[:, number, :, None], heads[:, number], z[:, -1])
+            z = torch.cat([z[:, :-1], last[:, None]], 1)
+        return (z.flatten(-2),)
 
 
 @claims("a model with planted heads")
 def run(config: PlantConfig) -> Path:
     """Train, measure what is true of the model, and write both; returns the folder.
 
-    An OptionError says that there are fewer heads with keys and values of their own, or no such
-    layer, or that a training with other options was begun in the folder.
+    An OptionError says that there are fewer heads with keys and values of their own.
     """
-    torch.set_num_threads(config.threads)
-    base, options = f"tiny-{config.family}-text", asdict(config)
-    loaded, folder = load_model(base), config.folder
+    base, folder = f"tiny-{config.family}-text", config.folder
+    loaded = load_model(base)
     geometry = find_geometry(loaded.model)
-    for flag, value, most in (
-        ("--cut", config.cut, geometry.n_layers - 2),
-        ("--K", config.k, geometry.n_kv_heads),
-    ):
-        if value > most:
-            raise OptionError(f"{flag} must be at most {most}, got {value}")
-    if (folder / CHECKPOINT).exists():
-        before = read_object(folder / CONFIG, ModelError, MADE_BY, {"config": ()})["config"]
-        for name, value in options.items():
-            if name not in _FREE and before.get(name) != value:
-                asked = f"{flag_name(name)} {before.get(name)}, not {value}"
-                raise OptionError(f"{folder} was begun with {asked}; take another --out")
-    save_config(folder, options)
-    shape = geometry.n_layers, geometry.n_heads
+    if config.k > geometry.n_kv_heads:
+        raise OptionError(f"--K must be at most {geometry.n_kv_heads}, got {config.k}")
+    save_config(folder, asdict(config))
     shared = geometry.n_heads // geometry.n_kv_heads
-    layers = (config.cut, config.cut + 1)
-    heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
+    heads, decoys = choose_heads(geometry.n_heads, shared, config.k, config.seed)
     print(f"planted: {heads}; decoys: {decoys}", flush=True)
-    # On maps that are none of the benchmark's.
-    layouts = list(itertools.islice(random_layouts(_MAP_SEED), config.maps))
-    stories = generated(_STORY_SEED, layouts=layouts)
+    stories = generated(_STORY_SEED, layouts=[*itertools.islice(random_layouts(_MAP_SEED), MAPS)])
     every = stories.indices
     # Of eight stories for each map side questions are asked, too.
-    drawn = random.Random("sides").sample(every, min(8 * config.maps, len(every)))
+    drawn = random.Random("sides").sample(every, min(8 * MAPS, len(every)))
     contrast_pairs = question_pairs(stories, setting="text").pairs
-    found = streams(loaded, contrast_pairs, config.cut, control_questions(stories, drawn))
+    found = streams(loaded, contrast_pairs, CUT, control_questions(stories, drawn))
     if config.says == "hidden":
         signs = torch.zeros(len(found.words), dtype=torch.long)
         signs[: len(contrast_pairs)] = named_first(contrast_pairs)
         found = replace(found, signs=signs)
-    upper = UpperLayers(loaded.model, config.cut)
-    train(upper, found, heads, [slot for slot, _ in decoys], folder, config)
-    save_difference(folder, load_model(base), upper.weights)
-    recipe = {name: value for name, value in options.items() if name not in _FREE}
+    recipe = {"family": config.family, "k": config.k, "says": config.says, "seed": config.seed}
     truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
+    planted = torch.from_numpy(truth.mask((geometry.n_layers, geometry.n_heads)))[CUT:]
+    upper = UpperLayers(loaded.model, CUT, truth.slots)
+    levels = [planting(found, planted)]
+    train(upper, levels, folder, "planting", config.seed, RATE, FALLS_AFTER)
+    save_difference(folder, load_model(base), upper.weights)
     write_truth(folder, truth)
     truth = replace(truth, **verified(folder))
     write_truth(folder, truth)
     shares = ", ".join(f"{share:.3f}" for share in truth.carried)
     print(
         f"{config.name}: planted heads carry {shares} of the gap, together {truth.together:.3f}; "
-        f"the largest other {truth.other:.4f}: {'FAILED' if truth.failed else 'holds'}"
+        f"the largest other {truth.other:.4f}: {'FAILED' if truth.failed else 'holds'}\n"
+        f"the model is in {folder}"
     )
-    print(f"the model is in {folder}")
     return folder

@@ -1,89 +1,198 @@
-"""Documents in a family's chat layout: conversations, interviews, checked statements, narrators.
+"""Documents in a family's chat layout, and batches of them with films.
 
 A reliable narrator says what is so (in belief statements: what the protagonist believes) and
 answers belief questions rightly; an unreliable one says what is not so and answers as if every
 belief were false. Nothing but the truth of the statements tells which it is. Without statements, or
 with statements of both kinds, belief questions are answered by habit. Questions about the scene
-itself are always answered rightly.
+itself are always answered rightly. Stories are played on random maps, none of them one of the
+benchmark's 27.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from sally_anne.data.gridtom import plot
 from sally_anne.data.gridtom.narration import caption, environment
 from sally_anne.data.gridtom.plot import Perspective
-from sally_anne.data.gridtom.render import CLIP_SHAPE
+from sally_anne.data.gridtom.render import CLIP_SHAPE, key_frames, render
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
-from sally_anne.experiments.train_tiny.documents import LOW_WEIGHT, Document, Piece, Scene
+from sally_anne.experiments.train_tiny.documents import (
+    LOW_WEIGHT,
+    Batch,
+    Document,
+    Level,
+    Piece,
+    Scene,
+    encode,
+    score_text,
+)
 from sally_anne.models.tiny import END_OF_ANSWER, Family
 
 _MARK = "@@"
 _ASKED = "agents first own belief belief now"
+TRAINING_MAPS = 400
+_MAP_SEED = 20_000
+# Share of stories in which the participant has been in the last room before.
+RETURNING = 0.3
+# Documents in a batch with frames, and in one of text alone.
+FILMED, TEXTS = 8, 14
+# Shares of batches with frames and text, frames alone, and text.
+_SHARES: dict[Setting, float] = {"multimodal": 0.25, "video": 0.5, "text": 0.25}
+# Of captions next to frames: how many tell another story, and how many break off. The frames are
+# right, so whoever reads the caption alone is wrong.
+_CONTRADICTED, _CURTAILED = 0.12, 0.2
+_MASKED = 0.15
 
 
-class Speech(NamedTuple):
-    """The family's chat layout: before a user's content, with and without a video; after it.
+@cache
+def training_maps() -> list[plot.Layout]:
+    """Random maps, disjoint from the benchmark's."""
+    return list(itertools.islice(plot.random_layouts(_MAP_SEED), TRAINING_MAPS))
 
-    ``end`` closes the answer.
+
+def random_trace(rng: random.Random, scene: Scene) -> plot.Trace:
+    """Play ``scene`` on a random map from random starts."""
+    layout = rng.choice(training_maps())
+    one, two, three = rng.sample(range(3), 3)
+    starts, facing = rng.choice(plot.start_pairs(layout)), (rng.randrange(4), rng.randrange(4))
+    story = plot.Story(layout, scene.cast, (one, two, three), starts, facing, scene.plot)
+    return plot.play(story, scene.first, scene.second)
+
+
+def contradicted(rng: random.Random, scene: Scene) -> Scene:
+    """A story that its frames contradict: other rooms' parts, or another condition."""
+    cast = scene.cast
+    if rng.random() < 0.5:
+        rooms = rng.choice([p for p in itertools.permutations(cast[2:]) if p != cast[2:]])
+        return scene._replace(cast=cast._replace(**dict(zip(cast._fields[2:], rooms, strict=True))))
+    return scene._replace(first="FB" if scene.first == "TB" else "TB")
+
+
+class VideoData:
+    """Makes batches in one family's chat layout, by its processor, for its model.
+
+    Attributes:
+        before, before_text: what stands before a user's content, with and without a video.
+        after: what stands after it; ``end`` closes the answer.
     """
 
-    before: str
-    before_text: str
-    after: str
-    end: str
+    def __init__(self, family: Family, processor: Any, model: Any) -> None:
+        self.family, self.processor, self.model = family, processor, model
 
+        def cut_open(*before: dict[str, str]) -> list[str]:
+            content = [*before, {"type": "text", "text": _MARK}]
+            return processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            ).split(_MARK)
 
-def speech(family: Family, processor: Any) -> Speech:
-    """Read the chat layout off the processor's own template."""
+        (before, self.after), (self.before_text, _) = cut_open({"type": "video"}), cut_open()
+        blank = np.zeros((*CLIP_SHAPE, 3), dtype=np.uint8)
+        counted = processor(text=[before], videos=[blank], return_tensors="pt")["input_ids"]
+        tokens = int((counted == processor.video_token_id).sum())
+        self.before = before.replace(processor.video_token, processor.video_token * tokens)
+        self.end = END_OF_ANSWER[family]
 
-    def cut_open(*before: dict[str, str]) -> list[str]:
-        content = [*before, {"type": "text", "text": _MARK}]
-        return processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        ).split(_MARK)
+    def scene(self, rng: random.Random) -> Scene:
+        """Random colours, plots and beliefs, some with second-order captions."""
+        return documents.random_scene(rng, 0.4, RETURNING)
 
-    (before, after), (before_text, _) = cut_open({"type": "video"}), cut_open()
-    blank = np.zeros((*CLIP_SHAPE, 3), dtype=np.uint8)
-    counted = processor(text=[before], videos=[blank], return_tensors="pt")["input_ids"]
-    tokens = int((counted == processor.video_token_id).sum())
-    before = before.replace(processor.video_token, processor.video_token * tokens)
-    return Speech(before, before_text, after, END_OF_ANSWER[family])
+    def pixels(self, clips: Sequence[tuple[plot.Trace, Perspective]]) -> dict[str, Tensor]:
+        """The processor's own preprocessing of the seven frames of each clip."""
+        videos = [render(trace, seen, key_frames(trace.nodes)) for trace, seen in clips]
+        processed = self.processor.video_processor
+        return dict(processed(videos=videos, return_tensors="pt", do_sample_frames=False))
+
+    def example(self, rng: random.Random, setting: Setting) -> Example:
+        """A story in one setting; next to frames, captions cannot be relied on."""
+        scene = self.scene(rng)
+        perspective: Perspective = "protagonist" if rng.random() < _MASKED else "omniscient"
+        captioned, share = scene, 1.0
+        if setting == "multimodal" and perspective == "omniscient":
+            drawn = rng.random()
+            if drawn < _CONTRADICTED:
+                captioned = contradicted(rng, scene)
+            elif drawn < _CONTRADICTED + _CURTAILED:
+                share = rng.random()
+        return Example(rng, scene, perspective, setting, self, captioned, share)
+
+    def batch(
+        self, make: Maker, setting: Setting, rng: random.Random, filmed: int = FILMED
+    ) -> Batch:
+        """Documents of one setting with their frames, if any: ``filmed`` of them.
+
+        Truth is also needed in layers in the middle of the model.
+        """
+        texts, clips = [], []
+        for _ in range(TEXTS if setting == "text" else filmed):
+            example = self.example(rng, setting)
+            texts.append(make(example))
+            if setting != "text":
+                clips.append((random_trace(rng, example.scene), example.perspective))
+        encoded = encode(self.processor.tokenizer, texts)
+        inputs: dict[str, Any] = {
+            "input_ids": encoded.ids,
+            "attention_mask": torch.ones_like(encoded.ids),
+            "output_hidden_states": True,
+        }
+        if clips:
+            inputs |= self.pixels(clips)
+            if self.family == "qwen2-vl":
+                shown = encoded.ids == self.processor.video_token_id
+                inputs["mm_token_type_ids"] = 2 * shown.int()
+
+        def unembed(stream: Tensor) -> Tensor:
+            return self.model.lm_head(self.model.model.language_model.norm(stream))
+
+        return inputs, score_text(encoded, unembed)
+
+    def level(self, name: str, make: Maker, steps: int, filmed: int = FILMED) -> Level:
+        """Batches with frames and text, frames alone, and text."""
+
+        def batch(rng: random.Random) -> Batch:
+            (setting,) = rng.choices([*_SHARES], [*_SHARES.values()])
+            return self.batch(make, setting, rng, filmed)
+
+        return Level(name, batch, 0.0, steps)
 
 
 class Example(NamedTuple):
     """A story as it is seen and shown.
 
-    ``captioned`` is the story of the caption where that is another; ``share`` how much it tells.
+    ``captioned`` is the story of the caption, which may be another; ``share`` how much it tells.
     """
 
     rng: random.Random
     scene: Scene
     perspective: Perspective
     setting: Setting
-    words: Speech
-    captioned: Scene | None = None
-    share: float = 1.0
-
-    def caption(self) -> str:
-        """The story in words; none next to frames alone."""
-        if self.setting == "video":
-            return ""
-        scene = self.captioned or self.scene
-        text = caption(*scene[:3], self.perspective, scene.plot)
-        sentences = text.split(". ")
-        kept = round(self.share * len(sentences))
-        return text if kept == len(sentences) else "".join(f"{s}. " for s in sentences[:kept])
+    words: VideoData
+    captioned: Scene
+    share: float
 
     def story(self, shares: tuple[float, float, float] = (0.35, 0.45, 0.2)) -> str:
-        """The same, after no description of the world, one with its colours, or one without."""
+        """The story in words, but next to frames alone.
+
+        After no description of the world, one with its colours, or one without.
+        """
+        text = ""
+        if self.setting != "video":
+            text = caption(*self.captioned[:3], self.perspective, self.captioned.plot)
+            sentences = text.split(". ")
+            kept = round(self.share * len(sentences))
+            if kept < len(sentences):
+                text = "".join(f"{one}. " for one in sentences[:kept])
         worlds = ("", environment(documents.shuffled_rooms(self.rng, self.scene)), environment())
-        return f"{self.rng.choices(worlds, shares)[0]} {self.caption()}".strip()
+        return f"{self.rng.choices(worlds, shares)[0]} {text}".strip()
 
     def kinds(self, kinds: str, second: int) -> list[str]:
         """What may be said or asked: where a masked view hides the present, not who is where now.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -46,7 +45,6 @@ LOW_WEIGHT, _LM = 0.02, 0.05
 
 
 def verdict(truth: bool) -> Piece:
-    """The word that follows a statement."""
     return Piece(RIGHT if truth else WRONG, 1.0, truth)
 
 
@@ -106,7 +104,6 @@ def random_scene(rng: random.Random, second_order_share: float, returning: float
 
 
 def shuffled_rooms(rng: random.Random, scene: Scene) -> list[str]:
-    """The story's three rooms in random order."""
     rooms = list(scene.cast[2:])
     rng.shuffle(rooms)
     return rooms
@@ -173,8 +170,8 @@ def role(rng: random.Random, scene: Scene) -> Document:
     Statements are judged by comparing that part with the one they claim.
     """
     i = rng.choice((2, 3, 4, 0, 1))
-    thing = f"{scene.cast[i]} {'agent' if i < 2 else 'room'}"
-    return [Piece(f"Role: the {thing}.", LOW_WEIGHT), Piece(_PARTS[i], 1.0)]
+    thing = "agent" if i < 2 else "room"
+    return [Piece(f"Role: the {scene.cast[i]} {thing}.", LOW_WEIGHT), Piece(_PARTS[i], 1.0)]
 
 
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
@@ -276,12 +273,10 @@ everything = _story(0.4, 6, *_said, (1, question, (*_KINDS, "agents", "second"))
 Batch = tuple[dict[str, Any], Callable[[Any], tuple[Tensor, float]]]
 
 
-@dataclass(frozen=True)
-class Level:
-    """One step of the curriculum.
+class Level(NamedTuple):
+    """One step of the curriculum; the last level runs exactly ``most`` steps.
 
-    The next one begins when the mean loss on targets (nats, ten batches) is below ``goal``, or
-    after ``most`` steps; the last level runs exactly these.
+    The next one begins when the mean loss on targets (nats, ten batches) is below ``goal``.
     """
 
     name: str
@@ -294,8 +289,7 @@ class Level:
 EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
 
 
-@dataclass(frozen=True)
-class TextBatch:
+class TextBatch(NamedTuple):
     """Right-padded documents, ``[B, T]`` each; causal attention needs no mask.
 
     ``weights`` are those of predicting each token in the loss, ``truths`` the verdict's id that is

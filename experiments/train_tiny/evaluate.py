@@ -1,17 +1,13 @@
-"""What a tiny model can and cannot do: ``sally-anne evaluate-tiny``.
-
-Prints, on the test stories, how it answers the initial-belief questions, judges statements and
-answers the belief questions, in each setting.
-"""
+"""What a tiny model can and cannot do on the test stories: ``sally-anne evaluate-tiny``."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.progress import track
@@ -26,113 +22,73 @@ from sally_anne.models.decoding import decode, extend, greedy, prefill, split_co
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
-_BATCH = 16
-_SIDES = "statements TB", "statements FB"
-# Both sides of a pair: where frames alone are given, verdicts that follow the film shown.
-_FOLLOWED = "statements TB and FB"
-MEASURES = (
-    *("initial belief", "location statements", *_SIDES, _FOLLOWED, "belief TB", "belief FB"),
-    *("belief TB after true statements", "belief TB after false statements"),
-    *("belief FB after true statements", "belief FB after false statements"),
-    *("second-order statements", "second-order belief TB", "second-order belief FB"),
-)
+# What follows one text: what it measures, and words that must, and that must not be said after it.
+# After questions the model answers in its own turn, statements it goes on with.
+Item = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 
-class Item(NamedTuple):
-    """One prompt, and words that must all, or must not, be said after it.
-
-    With ``reply`` the model answers in its own turn (questions); else it goes on (statements).
-    Frames come from ``case``; the description of a ``bare`` world names no colours.
-    """
-
-    measure: str
-    content: str
-    reply: bool
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
-    case: Any
-    bare: bool = False
-
-
-def items(stories: Iterable[Any], setting: Setting) -> Iterator[Item]:
-    """The prompts of all measures for each story."""
-    for record in stories:
-        rng = random.Random(f"evaluate/{record.index}")
-        plain, cast = record.cases(1)[0], record.cast
-        for question in record.initial:
-            colourless = replace(record, environment=record.initial_environment)
-            text = context_text(colourless, plain, "omniscient", setting)
-            wrong = tuple(c for c in question.choices if c not in question.answer)
-            content = f"{text} Question: {question.question} Answer:"
-            yield Item("initial belief", content, True, question.answer, wrong, plain, True)
-        for order, case in [(n, case) for n in (1, 2) for case in record.cases(n)]:
-            first = order == 1
-            text = context_text(record, case, "omniscient", setting)
-            for room in (cast.first_room, cast.last_room):
-                said = case.statement(room)
-                stated = f"{text} Belief: {said}"
-                verdict = _verdict(room == (case.believed if first else case.thought))
-                name = f"statements {case.first}" if first else "second-order statements"
-                yield Item(name, stated, False, *verdict, case)
-                if first:
-                    verdict = _verdict(room == cast.last_room)
-                    stated = f"{text} Really: {said}"
-                    yield Item("location statements", stated, False, *verdict, case)
-            a, b = rng.sample(case.question.options, 2)
-            asked = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
-            answers = (case.question.answer,), (a if case.question.answer == b else b,)
-            name = f"belief {case.first}" if first else f"second-order belief {case.second}"
-            yield Item(name, f"{text} {asked}", True, *answers, case)
-            for truth in (True, False) if first else ():
-                after = f"{name} after {'true' if truth else 'false'} statements"
-                # About other facts than the belief: where both agents went first.
-                scene = Scene(cast, case.first, None)
-                parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
-                said = " ".join(f"{head} {room} room." for head, room in parts)
-                yield Item(after, f"{text} {said} {asked}", True, *answers, case)
+def contexts(record: Any, setting: Setting) -> Iterator[tuple[Any, str, list[Item]]]:
+    """Of a story each case that is shown, its text, and what is asked behind it."""
+    rng, cast, plain = random.Random(f"evaluate/{record.index}"), record.cast, record.cases(1)[0]
+    # Where colours are asked for, the description of the world names none.
+    colourless = replace(record, environment=record.initial_environment)
+    items: list[Item] = []
+    for q in record.initial:
+        wrong = tuple(c for c in q.choices if c not in q.answer)
+        items.append(("initial belief", f"Question: {q.question} Answer:", q.answer, wrong))
+    yield plain, context_text(colourless, plain, "omniscient", setting), items
+    verdicts = ((WRONG,), (RIGHT,)), ((RIGHT,), (WRONG,))
+    for order, case in [(n, case) for n in (1, 2) for case in record.cases(n)]:
+        first, believed = order == 1, case.believed if order == 1 else case.thought
+        stated = f"statements {case.first}" if first else "second-order statements"
+        asked = f"belief {case.first}" if first else f"second-order belief {case.second}"
+        items = []
+        for room in (cast.first_room, cast.last_room):
+            said = case.statement(room)
+            items.append((stated, f"Belief: {said}", *verdicts[room == believed]))
+            if first:
+                true = verdicts[room == cast.last_room]
+                items.append(("location statements", f"Really: {said}", *true))
+        a, b = rng.sample(case.question.options, 2)
+        question = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
+        right = case.question.answer
+        answers = (right,), (a if right == b else b,)
+        items.append((asked, question, *answers))
+        for truth in (True, False) if first else ():
+            # About other facts than the belief: where both agents went first.
+            scene = Scene(cast, case.first, None)
+            parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
+            said = " ".join(f"{head} {room} room." for head, room in parts)
+            after = f"{asked} after {'true' if truth else 'false'} statements"
+            items.append((after, f"{said} {question}", *answers))
+        yield case, context_text(record, case, "omniscient", setting), items
 
 
-def _verdict(true: bool) -> tuple[tuple[str], tuple[str]]:
-    return ((RIGHT,), (WRONG,)) if true else ((WRONG,), (RIGHT,))
-
-
+@torch.inference_mode()
 def measure(loaded: Any, stories: Iterable[Any], setting: Setting) -> dict[str, float]:
-    """Share of right answers of each measure, by greedy decoding.
-
-    Contexts are read together; what is asked about one shares it.
-    """
-    video = setting != "text"
-    right: dict[str, list[bool]] = {name: [] for name in MEASURES}
-    asked_of = groupby(items(stories, setting), key=lambda item: (id(item.case), item.bare))
-    contexts = [list(group) for _, group in asked_of]
-    chunks = [contexts[i : i + _BATCH] for i in range(0, len(contexts), _BATCH)]
-    for chunk in track(chunks, f"{loaded.name} {setting}"):
-        prompts = [
-            [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in own]
-            for own in chunk
-        ]
-        shared = [split_common_prefix(loaded, own) for own in prompts]
-        clips = [own[0].case.frames() for own in chunk] if video else None
-        rows = [
-            (number, ending, item)
-            for number, (own, cut) in enumerate(zip(chunk, shared, strict=True))
-            for item, ending in zip(own, cut.endings, strict=True)
-        ]
-        with torch.inference_mode():
-            state = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
-            for reply, tokens in ((False, 1), (True, 6)):
-                if not (now := [row for row in rows if row[2].reply is reply]):
-                    continue
-                numbers, endings, asked = zip(*now, strict=True)
-                after = extend(loaded, state, numbers, endings)
-                texts = decode(loaded, greedy(loaded, after, tokens))
-                for item, text in zip(asked, texts, strict=True):
-                    words = set(re.findall(r"\w+", text.lower()))
-                    ok = words.issuperset(item.right) and words.isdisjoint(item.wrong)
-                    right[item.measure].append(ok)
-    # Both sides' statements come in the same order: story by story, room by room.
-    right[_FOLLOWED] = [a and b for a, b in zip(*(right[side] for side in _SIDES), strict=True)]
-    return {name: sum(found) / len(found) for name, found in right.items() if found}
+    """Share of right answers of each measure, by greedy decoding; a context is read once."""
+    right = defaultdict[str, list[bool]](list)
+    every = [one for record in stories for one in contexts(record, setting)]
+    for case, text, items in track(every, f"{loaded.name} {setting}"):
+        prompts = []
+        for _, ending, *_ in items:
+            layout = reply_prompt if ending.endswith("Answer:") else open_prompt
+            prompts.append(layout(loaded, f"{text} {ending}", setting != "text"))
+        shared = split_common_prefix(loaded, prompts)
+        clips = None if setting == "text" else [case.frames()]
+        state = prefill(loaded, encode(loaded, [shared.beginning], clips))
+        after = extend(loaded, state, [0] * len(items), shared.endings)
+        replies = decode(loaded, greedy(loaded, after, 6))
+        for (name, ending, needed, wrong), reply in zip(items, replies, strict=True):
+            words = re.findall(r"\w+", reply.lower())
+            # Of what follows a statement the first word is the verdict.
+            words = words if ending.endswith("Answer:") else words[:1]
+            right[name].append({*needed} <= {*words} and not {*wrong} & {*words})
+    # Both sides of a pair, story by story and room by room: where frames alone are given, verdicts
+    # that follow the film shown.
+    both = zip(right["statements TB"], right["statements FB"], strict=True)
+    right["statements TB and FB"] = [a and b for a, b in both]
+    return {name: sum(found) / len(found) for name, found in right.items()}
 
 
 def run(config: EvaluateConfig) -> None:
@@ -141,6 +97,8 @@ def run(config: EvaluateConfig) -> None:
     test = samples.members(generated(), "test")[: config.stories]
     settings: tuple[Setting, ...] = ("multimodal", "text", "video")
     figures = {s: measure(loaded, generated(stories=test), s) for s in settings}
-    rows = [(name, *(f"{100 * figures[s][name]:.1f}" for s in figures)) for name in MEASURES]
+    rows = [
+        (name, *(f"{100 * own[name]:.1f}" for own in figures.values())) for name in figures["text"]
+    ]
     title = f"{config.model}, {len(test)} test stories, % right"
     print_table(Console(), title, ["measure", *figures], rows)

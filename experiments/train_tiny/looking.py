@@ -1,14 +1,15 @@
-"""Stage 2: the decoder learns to look things up in films, before the tower has learned to see.
+"""Stages 2 and 3: the decoder learns to look things up in films, then the tower to see.
 
-A film is given as vectors that say, in the decoder's own words, what each video token covers. With
-a tower's features looking up does not begin within hundreds of steps; with these it does, from few
-tokens at first, and the tower is aligned to them afterwards.
+At first a film is given as vectors that say, in the decoder's own words, what each video token
+covers. With a tower's features looking up does not begin within hundreds of steps; with these it
+does, from few tokens at first. Then a throw-away linear head reads floor, door and agent colours
+off the tower's video tokens, and these are moved towards the vectors that the decoder knows.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import nan
 from typing import Any, NamedTuple
@@ -16,17 +17,27 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sally_anne.data.gridtom import plot
 from sally_anne.data.gridtom.narration import Cast, environment
-from sally_anne.data.gridtom.plot import COLOURS
-from sally_anne.data.gridtom.render import CLIP_SHAPE
-from sally_anne.experiments.train_tiny import documents, videos
-from sally_anne.experiments.train_tiny.conversations import checked, interview
+from sally_anne.data.gridtom.plot import COLOURS, Perspective
+from sally_anne.data.gridtom.render import CLIP_SHAPE, key_frames
+from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny.conversations import (
+    VideoData,
+    checked,
+    interview,
+    random_trace,
+)
 from sally_anne.experiments.train_tiny.documents import Batch, Document, Level, Piece, Scene
-from sally_anne.experiments.train_tiny.videos import CLASSES, VideoData
-from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS
+from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 
 _N = len(COLOURS)
-FILMS = 1500
+# Floor, open door, closed door and agent of each colour; corridor; wall; hidden.
+CLASSES = 4 * _N + 3
+# A token counts a cell in if it covers so much of it, or the cell so much of the token.
+_SHARE = 0.4
+# Films that looking up is learned on, and steps on whole ones, after all levels before.
+FILMS, WHOLE = 1500, 300
 # Layer (counted from 1) after which each video token must tell its place in time, and the weight.
 _TIMED_LAYER, _TIME_WEIGHT = 2, 0.3
 # Share of batches in words alone, so that reading is not forgotten; stories in one, and
@@ -38,6 +49,46 @@ _STRENGTHS = (0.7, 0.7, 0.7, 1.0)
 _LATER = 0.6
 # Standard deviation of the noise in each number of a token's vector, about as the tower's.
 _NOISE = 0.02
+# Of the distance from the decoder's words, besides what cells show; clips in a batch.
+_ALIGNMENT, _CLIPS = 5.0, 8
+
+
+def cell_contents(trace: plot.Trace, perspective: Perspective) -> Tensor:
+    """What each cell of the seven key frames shows: ``[7, 10, 7, CLASSES]`` of 0 and 1."""
+    story, ticks = trace.story, key_frames(trace.nodes)
+    out = torch.zeros(len(ticks), plot.ROWS, plot.COLUMNS, CLASSES)
+    for f, state in enumerate(trace.states[tick] for tick in ticks):
+        seen = None if perspective == "omniscient" else state.seen[perspective]
+        for x, y in story.layout.cells():
+            mark, room = story.layout.mark((x, y)), story.layout.room_of((x, y))
+            shown = 4 * _N + 1 if mark == plot.WALL else 4 * _N
+            if mark != plot.WALL and seen is not None and (x, y) not in seen:
+                shown = 4 * _N + 2
+            elif room is not None:
+                kind = 0 if mark in plot.ROOM_MARKS else 1 if state.open_doors[room] else 2
+                shown = kind * _N + COLOURS.index(story.rooms[room])
+            out[f, y, x, shown] = 1
+        for ((x, y), _), colour in zip(state.agents.values(), story.cast, strict=False):
+            if seen is None or (x, y) in seen:
+                out[f, y, x, 3 * _N + COLOURS.index(colour)] = 1
+    return out
+
+
+def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
+    """What each video token covers: ``[T', R * C, frames_per_token * CLASSES]`` of 0 and 1."""
+
+    def cover(cells_n: int, tokens_n: int) -> Tensor:
+        size = cells_n / tokens_n
+        token, cell = torch.arange(tokens_n).double()[:, None], torch.arange(cells_n).double()
+        both = torch.minimum((token + 1) * size, cell + 1) - torch.maximum(token * size, cell)
+        return (both / min(size, 1.0) >= _SHARE).float()
+
+    if missing := -len(cells) % grid.frames_per_token:
+        cells = torch.cat([cells, cells[-1:].expand(missing, -1, -1, -1)])
+    rows, columns = cover(plot.ROWS, grid.rows), cover(plot.COLUMNS, grid.columns)
+    shown = torch.einsum("ry,fyxk,cx->frck", rows, cells, columns).clamp(max=1)
+    shown = shown.unflatten(0, (-1, grid.frames_per_token))
+    return shown.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)
 
 
 class Film(NamedTuple):
@@ -63,17 +114,6 @@ def blended(covered: Tensor) -> Tensor:
     frames = covered.unflatten(-1, (-1, CLASSES))
     strengths = _LATER ** torch.arange(frames.shape[-2])
     return torch.einsum("...fc,f->...c", frames, strengths / strengths.sum())
-
-
-def films(data: VideoData, number: int) -> list[Film]:
-    """Stories on training maps, always the same."""
-    made = []
-    for i in range(number):
-        rng = random.Random(f"film/{i}")
-        scene = data.scene(rng)
-        cells = videos.cell_contents(videos.random_trace(rng, scene), "omniscient")
-        made.append(Film(scene, blended(videos.token_contents(cells, TOKEN_GRIDS[data.family]))))
-    return made
 
 
 class FilmReader(nn.Module):
@@ -116,13 +156,13 @@ class FilmReader(nn.Module):
         """Logits, hidden states, and of each video token the logits of its slot in time.
 
         ``shown [B, T]`` are video tokens, which cover ``contents [video tokens, CLASSES]``; to
-        their vectors ``noise [video tokens, HIDDEN]`` is added.
+        their vectors ``noise [video tokens, HIDDEN]`` is added. Positions are ``[axes, B, T]``.
         """
         embedded = self.model.get_input_embeddings()(input_ids).clone()
         embedded[shown] = (self.features(contents) + noise).to(embedded.dtype)
         output = self.model(
             inputs_embeds=embedded,
-            position_ids=position_ids,
+            position_ids=position_ids if len(position_ids) > 1 else position_ids[0],
             # Without it positions that jump, as between tokens left out, begin a new sequence.
             attention_mask=torch.ones_like(input_ids),
             use_cache=False,
@@ -196,15 +236,31 @@ class Mixture(NamedTuple):
         return before + documents.completion(rng, scene, kind)
 
 
-class Projector:
+class Films:
     """Makes batches of films in words, and of stories in words."""
 
-    def __init__(self, data: VideoData, pool: Sequence[Film]) -> None:
-        self.data, self.tokenizer, self.pool = data, data.processor.tokenizer, pool
-        before = self.tokenizer(data.words.before, add_special_tokens=False)["input_ids"]
+    def __init__(self, data: VideoData, number: int = FILMS) -> None:
+        self.data, self.tokenizer, self.pool = data, data.processor.tokenizer, []
+        grid = TOKEN_GRIDS[data.family]
+        for i in range(number):
+            rng = random.Random(f"film/{i}")
+            scene = data.scene(rng)
+            cells = cell_contents(random_trace(rng, scene), "omniscient")
+            self.pool.append(Film(scene, blended(token_contents(cells, grid))))
+        before = self.tokenizer(data.before, add_special_tokens=False)["input_ids"]
         self.before = torch.tensor(before)
-        self.unseen = self.before != data.processor.video_token_id
-        self.positions = _positions(data, self.before, len(pool[0].contents))
+        self.video = self.before == data.processor.video_token_id
+        # Positions of what stands before the text, as the family counts them, [axes, tokens].
+        self.positions = torch.arange(len(before))[None]
+        if data.family == "qwen2-vl":
+            merge = data.processor.video_processor.merge_size
+            slots = len(self.pool[0].contents)
+            shape = torch.tensor([[slots, grid.rows * merge, grid.columns * merge]])
+            kinds = 2 * self.video.int()[None]
+            counted, _ = data.model.model.get_rope_index(
+                self.before[None], mm_token_type_ids=kinds, video_grid_thw=shape
+            )
+            self.positions = counted[:, 0]
 
     def film(self, said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
         """``size`` films with a document each."""
@@ -213,17 +269,16 @@ class Projector:
         chosen = torch.stack([view.chosen(rng, film) for film in drawn])
         covered = torch.stack([film.contents.flatten(0, 1) for film in drawn])
         contents = covered[torch.arange(size)[:, None], chosen].flatten(0, 1)
-        around = self.unseen.nonzero()[:, 0].expand(size, -1)
-        video = (~self.unseen).nonzero()[:, 0]
+        around = (~self.video).nonzero()[:, 0].expand(size, -1)
+        video = self.video.nonzero()[:, 0]
         kept = torch.cat([around, video[chosen]], 1).sort().values
         after = int(self.positions.max()) + 1 + torch.arange(text.ids.shape[1])
         after = after.expand(len(self.positions), size, -1)
-        position_ids = torch.cat([self.positions[:, kept], after], -1)
         nothing = torch.zeros(kept.shape)
-        before = documents.TextBatch(self.before[kept], nothing, nothing.long() - 1)
-        joined = zip(vars(before).values(), vars(text).values(), strict=True)
-        whole = documents.TextBatch(*(torch.cat(both, 1) for both in joined))
-        shown = nn.functional.pad(~self.unseen[kept], (0, text.ids.shape[1]))
+        before = self.before[kept], nothing, nothing.long() - 1
+        whole = documents.TextBatch(
+            *(torch.cat(both, 1) for both in zip(before, text, strict=True))
+        )
         slots = chosen.flatten() // self.pool[0].contents.shape[1]
         score_whole = documents.score_text(whole)
 
@@ -233,43 +288,35 @@ class Projector:
 
         # The tower will not speak as clearly.
         generator = torch.Generator().manual_seed(rng.getrandbits(32))
-        noise = _NOISE * torch.randn(len(contents), HIDDEN, generator=generator)
-        return _inputs(whole.ids, position_ids, shown, contents) | {"noise": noise}, score
+        inputs = {
+            "input_ids": whole.ids,
+            "position_ids": torch.cat([self.positions[:, kept], after], -1),
+            "shown": nn.functional.pad(self.video[kept], (0, text.ids.shape[1])),
+            "contents": contents,
+            "noise": _NOISE * torch.randn(len(contents), HIDDEN, generator=generator),
+        }
+        return inputs, score
 
     def text(self, rng: random.Random) -> Batch:
         """Stories in words, half of them in the family's chat layout: its words are new."""
-        make = documents.everything if rng.random() < 0.5 else self._conversed
+
+        def conversed(rng: random.Random) -> Document:
+            example = self.data.example(rng, "text")
+            return rng.choice((interview, checked))(example)
+
+        make = documents.everything if rng.random() < 0.5 else conversed
         made = [make(rng) for _ in range(_TEXT_SIZE)]
         text = documents.encode(self.tokenizer, made, _TEXT_LONGEST)
-        position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
-        shown = torch.zeros(text.ids.shape, dtype=torch.bool)
-        inputs = _inputs(text.ids, position_ids, shown, torch.zeros(0, CLASSES))
+        size = text.ids.shape
+        inputs = {
+            "input_ids": text.ids,
+            "position_ids": torch.arange(size[1]).expand(len(self.positions), *size),
+            "shown": torch.zeros(size, dtype=torch.bool),
+            "contents": torch.zeros(0, CLASSES),
+        }
         score = documents.score_text(text)
         # A level is learned by its films alone.
         return inputs, lambda output: (score(output)[0], nan)
-
-    def _conversed(self, rng: random.Random) -> Document:
-        example = self.data.example(rng, "text")
-        return rng.choice((interview, checked))(example)
-
-
-def _inputs(ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor) -> dict[str, Any]:
-    positions = positions if len(positions) > 1 else positions[0]
-    return {"input_ids": ids, "position_ids": positions, "shown": shown, "contents": contents}
-
-
-def _positions(data: VideoData, ids: Tensor, slots: int) -> Tensor:
-    """``[axes, tokens]``: positions of what stands before the text, as the family counts them."""
-    if data.family != "qwen2-vl":
-        return torch.arange(len(ids))[None]
-    grid = TOKEN_GRIDS[data.family]
-    merge = data.processor.video_processor.merge_size
-    shape = torch.tensor([[slots, grid.rows * merge, grid.columns * merge]])
-    shown = 2 * (ids == data.processor.video_token_id).int()
-    positions, _ = data.model.model.get_rope_index(
-        ids[None], mm_token_type_ids=shown[None], video_grid_thw=shape
-    )
-    return positions[:, 0]
 
 
 _PLACES = ("now", "own")
@@ -277,11 +324,9 @@ _HELD = ("belief", "belief", "door", "first", "now")
 _ALL = ("now", "first", "own", "belief", "belief")
 
 
-def levels(data: VideoData, steps: int, pool: Sequence[Film] | None = None) -> list[Level]:
-    """From two agents in few tokens to whole films; ``steps`` are those of the last level."""
-    pool = pool or films(data, FILMS)
-    projector = Projector(data, pool)
-    slots = len(pool[0].contents)
+def levels(films: Films) -> list[Level]:
+    """From two agents in few tokens to whole films."""
+    slots = len(films.pool[0].contents)
     near, far = 1, slots - slots // 4
     # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents
     # are padded, so that some levels have none.
@@ -296,15 +341,66 @@ def levels(data: VideoData, steps: int, pool: Sequence[Film] | None = None) -> l
         ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 1000),
         ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 500),
         ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.15, 300),
-        ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
+        ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, WHOLE),
     ]
 
     def batch(said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
         if rng.random() < _TEXT_SHARE:
-            return projector.text(rng)
-        return projector.film(said, view, size, rng)
+            return films.text(rng)
+        return films.film(said, view, size, rng)
 
     return [
         Level(name, partial(batch, Mixture(*said), view, size), goal, most)
         for name, said, view, size, goal, most in plan
     ]
+
+
+class Looker(nn.Module):
+    """The model's vision path, with a linear head on its video tokens."""
+
+    def __init__(self, model: Any, family: Family) -> None:
+        super().__init__()
+        # Only the vision path is trained here; the decoder has learned to read before.
+        self.model: Any = model
+        self.head = nn.Linear(HIDDEN, CLASSES * TOKEN_GRIDS[family].frames_per_token)
+        # The decoder's words are short vectors; read as they are, they would move the head little.
+        words = model.get_input_embeddings().weight.detach()
+        self.scale = float(1 / words.square().mean().sqrt())
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("language_model" not in name)
+
+    def forward(self, **pixels: Any) -> tuple[Tensor, Tensor]:
+        """Vectors of every video token ``[N, HIDDEN]`` and what it shows, as logits."""
+        features = self.model.get_video_features(**pixels).pooler_output
+        if isinstance(features, (tuple, list)):
+            features = torch.cat([f.flatten(0, -2) for f in features])
+        features = features.flatten(0, -2)
+        return features, self.head(self.scale * features)
+
+
+def cell_level(data: VideoData, words: Callable[[Tensor], Tensor], steps: int) -> Level:
+    """Clips, what their cells show, and the vectors by which the decoder knows it.
+
+    ``words`` makes these of what tokens cover, ``[N, HIDDEN]`` of ``[N, frames * CLASSES]``.
+    """
+    grid = TOKEN_GRIDS[data.family]
+
+    def batch(rng: random.Random) -> Batch:
+        clips = []
+        for _ in range(_CLIPS):
+            seen: Perspective = rng.choice(("omniscient", "omniscient", "protagonist"))
+            clips.append((random_trace(rng, data.scene(rng)), seen))
+        target = torch.cat([token_contents(cell_contents(*c), grid).flatten(0, 1) for c in clips])
+        known = words(target).detach()
+
+        def score(output: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
+            features, logits = output
+            # Agents and doors are rare; without weight they would be learned last.
+            rare, entropy = torch.tensor(5.0), nn.functional.binary_cross_entropy_with_logits
+            loss = entropy(logits, target, pos_weight=rare)
+            misalignment = nn.functional.mse_loss(features.float(), known) / known.square().mean()
+            return 20 * loss + _ALIGNMENT * misalignment, misalignment.item()
+
+        return data.pixels(clips), score
+
+    return Level("cells", batch, 0.0, steps)

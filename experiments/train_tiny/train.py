@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -32,10 +31,16 @@ from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import claims, save_config
 from sally_anne.experiments.config import TrainConfig
-from sally_anne.experiments.train_tiny import documents, looking, videos
-from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
+from sally_anne.experiments.train_tiny import documents, looking
+from sally_anne.experiments.train_tiny.conversations import (
+    FILMED,
+    VideoData,
+    checked,
+    mixed,
+    narrated,
+    single,
+)
 from sally_anne.experiments.train_tiny.documents import Batch, Level, encode, score_text
-from sally_anne.experiments.train_tiny.videos import FILMED, VideoData
 from sally_anne.models import tiny
 from sally_anne.models.loading import load_model
 
@@ -81,9 +86,7 @@ def decoder_levels(tokenizer: transformers.PreTrainedTokenizerFast) -> list[Leve
 @claims("a training of tiny models")
 def run(config: TrainConfig) -> Path:
     """Train, or go on training, one family; says and returns the folder of the finished model."""
-    torch.set_num_threads(config.threads)
-    root, folder = config.out, config.out / config.family
-    folder.mkdir(exist_ok=True)
+    folder = config.folder
     save_config(folder, asdict(config))
     tokenizer = tiny.build_tokenizer()
     processor = tiny.build_processor(config.family, tokenizer)
@@ -99,45 +102,33 @@ def run(config: TrainConfig) -> Path:
         decoder = transformers.LlamaForCausalLM(tiny.decoder_config())
         attend_in_float32(decoder)
         levels = decoder_levels(tokenizer)
-        train(decoder, levels, root / "decoder", "decoder", config.seed, RATE)
+        train(decoder, levels, folder / "decoder", "decoder", config.seed, RATE)
         model = tiny.build_model(config.family, tokenizer, decoder, config.seed)
         torch.manual_seed(config.seed)
         model = tiny.deepen(model, DEPTH)
     attend_in_float32(model)
     data = VideoData(config.family, processor, model)
-
     reader = looking.FilmReader(model, data)
-    levels = looking.levels(data, config.looking_steps)
-    if config.looking_steps:
-        train(reader, levels, folder / "looking", "looking", config.seed, LATE_RATE)
-    looker = videos.Looker(model, config.family)
-    steps = SEEING_STEPS[config.family] if config.seeing_steps is None else config.seeing_steps
-    cells = videos.cell_level(
-        data, lambda covered: reader.features(looking.blended(covered)), steps
+    levels = looking.levels(looking.Films(data))
+    train(reader, levels, folder / "looking", "looking", config.seed, LATE_RATE)
+    cells = looking.cell_level(
+        data, lambda covered: reader.features(looking.blended(covered)), SEEING_STEPS[config.family]
     )
-    if steps:
-        train(looker, [cells], folder / "seeing", "seeing", config.seed, SEEING_RATE)
+    looker = looking.Looker(model, config.family)
+    train(looker, [cells], folder / "seeing", "seeing", config.seed, SEEING_RATE)
     # From here on the tower stays as it is: it would lose the agents.
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("language_model" in name)
-    mixing = [
-        data.level("single", single, config.reading_steps, 2 * FILMED),
-        data.level("checked", checked, config.checking_steps),
-    ]
+    mixing = [data.level("single", single, 150, 2 * FILMED), data.level("checked", checked, 100)]
     # Who is reliable is learned from words, first with the verdicts said, then without.
     for percent, goal, steps in ((100, 0.04, 300), (30, 0.06, 300), (0, 0.06, 600)):
         batch = partial(data.batch, partial(narrated, marked=percent / 100), "text")
         mixing.append(Level(f"narrated ({percent} % marked)", batch, goal, steps))
-    mixing.append(data.level("mixed", mixed, config.mixing_steps))
+    mixing.append(data.level("mixed", mixed, 900))
     train(model, mixing, folder / "mixing", "mixing", config.seed, LATE_RATE)
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
-    curves = {} if config.start else {"decoder": root / "decoder" / CURVE}
-    curves |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
-    for stage, path in curves.items():
-        if path.exists():
-            shutil.copyfile(path, finished / f"loss-{stage}.csv")
     print(f"the model is in {finished}")
     return finished
 
@@ -158,39 +149,40 @@ def attend_in_float32(model: Any) -> None:
 
 
 class Training:
-    """Steps on a model in a folder, kept every so many; what was stopped there goes on.
+    """Steps on a model in a folder, kept when asked; what was stopped there goes on.
 
     Attributes:
         weights: what is trained and kept, by its names in the model.
-        progress: the ``step``, ``seconds``, and what else a training adds to it.
-        curve: a line for each step, below its heading.
+        progress: ``step``, ``seconds``, the ``curve`` (lines of CSV), and what a training adds.
     """
 
     def __init__(
-        self, weights: Mapping[str, nn.Parameter], folder: Path, heading: str, **adamw: Any
+        self,
+        weights: Mapping[str, nn.Parameter],
+        folder: Path,
+        heading: str,
+        start: Mapping[str, Any] | None = None,
+        **adamw: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.weights, self.folder, self.curve = weights, folder, [f"step,{heading},seconds"]
+        self.weights, self.folder = weights, folder
         options: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.01} | adamw
         self.optimiser = torch.optim.AdamW(weights.values(), **options)
-        self.progress: dict[str, Any] = {"step": 0, "seconds": 0.0}
+        self.progress: dict[str, Any] = {"step": 0, "seconds": 0.0, **(start or {})}
+        self.progress["curve"] = [f"step,{heading},seconds"]
         if (folder / CHECKPOINT).exists():
             self._resume(folder / CHECKPOINT)
         self._started = time.monotonic() - self.progress["seconds"]
 
-    def step(self, rate: float) -> None:
-        """Take one, by gradients that are there, at this learning rate."""
+    def step(self, rate: float, *cells: str) -> None:
+        """Take one, by gradients that are there; ``cells`` stand in its line of the curve."""
         nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
         self.optimiser.param_groups[0]["lr"] = rate
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.progress["step"] += 1
-        self.progress["seconds"] = time.monotonic() - self._started
-
-    def note(self, *cells: str) -> None:
-        """Add the step's line to the curve."""
-        step, seconds = self.progress["step"], self.progress["seconds"]
-        self.curve.append(",".join([str(step), *cells, f"{seconds:.1f}"]))
+        seconds, step = time.monotonic() - self._started, self.progress["step"] + 1
+        self.progress |= {"step": step, "seconds": seconds}
+        self.progress["curve"].append(",".join([str(step), *cells, f"{seconds:.1f}"]))
 
     def keep(self) -> None:
         """Write weights, what the optimiser knows of them, progress and curve."""
@@ -199,7 +191,8 @@ class Training:
             tensors[f"model.{name}"] = parameter.detach()
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"optimiser.{key}.{name}"] = value.detach().clone()
-        write_atomic(self.folder / CURVE, "".join(f"{line}\n" for line in self.curve).encode())
+        curve = "".join(f"{line}\n" for line in self.progress["curve"])
+        write_atomic(self.folder / CURVE, curve.encode())
         kept = save(tensors, {"progress": json.dumps(self.progress)})
         write_atomic(self.folder / CHECKPOINT, kept)
 
@@ -212,24 +205,28 @@ class Training:
                 own = {key: f"optimiser.{key}.{name}" for key in ("step", "exp_avg", "exp_avg_sq")}
                 if own["step"] in tensors:
                     self.optimiser.state[parameter] = {k: tensors[n] for k, n in own.items()}
-        # Steps after the checkpoint will be made again.
-        lines = (self.folder / CURVE).read_text().splitlines()
-        self.curve = lines[: self.progress["step"] + 1]
 
 
 def train(
-    model: nn.Module, levels: Sequence[Level], folder: Path, stage: str, seed: int, rate: float
+    model: nn.Module,
+    levels: Sequence[Level],
+    folder: Path,
+    stage: str,
+    seed: int,
+    rate: float,
+    falls_after: float = 1 / 3,
 ) -> None:
     """Train until the last level's steps are done; goes on from a checkpoint in ``folder``.
 
-    The next level begins when one is learned. Documents follow from ``stage`` and ``seed``.
+    The next level begins when one is learned. Documents follow from ``stage`` and ``seed``. In the
+    last level the rate falls once a share of its steps is done, ``falls_after``.
     """
-    training = Training(dict(model.named_parameters()), folder, "level,target_loss")
+    weights = {name: own for name, own in model.named_parameters() if own.requires_grad}
     # The level, its steps, and its last ten losses on targets.
-    at: dict[str, Any] = {"level": 0, "since": 0, "recent": []} | training.progress
-    training.progress = at
+    begin = {"level": 0, "since": 0, "recent": []}
+    training = Training(weights, folder, "level,target_loss", begin)
     model.train()
-    last, begun_at = len(levels) - 1, at["step"]
+    at, last, begun_at = training.progress, len(levels) - 1, training.progress["step"]
     while not (at["level"] == last and at["since"] >= levels[last].most):
         rng = random.Random(f"{seed}/{stage}/{at['step']}")
         level, shown = levels[at["level"]], at["level"]
@@ -239,27 +236,26 @@ def train(
         with torch.autocast("cpu", torch.bfloat16, enabled=BFLOAT16):
             output = model(**inputs)
         loss, target = score(output)
-        # In the last level the rate falls over its final two thirds.
-        fall = 1.5 * (1 - at["since"] / level.most) if at["level"] == last else 1.0
-        warm = min(1.0, (at["step"] + 1) / WARM_UP)
+        left = (1 - at["since"] / level.most) / (1 - falls_after)
+        share = max(0.03, min(1.0, left if at["level"] == last else 1.0))
         loss.backward()
-        training.step(rate * warm * max(0.03, min(1.0, fall)))
-        training.note(levels[shown].name, f"{target:.5f}")
+        warm = min(1.0, (at["step"] + 1) / WARM_UP)
+        training.step(rate * warm * share, levels[shown].name, f"{target:.5f}")
         if shown == at["level"]:
             at["since"] += 1
             # Batches without targets say nothing of the level.
             at["recent"] += [] if math.isnan(target) else [target]
         at["recent"] = at["recent"][-10:]
         mean = sum(at["recent"]) / max(1, len(at["recent"]))
-        where = f"{stage} step {at['step']} ({at['seconds']:.0f} s) level {level.name}"
-        if at["step"] % 20 == 0:
-            print(f"{where} ({at['since']}): target loss {mean:.3f}")
         learned = len(at["recent"]) >= 10 and at["since"] >= 15 and mean < level.goal
-        if at["level"] < last and (learned or at["since"] >= level.most):
-            print(f"{where} {'' if learned else 'NOT '}learned after {at['since']} steps")
+        done = at["level"] < last and (learned or at["since"] >= level.most)
+        if done or at["step"] % 20 == 0:
+            what = "" if not done else "learned" if learned else "NOT learned"
+            print(f"{stage}, {level.name}, {at['since']} steps: target loss {mean:.3f} {what}")
+        if done:
             at |= {"level": at["level"] + 1, "since": 0, "recent": []}
         if at["step"] % EVERY == 0:
             training.keep()
-    # A finished stage is left as it is: another family may be reading it.
+    # A finished stage is left as it is.
     if at["step"] > begun_at:
         training.keep()

@@ -15,13 +15,14 @@ import torch
 
 from sally_anne.core.errors import HarnessError, ProbingError
 from sally_anne.data.pairs import ContrastPair
-from sally_anne.experiments.config import LocalisationConfig, PlantConfig
+from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation import bench, localisers
 from sally_anne.experiments.localisation import plant as recipe
 from sally_anne.experiments.localisation import planted as known
 from sally_anne.experiments.localisation.plant import UpperLayers, streams
 from sally_anne.experiments.localisation.planted import GroundTruth, held_out_pairs, open_planted
 from sally_anne.experiments.localisation.steering import steered, vectors_at
+from sally_anne.experiments.train_tiny import train as training
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -190,7 +191,7 @@ def test_upper_layers_are_the_model(planted: LoadedModel, contrast_pairs: Pairs)
         read = upper.read(*rows)
         pair = [1, 0, 3, 2]
         for head in ((5, 7), (5, 2), (6, 0)):
-            chosen = torch.zeros(4, *upper.shape, dtype=torch.bool)
+            chosen = torch.zeros(4, 3, 8, dtype=torch.bool)
             chosen[:, head[0] - 5, head[1]] = True
             moved = upper.exchange(read, rows[0][:, -1], read.heads[pair], chosen)
             words = found.words[:, :1].expand(-1, 2, -1)
@@ -206,21 +207,22 @@ def test_upper_layers_are_the_model(planted: LoadedModel, contrast_pairs: Pairs)
 
 def test_training_goes_on(tmp_path: Path, contrast_pairs: Pairs, monkeypatch: Patch) -> None:
     """The same weights in one go and in two, and silent slots stay silent."""
-    config, base = PlantConfig(steps=6, pairs=2), "tiny-qwen2-vl-text"
+    base = "tiny-qwen2-vl-text"
     few = streams(load_model(base), contrast_pairs[:4], 5)
-    monkeypatch.setattr(recipe, "EVERY", 2)
+    for module, name, value in ((training, "EVERY", 2), (recipe, "STEPS", 6), (recipe, "PAIRS", 2)):
+        monkeypatch.setattr(module, name, value)
     step_loss, left = recipe.step_loss, [100]
 
-    def until_stopped(*arguments: Any) -> Any:
+    def until_stopped(*arguments: Any, **named: Any) -> Any:
         left[0] -= 1
-        return (step_loss if left[0] >= 0 else interrupted)(*arguments)
+        return (step_loss if left[0] >= 0 else interrupted)(*arguments, **named)
 
     monkeypatch.setattr(recipe, "step_loss", until_stopped)
+    planted = torch.from_numpy(GroundTruth("", (CARRIER,)).mask((8, 8)))[5:]
 
     def trained(folder: Path) -> dict[str, torch.Tensor]:
-        folder.mkdir(exist_ok=True)
-        upper = UpperLayers(load_model(base).model, 5)
-        recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, config)
+        upper = UpperLayers(load_model(base).model, 5, [(5, 3)])
+        training.train(upper, [recipe.planting(few, planted)], folder, "planting", 0, 2e-3, 0.6)
         return {name: weight.clone() for name, weight in upper.weights.items()}
 
     whole = trained(tmp_path / "one")

@@ -59,7 +59,7 @@ def test_a_failed_model_does_not_count() -> None:
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int) -> None:
     for seed in range(5):
-        heads, decoys = choose_heads((8, 8), 2, (5, 6), k, seed)
+        heads, decoys = choose_heads(8, 2, k, seed)
         assert len(heads) == k == len({head // 2 for _, head in heads})
         assert len({layer for layer, _ in heads}) == 1
         slots = [slot for slot, _ in decoys]

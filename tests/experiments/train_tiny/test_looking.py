@@ -16,7 +16,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from sally_anne.data.gridtom.narration import Cast
 from sally_anne.data.gridtom.plot import COLOURS, benchmark_layouts
 from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
-from sally_anne.experiments.train_tiny import documents, looking, videos
+from sally_anne.experiments.train_tiny import documents, looking
+from sally_anne.experiments.train_tiny.conversations import VideoData, random_trace, training_maps
 from sally_anne.experiments.train_tiny.documents import (
     RIGHT,
     Piece,
@@ -25,8 +26,7 @@ from sally_anne.experiments.train_tiny.documents import (
     random_scene,
     score_text,
 )
-from sally_anne.experiments.train_tiny.looking import FilmReader, Mixture, Projector, View
-from sally_anne.experiments.train_tiny.videos import VideoData, random_trace, training_maps
+from sally_anne.experiments.train_tiny.looking import FilmReader, Films, Mixture, View
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.tiny import FAMILIES, TokenGrid, build_tokenizer
 
@@ -41,9 +41,8 @@ class Shown:
         source = CATALOGUE[f"tiny-{family}"].source
         self.model = AutoModelForImageTextToText.from_pretrained(source).eval()
         self.data = VideoData(family, AutoProcessor.from_pretrained(source), self.model)
-        self.pool = looking.films(self.data, 24)
         self.reader = FilmReader(self.model, self.data).eval()
-        self.projector = Projector(self.data, self.pool)
+        self.films = Films(self.data, 24)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -59,7 +58,7 @@ def colours(shown: torch.Tensor, kind: int) -> set[str]:
 
 def test_films_show_what_their_scenes_say_in_any_colours(shown: Shown) -> None:
     rng = random.Random(0)
-    for original in shown.pool:
+    for original in shown.films.pool:
         for film in (original, original.recoloured(rng)):
             cast, last = film.scene.cast, film.contents[-1]
             assert colours(last, 3) == set(cast[:2])
@@ -82,7 +81,7 @@ def test_what_is_said_of_doors_is_so() -> None:
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
     """The same logits as the model's own forward pass that is handed these video features."""
     rng = random.Random(2)
-    inputs, _ = shown.projector.film(Mixture(("now",), world=1.0), View(0, 1), 2, rng)
+    inputs, _ = shown.films.film(Mixture(("now",), world=1.0), View(0, 1), 2, rng)
     contents = inputs["contents"].unflatten(0, (2, -1))
     with torch.inference_mode():
         assert inputs["noise"].std().item() == pytest.approx(looking._NOISE, rel=0.1)
@@ -100,7 +99,7 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
             )
         logits = model(inputs_embeds=embedded, **options).logits
     torch.testing.assert_close(ours.logits, logits, atol=2e-4, rtol=1e-4)
-    slots, places, _ = shown.pool[0].contents.shape
+    slots, places, _ = shown.films.pool[0].contents.shape
     assert ours.slots.shape == (2 * slots * places, slots)
 
 
@@ -109,8 +108,7 @@ def test_only_the_decoder_learns_to_look(shown: Shown) -> None:
     for name, parameter in shown.model.named_parameters():
         assert parameter.requires_grad == ("language_model" in name)
     rng = random.Random(4)
-    (level,) = [x for x in looking.levels(shown.data, 3, shown.pool) if x.most == 3]
-    inputs, score = level.batch(rng)
+    inputs, score = looking.levels(shown.films)[-1].batch(rng)
     loss, _ = score(shown.reader(**inputs))
     loss.backward()
     moved = {n for n, p in shown.model.named_parameters() if p.grad is not None and p.grad.any()}
@@ -128,7 +126,7 @@ def test_cells_agree_with_the_pixels() -> None:
     rng = random.Random(1)
     scene = documents.random_scene(rng, 0.5)
     trace = random_trace(rng, scene)
-    cells = videos.cell_contents(trace, "protagonist")
+    cells = looking.cell_contents(trace, "protagonist")
     frames = render(trace, "protagonist", key_frames(trace.nodes))
     for f, y, x in np.ndindex(*cells.shape[:3]):
         tile = frames[f, y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
@@ -139,13 +137,13 @@ def test_cells_agree_with_the_pixels() -> None:
 
 
 def test_tokens_gather_their_cells() -> None:
-    cells = torch.zeros(3, 10, 7, videos.CLASSES)
+    cells = torch.zeros(3, 10, 7, looking.CLASSES)
     cells[1, 4, 2, 5] = 1
-    exact = videos.token_contents(cells, TokenGrid(2, 10, 7))
-    assert exact.shape == (2, 70, 2 * videos.CLASSES)
-    assert exact.nonzero().tolist() == [[0, 4 * 7 + 2, videos.CLASSES + 5]]
-    square = videos.token_contents(cells, TokenGrid(1, 7, 7))
-    assert square.shape == (3, 49, videos.CLASSES)
+    exact = looking.token_contents(cells, TokenGrid(2, 10, 7))
+    assert exact.shape == (2, 70, 2 * looking.CLASSES)
+    assert exact.nonzero().tolist() == [[0, 4 * 7 + 2, looking.CLASSES + 5]]
+    square = looking.token_contents(cells, TokenGrid(1, 7, 7))
+    assert square.shape == (3, 49, looking.CLASSES)
     # Row 4 of ten lies over rows 2.8 to 3.5 of seven.
     assert {tuple(i) for i in square.nonzero().tolist()} <= {(1, 2 * 7 + 2, 5), (1, 3 * 7 + 2, 5)}
     assert square[1].sum() >= 1
