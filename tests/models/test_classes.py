@@ -392,6 +392,7 @@ def test_no_films_for_those_that_only_read(opened, small_clips, name: str) -> No
 
 # Types without a family: plain, Conv1D, with a state in place of keys and values, without heads.
 OTHERS = {"gpt2": "text", "qwen3_next": "text", "mamba": "text", "qwen3_5": "image"}
+OTHERS |= dict.fromkeys(("blip-2", "instructblip", "llama4", "blip"), "image")
 
 
 @pytest.mark.parametrize("model_type", OTHERS)

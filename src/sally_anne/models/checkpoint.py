@@ -332,6 +332,7 @@ def read_weights(loaded: Any) -> Any:
                 f"model {name!r}: the weights in {location} are of {max(more) + 1} layers, its "
                 f"config says {count}"
             )
+    model = model.get_submodule(loaded.family.part)
     model.config._name_or_path = location
     if packed:
         # Of unpacked weights transformers says that they are packed, and would not save them.

@@ -23,6 +23,7 @@ class Family:
     Attributes:
         reads_only: whether it takes nothing but text, with a tokenizer for its processor.
         hears: whether it takes sounds.
+        part: of a class that does not run without pictures, the part that reads text.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Family:
     class_name: str
     reads_only: bool = False
     hears: bool = False
+    part: str = ""
 
 
 class Showing(NamedTuple):
@@ -87,6 +89,10 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 
+_PARTS = {"blip": "text_decoder", "kosmos-2": "text_model"} | dict.fromkeys(
+    ("blip-2", "instructblip", "instructblipvideo", "llama4"), "language_model"
+)
+
 
 def family_of(model_type: str, model_name: str, architectures: Sequence[str] = ()) -> Family:
     """The family of a config's ``model_type``; ModelError if transformers knows none.
@@ -103,8 +109,8 @@ def family_of(model_type: str, model_name: str, architectures: Sequence[str] = (
     with_pictures: dict[str, str] = dict(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
     text_alone: dict[str, str] = dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     made = [
-        Family(name, model_type, classes[model_type], reads_only=classes is text_alone)
-        for classes in (with_pictures, text_alone)
+        Family(name, model_type, classes[model_type], classes is text_alone or bool(part), part=part)
+        for classes, part in ((with_pictures, _PARTS.get(model_type, "")), (text_alone, ""))
         if model_type in classes
     ]
     if not made:

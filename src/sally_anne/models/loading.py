@@ -114,7 +114,7 @@ class LoadedModel(Shown):
             ) from error
         if getattr(made.config, "is_encoder_decoder", False):
             raise ModelError(f"model {self.name!r} reads by an encoder: take a decoder alone")
-        return made
+        return made.get_submodule(self.family.part)
 
     @property
     def attention(self) -> str:
