@@ -11,7 +11,7 @@ import tyro
 
 from sally_anne.core.options import Natural, Positive, Range, Seed
 from sally_anne.data.gridtom.samples import Contrast, Published, SplitSeed
-from sally_anne.data.items import TEXT_SETS, Setting, short_name
+from sally_anne.data.items import TEXT_SETS, View, short_name
 from sally_anne.models.options import ModelOptions, settle
 
 Site = Literal["head_out", "attn_out", "resid"]
@@ -84,9 +84,10 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
         contrast: matched shares the context within a pair; crossed does, too, and has as many
             stories in which the participant comes back; paper follows the paper's figure 6;
             released has the released code's form, too, which gives false-belief labels away.
-        setting: what the model is given: frames and text, frames, or text; auto is text for models
-            that only read and tasks of text alone, else frames and text. Order, contrast, stories,
-            data-seed and frames alone are GridToM's.
+        setting: what the model is given: frames and text, frames, or text; of a benchmark with
+            sound also that (audio, audiovisual), or the question alone (none); auto is text for
+            models that only read and tasks of text alone, else frames and text. Order, contrast,
+            stories and data-seed are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
         position: at which token. statement is the text's last one, its turn still open, the paper's
@@ -121,7 +122,7 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
     samples: Path | None = None
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
-    setting: Literal["auto"] | Setting = "auto"
+    setting: Literal["auto"] | View = "auto"
     site: Site = "head_out"
     position: Position = "statement"
     backend: Literal["native", "nnsight", "transformer_lens"] = "native"

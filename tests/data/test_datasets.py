@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from sally_anne.data.datasets import (
     part,
     statements,
 )
+from sally_anne.data.items import WITH_FRAMES, WITH_SOUND
 from sally_anne.data.pairs import own_pairs
 from sally_anne.data.samples import SPLITS, Sample
 from sally_anne.data.tasks import (
@@ -35,6 +37,7 @@ from sally_anne.data.tasks import (
 )
 from sally_anne.probing.config import ProbeConfig
 from tests.data import made_text_sets
+from tests.harness import made_benchmarks
 from tests.shared_data import MADE
 
 Made = Callable[..., list[Sample]]
@@ -183,3 +186,20 @@ def test_options_make_pairs_that_differ_in_the_answer_alone(task: str, tmp_path:
         for name in SURFACE:
             assert {right.tags[name], wrong.tags[name]} in ({"as much"}, {"less", "more"})
     assert len(samples) == 2 * sum(bool(item.answer) for item in items.values()) > 0
+
+
+def test_films_of_a_benchmark_are_shown_and_played(tmp_path: Path) -> None:
+    folder, task = made_benchmarks.moments(tmp_path / "moments"), find_task("moments")
+    with pytest.raises(OptionError, match="sound"):
+        open_task(ProbeConfig(task="moments", data=folder, setting="audio"))
+    (folder / "videos" / "12345.mp4").unlink()
+    tone = (9000 * np.sin(np.arange(3 * 16_000) / 9)).astype(np.int16)
+    made_benchmarks.film(folder / "videos" / "12345.mkv", sound=tone)
+    questions = [question for question in task.load(folder) if question.answer]
+    for view in task.views:
+        for sample in option_pairs(task, questions, view):
+            assert sample.shows == (view in WITH_FRAMES)
+            played = sample.waveform()
+            assert (played is not None) == (view in WITH_SOUND)
+            if played is not None:
+                np.testing.assert_allclose(played, tone[:40_000] / 32768, atol=1e-4)

@@ -29,6 +29,9 @@ Polarity = Literal["most", "least"]
 # multimodal: frames and words; video: frames and the question; audio: the film's sound and the
 # question; audiovisual: frames, sound and the question; text: words; none: the question.
 View = Literal["multimodal", "video", "audio", "audiovisual", "text", "none"]
+# Those that show frames, and those that play the film's sound.
+WITH_FRAMES: tuple[View, ...] = ("multimodal", "video", "audiovisual")
+WITH_SOUND: tuple[View, ...] = ("audio", "audiovisual")
 # full: from the beginning of the context; focused: only the part that the question is about.
 Window = Literal["full", "focused"]
 # What of a GridToM story a model is given (its paper, section 3.2).

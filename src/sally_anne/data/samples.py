@@ -70,8 +70,8 @@ class Sample:
         pair: a key of two samples of one group, which differ in one thing and in the ``answer``,
             the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
-        sound: what is played before the text: a file, also a film, or ``float [S]``, 16,000 samples
-            a second.
+        sound: what is played before the text: a file, also a film or a part of one, or
+            ``float [S]``, 16,000 samples a second.
     """
 
     item_id: str
@@ -88,7 +88,7 @@ class Sample:
     pair: str = field(default="", repr=False)
     answer: str = field(default="", repr=False)
     sampling: Sampling = field(default=SAMPLING, repr=False)
-    sound: Path | np.ndarray | None = field(default=None, repr=False)
+    sound: Path | Media | np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -179,11 +179,12 @@ class Sample:
 
     def waveform(self) -> np.ndarray | None:
         """Its sound, ``float [S]``; None if it has none. MediaError if a file cannot be read."""
-        if not isinstance(self.sound, Path):
+        if not isinstance(self.sound, Path | Media):
             return self.sound
         from sally_anne.data.speech import read_sound  # heavy
 
-        return read_sound(self.sound)
+        part = _media(self.sound)
+        return read_sound(part.path or Path(part.url), part.start, part.end)
 
     def shown(self, alike: bool = False) -> str:
         """Hash of what the model is given; ``alike`` without case, blanks and Unicode's forms."""

@@ -24,7 +24,17 @@ from sally_anne.data import datasets, mmtom_qa
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StorySet
-from sally_anne.data.items import TEXT_SETS, Benchmark, Media, Question, View, own_file, own_task
+from sally_anne.data.items import (
+    TEXT_SETS,
+    WITH_FRAMES,
+    WITH_SOUND,
+    Benchmark,
+    Media,
+    Question,
+    View,
+    own_file,
+    own_task,
+)
 from sally_anne.data.pairs import PairSet, in_turn, own_pairs, statement_pairs
 from sally_anne.data.samples import SAMPLING, Sample, SampleSet, read_samples, sample_set
 
@@ -110,6 +120,7 @@ def option_pairs(benchmark: Benchmark, items: Iterable[Question], view: View) ->
         note = notes.get(view, notes.get("", "")) if any(story) else ""
         begin = [*story, note, f"Question: {item.question}"]
         options = right, min(wrong.values(), key=lambda text: _digest(f"{item.item_id} {text}"))
+        film = next(iter(item.media), None)
         features = [_surface(option, " ".join(story)) for option in options]
         own = {k: item.tags[k][0] for k in benchmark.breakdowns if k in item.tags}
         for at, option in enumerate(options):
@@ -120,7 +131,8 @@ def option_pairs(benchmark: Benchmark, items: Iterable[Question], view: View) ->
             yield Sample(
                 f"{item.item_id}/{('right', 'wrong')[at]}",
                 "\n".join(filter(None, [*begin, f"Answer: {option}{end}"])),
-                video=item.media[0] if view == "multimodal" and item.media else None,
+                video=film if view in WITH_FRAMES else None,
+                sound=film if view in WITH_SOUND else None,
                 labels={RIGHT: at == 0},
                 group=item.group,
                 tags=own | dict(zip(SURFACE, (MORE[sign] for sign in signs), strict=True)),
@@ -144,12 +156,24 @@ def _asked(benchmark: Benchmark, options: Any) -> SampleSet:
     own = [item for item in items if item.answer and len(item.options) > 1]
     if not own:
         raise OptionError(f"--task {options.task}: no question has options and a right answer")
+    mute = [item for item in own if options.setting in WITH_SOUND and not _sounds(item)]
+    if not (own := [item for item in own if item not in mute]):
+        raise OptionError(f"--setting {options.setting}: no film of {options.task} has sound here")
     # Groups by hashes of their names, as files have one kind of story after the other.
     chosen = in_turn(own, lambda i: _digest(i.group), lambda i: i.item_id)[: options.stories]
     samples = list(option_pairs(benchmark, chosen, options.setting))
     facts = {"task": benchmark.name, "setting": options.setting, "questions of": own[0].split}
+    facts |= {"questions without sound": len(mute)} if mute else {}
     found = sample_set(samples, f"options of {benchmark.name}", options.split_seed, facts)
     return replace(found, meaning={RIGHT: "is it the right answer?"}, features=SURFACE)
+
+
+def _sounds(item: Question) -> bool:
+    """Whether its film is here and has sound."""
+    from sally_anne.data.speech import seconds_of  # heavy
+
+    path = item.media[0].path if item.media and not item.media[0].files else None
+    return path is not None and seconds_of(path) is not None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import tyro
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Positive, Range, Seed, check_options, flag_name
 from sally_anne.data.gridtom.samples import SplitSeed
-from sally_anne.data.items import Setting, View, Window, short_name
-from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
+from sally_anne.data.items import WITH_SOUND, Setting, View, Window, short_name
+from sally_anne.harness.protocols import RETOLD, Prompting, ProtocolName
 from sally_anne.harness.tasks import open_task
 from sally_anne.models.options import ModelOptions
 

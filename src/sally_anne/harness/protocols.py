@@ -26,15 +26,12 @@ from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading, text_of
-from sally_anne.data.items import Option, Question, View
+from sally_anne.data.items import Option, Question
 from sally_anne.data.mimeqa import clock, in_minutes
 
 Baseline = Literal["cot", "simtom", "few-shot"]
 Prompting = Literal["direct", Baseline]
 ProtocolName = Literal["sally-anne", "official"]
-# Views that show frames, and those that play the film's sound.
-WITH_FRAMES: tuple[View, ...] = ("multimodal", "video", "audiovisual")
-WITH_SOUND: tuple[View, ...] = ("audio", "audiovisual")
 # Tokens of a reply that thinks before it answers, and of one that retells what a person knows.
 THOUGHTS, RETOLD = 512, 256
 # Where the second step has what was retold in the first.

@@ -16,6 +16,8 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
 from sally_anne.core.media import MOST_PIXELS
 from sally_anne.data.items import (
+    WITH_FRAMES,
+    WITH_SOUND,
     Benchmark,
     Context,
     Media,
@@ -105,7 +107,7 @@ class BenchmarkTask(Task):
         if config.prompting == "few-shot":
             # Examples are in words, also where the question comes with frames or sound.
             words = how
-            if how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
+            if how.view in (*WITH_FRAMES, *WITH_SOUND):
                 words = replace(how, view="text" if "text" in benchmark.views else "none")
             whole = [r for r in there if not missing_parts(benchmark, r, words)]
             pool, asked = protocols.set_apart(whole, here, config.shots)
@@ -153,9 +155,9 @@ def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> 
     """What the view shows of this record and the folder does not hold, in words."""
     parts = []
     for media in record.media:
-        if media.path is None and how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
+        if media.path is None and how.view in (*WITH_FRAMES, *WITH_SOUND):
             parts.append(f"its film ({media.url or 'no address'})")
-        elif how.view in protocols.WITH_SOUND and (
+        elif how.view in WITH_SOUND and (
             media.files or media.path is None or seconds_of(media.path) is None
         ):
             parts.append(f"a sound track in its film ({media.path})")
@@ -172,7 +174,7 @@ def render(
     """Each record as a question; a view with frames or sound needs records with one film."""
     for record in records:
         film: dict[str, Any] = {}
-        if how.view in (*protocols.WITH_FRAMES, *protocols.WITH_SOUND):
+        if how.view in (*WITH_FRAMES, *WITH_SOUND):
             if len(record.media) != 1:
                 raise HarnessError(
                     f"item {record.item_id} has {len(record.media)} films, not one; use --view text"
@@ -214,7 +216,7 @@ def prompt_text(
     note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
     options, _ = _offered(record, how)
     published = record.asked or record.question
-    filmed = how.view in protocols.WITH_FRAMES
+    filmed = how.view in WITH_FRAMES
     values = {
         **parts,
         **protocols.option_fields(options),
@@ -263,7 +265,7 @@ def _offered(record: Question, how: PromptConfig) -> tuple[tuple[Option, ...], s
 def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
     """What an item shows or plays of its film, and how large that is, undecoded."""
     film: dict[str, Any] = {}
-    if how.view in protocols.WITH_SOUND:
+    if how.view in WITH_SOUND:
         path = cast(Path, media.path)  # or the item was missing
         start, end = window_of(media, how.window)
         film["sound"] = lambda: read_sound(path, start, end)
@@ -274,7 +276,7 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
             return left if 0 < left < math.inf else 0.0
 
         film["seconds"] = seconds
-    if how.view in protocols.WITH_FRAMES:
+    if how.view in WITH_FRAMES:
         shown = (media, how.window, how.sampling)
         film["clip"] = lambda: read_clip(*shown, how.most_pixels).frames
         film["shape"] = partial(shape_of, *shown, how.most_pixels)

@@ -109,7 +109,9 @@ def family_of(model_type: str, model_name: str, architectures: Sequence[str] = (
     with_pictures: dict[str, str] = dict(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
     text_alone: dict[str, str] = dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     made = [
-        Family(name, model_type, classes[model_type], classes is text_alone or bool(part), part=part)
+        Family(
+            name, model_type, classes[model_type], classes is text_alone or bool(part), part=part
+        )
         for classes, part in ((with_pictures, _PARTS.get(model_type, "")), (text_alone, ""))
         if model_type in classes
     ]
