@@ -61,22 +61,20 @@ def gridtom(
 ) -> Samples:
     """Labelled statements about what agents believe, each in its split (GridToM, appendix B).
 
+    Four a story in first order, eight in second, with the labels ``y_p`` and ``y_o``.
+
     Args:
         stories: use only so many, of the three splits in proportion; all by default.
         order: 1, where does the protagonist believe the participant is; 2, what does the
             participant think that the protagonist believes.
         contrast: matched, both sides of a pair share all but the statement; crossed, the same with
             stories in which the participant comes back; paper; or released.
-        setting: multimodal, video or text.
         data: a folder in the release layout; otherwise stories are made here.
         seed: which stories test, train and validate.
 
-    Returns:
-        Four samples a story in first order, eight in second, with the labels ``y_p`` and ``y_o``.
-
     Raises:
-        OptionError: a word or number that there is not.
-        BenchmarkError: too many stories, too few for three splits, or a damaged folder.
+        OptionError, BenchmarkError: an option that is wrong; too many or too few stories, or a
+            damaged folder.
     """
     records = open_stories(None if data is None else Path(data), plots=plots_of(contrast))
     return Samples(sample_set(records, order, contrast, setting, stories, seed).samples)
@@ -93,9 +91,6 @@ def samples(
     sounds: Sequence[Path | str | np.ndarray | None] | None = None,
 ) -> Samples:
     """Labelled inputs of your own; files of them are read by ``read_samples``.
-
-    Columns are lists, arrays or pandas columns; the N-th values of all belong together, whatever
-    their index says.
 
     Args:
         texts: N texts; activations are read at their last tokens.
@@ -120,8 +115,9 @@ def samples(
     given: dict[str, Any] = {"texts": texts, **{f"labels[{n!r}]": v for n, v in labels.items()}}
     others = {"groups": groups, "videos": videos, "splits": splits, "pairs": pairs}
     others |= {"answers": answers, "sounds": sounds}
+    given |= {name: column for name, column in others.items() if column is not None}
     columns: dict[str, list[Any]] = {}
-    for name, column in (given | {n: own for n, own in others.items() if own is not None}).items():
+    for name, column in given.items():
         # A mapping gives its keys, a set its values in any order.
         if isinstance(column, str | Mapping | Set) and not isinstance(column, KeysView):
             raise RecordError(f"{name} is {column!r:.60}: give a list with a value for each sample")
@@ -134,13 +130,11 @@ def samples(
     made = Samples()
     for i, values in enumerate(zip(*columns.values(), strict=True)):
         row = dict(zip(columns, values, strict=True))
-        known = {name: row[f"labels[{name!r}]"] for name in labels}
-        shown: dict[str, Any] = {
-            name: row.get(f"{name}s") for name in ("video", "sound", "split", "group")
-        }
-        keys = {name: row.get(f"{name}s") for name in ("pair", "answer")}
-        shown |= {name: "" if key is None else str(key) for name, key in keys.items()}
-        made.append(Sample(f"sample-{i:05d}", row["texts"], labels=known, **shown))
+        known: dict[str, Any] = {name.removesuffix("s"): row.get(name) for name in others}
+        for name in ("pair", "answer"):
+            known[name] = "" if known[name] is None else str(known[name])
+        known["labels"] = {name: row[f"labels[{name!r}]"] for name in labels}
+        made.append(Sample(f"sample-{i:05d}", row["texts"], **known))
     paired(made)
     if made and all(sample.split for sample in made):
         with_splits(made)
@@ -279,12 +273,12 @@ class Answered(Shown):
         if "part" in self.scores:
             whole = self.scores[self.scores["part"] == ""].drop_duplicates("measure")
             facts |= {row["measure"]: percent(row) for row in whole.to_dict("records")}
-        facts |= {name: self.results[name] for name in ("found",) if name in self.results}
-        return facts | ({"vector": self.vector} if self.vector else {})
+        facts |= {"found": self.results.get("found"), "vector": self.vector}
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _config(kind: type[Any], loaded: LoadedModel, out: Path, options: dict[str, Any]) -> Any:
-    """A command's options, with those by which the model was opened; lists and texts as it has."""
+    """A command's options, with those by which the model was opened."""
     if not isinstance(loaded, LoadedModel):
         raise HarnessError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
     opened: dict[str, Any] = {"revision": loaded.hub_revision, "device_map": loaded.device_map}
@@ -308,9 +302,7 @@ class Run(Shown, saved_run.Run):
     def open(cls, folder: Path | str) -> Self:
         """Open a run folder, or a hub's repository ``user/name[@revision]``, fetched whole.
 
-        Raises:
-            HubError: there is no such folder, and no such repository can be had.
-            RunFolderError: it is damaged.
+        A HubError if there is neither, a RunFolderError if it is damaged.
         """
         return super().open(at_hand(folder, SHARED))
 
@@ -326,13 +318,10 @@ class Run(Shown, saved_run.Run):
     def push_to_hub(
         self, repository: str, private: bool | None = None, activations: bool = False
     ) -> str:
-        """Push table, probes and results to ``user/name``, as :meth:`Shared.push_to_hub` does.
+        """Push table, probes and results to ``user/name``, without figures and page.
 
-        Figures and page, which may show paths, are not pushed; ``activations``, with what the
-        samples say, only on demand.
-
-        Raises:
-            RunFolderError, StoreError: the run is damaged.
+        ``activations``, with what the samples say, only on demand. A RunFolderError or StoreError
+        if the run is damaged.
         """
         return push(repository, HEADS, lambda folder: copy_run(self, folder, activations), private)
 

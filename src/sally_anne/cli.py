@@ -14,17 +14,12 @@ from typing import Any
 
 
 class How(Flag):
-    """How a command works.
+    """How a command works."""
 
-    The same command continues in its folder after it was stopped; several processes of a launcher
-    can share the work; it needs no torch and transformers, which take seconds to load; its folder
-    gets a report, whose path is printed in the end.
-    """
-
-    RESUMES = auto()
-    TOGETHER = auto()
-    QUICK = auto()
-    PAGE = auto()
+    RESUMES = auto()  # in its folder, by the same command, after it was stopped
+    TOGETHER = auto()  # several processes of a launcher can share the work
+    QUICK = auto()  # without torch and transformers, which take seconds to load
+    PAGE = auto()  # its folder gets a report, whose path is printed in the end
 
 
 RESUMES, TOGETHER, QUICK, PAGE = How
@@ -32,14 +27,10 @@ RESUMES, TOGETHER, QUICK, PAGE = How
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command.
+    """A sub-command: what it does, who does it, and its dataclass of options.
 
-    Attributes:
-        about: what it does, for the list of commands.
-        work: ``module:function`` that is called with the options; below ``sally_anne``, as below.
-        config: ``module:Class``, the dataclass of options, which imports no torch; empty where
-            ``work`` reads the words itself.
-        how: how it works.
+    ``work`` is ``module:function`` below ``sally_anne``, called with the options, or, where
+    ``config`` is empty, with the words; ``config`` is ``module:Class`` and imports no torch.
     """
 
     about: str
@@ -129,15 +120,12 @@ COMMANDS = {name: Command(*row) for name, *row in _ROWS}
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the first word names; the words after it are its options.
 
-    Raises:
-        SystemExit: 0 for help, 1 with one line for an expected error, 2 for wrong words, 130 if
-            the user stopped it.
+    Exits with 1 and one line for an expected error, 2 for wrong words, 130 if the user stopped it.
     """
     name, *words = (sys.argv[1:] if arguments is None else list(arguments)) or ["--help"]
     if name in ("-h", "--help"):
-        print("usage: sally-anne COMMAND ...\n")
-        for known, command in COMMANDS.items():
-            print(f"  {known:16}{command.about}")
+        lines = (f"  {known:16}{command.about}" for known, command in COMMANDS.items())
+        print("usage: sally-anne COMMAND ...\n", *lines, sep="\n")
         print("\n`sally-anne COMMAND --help` shows the options of one.")
     elif name == "--version":
         print(f"sally-anne {version('sally-anne')}")
@@ -191,7 +179,7 @@ def _named(path: str) -> Any:
 
 
 def _announce(name: str, config: Any) -> None:
-    """Say what begins, where and with what, before the libraries load, which takes seconds."""
+    """Say what begins, where and with what, before the libraries load."""
     from sally_anne.core.console import visible
     from sally_anne.core.processes import here
 

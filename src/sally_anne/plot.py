@@ -1,8 +1,7 @@
 """``sa.plot``: the figures of the commands, from what a notebook holds.
 
 They look the same wherever they are saved or shown. With ``ax``, an axis of ``plt.subplots(...,
-layout="constrained")``, each is drawn in its place; ``title`` stands above, its parts joined by
-dots.
+layout="constrained")``, each is drawn in its place.
 """
 
 from __future__ import annotations
@@ -18,16 +17,10 @@ from matplotlib.figure import Figure
 from sally_anne.api import Answered
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.run import Head, best, labels_of
+from sally_anne.figures import heatmap as maps
+from sally_anne.figures import kde as planes
 from sally_anne.figures import style
 from sally_anne.figures.draw import SWEEP, results_in, table_in, title_of
-from sally_anne.figures.heatmap import (
-    accuracy_table,
-    heatmap_figure,
-    kinds_of,
-    patching_figure,
-    patching_table,
-)
-from sally_anne.figures.kde import cluster_table, clusters_figure, density_plane, kde_figure
 from sally_anne.figures.sweep import curves, sweep_figure
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.patching import MEASURES, PatchingResult
@@ -44,12 +37,9 @@ def heatmap(
     heads: pd.DataFrame,
     label: str | Sequence[str] | None = None,
     split: str = "validation",
-    title: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
-
-    Colours part at each label's chance.
 
     Args:
         heads: the table of ``sa.probe`` or ``HeadProbes.rank``, or of a run (``Run.heads``).
@@ -59,13 +49,12 @@ def heatmap(
     Raises:
         ProbingError, RunFolderError: no such table; it has no accuracy of this label and split.
     """
-    table = isinstance(heads, pd.DataFrame)
-    ranked = labels_of(heads) if table else ()
+    ranked = labels_of(heads) if isinstance(heads, pd.DataFrame) else ()
     labels = (label,) if isinstance(label, str) else tuple(label or ranked)
-    if not (table and labels and {"layer", "head"} <= set(heads)):
+    if not (labels and isinstance(heads, pd.DataFrame) and {"layer", "head"} <= set(heads)):
         raise ProbingError("give the table of heads: probes.rank(x.validation), or run.heads")
     with style.look(ax):
-        return heatmap_figure(accuracy_table(heads, labels, split), split, None, title)
+        return maps.heatmap_figure(maps.accuracy_table(heads, labels, split), split, None, ())
 
 
 def kde(
@@ -73,7 +62,6 @@ def kde(
     probes: HeadProbes,
     layer: int | None = None,
     head: int | None = None,
-    title: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """Density of one head's activations along its probe and off it (GridToM paper, figure 5 B).
@@ -87,14 +75,14 @@ def kde(
         ProbingError: the probes were not fitted on activations, or no head is named or ranked.
     """
     at, train, shown = _at_head(probes, activations, layer, head)
-    label, coef, intercept = probes.label_, None, 0.0
+    label, weights = probes.label_, (None, 0.0)
     if probes.binary:
-        coef, intercept = probes.coef_[at], float(probes.intercept_[at])
+        weights = probes.coef_[at], float(probes.intercept_[at])
     truth = probes.fitted_on().values(label) == probes.classes_[-1]
-    plane, boundary = density_plane(train, truth, coef, intercept)
+    plane, boundary = planes.density_plane(train, truth, *weights)
     with style.look(ax):
         table = plane.table(shown, activations.items, label)
-        return kde_figure(table, label, str(at), title, boundary)
+        return planes.kde_figure(table, label, str(at), (), boundary)
 
 
 def clusters(
@@ -102,34 +90,28 @@ def clusters(
     probes: Mapping[str, HeadProbes],
     layer: int | None = None,
     head: int | None = None,
-    title: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """One head's activations in the plane of the probes of two labels (figure 5 C and D).
 
-    Args:
-        activations, layer, head: as of :func:`kde`; by default the first label's best head.
-        probes: of two labels that are true or false, by name, as ``sa.probe(...).probes``.
-
-    Raises:
-        ProbingError: as of :func:`kde`, or the probes are not of two such labels.
+    ``probes`` are of two labels that are true or false, by name, as ``sa.probe(...).probes``; all
+    else is as of :func:`kde`, with the first label's best head.
     """
     pair = list(probes.values())[:2] if isinstance(probes, Mapping) else []
     if len(pair) < 2 or not all(isinstance(p, HeadProbes) and p.binary for p in pair):
         raise ProbingError("give probes of two labels that are true or false, by their names")
     at, train, shown = _at_head(pair[0], activations, layer, head)
     weights = {p.label_: (p.coef_[at], float(p.intercept_[at])) for p in pair}
-    table = cluster_table(at, weights, train, shown, activations.items)
+    table = planes.cluster_table(at, weights, train, shown, activations.items)
     split = "/".join(activations.items["split"].unique())
     with style.look(ax):
-        return clusters_figure({str(at): table}, list(weights), split, title)
+        return planes.clusters_figure({str(at): table}, list(weights), split, ())
 
 
 def patching(
     heads: pd.DataFrame,
     found: PatchingResult | None = None,
     label: str | None = None,
-    title: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """What each head carries of the answer, as a map and against its probe's accuracy.
@@ -146,7 +128,7 @@ def patching(
     if found is not None and labels:
         own = found.heads.rename(columns={name: f"question_{name}" for name in MEASURES})
         heads = heads.merge(own, on=["layer", "head"])
-    if (label := label or next(iter(labels), "")) not in labels or not kinds_of(heads):
+    if (label := label or next(iter(labels), "")) not in labels or not maps.kinds_of(heads):
         raise ProbingError(
             "give the table of heads of a run that was patched, or that of sa.probe and what "
             f"sa.patching gave, and one of its labels ({', '.join(labels) or 'it has none'})"
@@ -154,9 +136,9 @@ def patching(
     null = {f"{label}_p_fwer": np.nan, f"{label}_threshold": np.nan}  # if nothing was permuted
     heads = heads.assign(**{name: heads.get(name, value) for name, value in null.items()})
     with style.look(ax):
-        table, top = patching_table(heads, label), best(heads, label)
+        table, top = maps.patching_table(heads, label), best(heads, label)
         asks = lambda kind: found.facts["asks"] if found else kind  # noqa: E731
-        return patching_figure(table, label, top, title, asks)
+        return maps.patching_figure(table, label, top, (), asks)
 
 
 def sweep(found: Answered | Path | str, ax: Axes | None = None) -> Figure:
