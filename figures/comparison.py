@@ -48,17 +48,15 @@ def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """
     parser = first_parser(table["parser"].unique())
     kept = table[(table["parser"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
-    gains = [name for name in kept if str(name).startswith("difference")]
-
-    def part(rows: pd.DataFrame, run: str, which: str, more: list[str]) -> pd.DataFrame:
-        columns = {"items": "items", run: "run", "n": "n"}
-        columns |= {which: "value", f"{which}_low": "low", f"{which}_high": "high"}
-        return rows[[*columns, *more]].rename(columns=columns)
-
-    first = part(kept.drop_duplicates("items"), "against", "first", [])
-    points = pd.concat([first, part(kept, "run", "second", gains)], ignore_index=True)
-    order = points["items"].map({name: place for place, name in enumerate(first["items"])})
-    return parser, points.iloc[order.argsort(kind="stable")].reset_index(drop=True)
+    names = ["items", "run", "n", "value", "low", "high"]
+    first, second = (
+        kept[["items", run, "n", one, f"{one}_low", f"{one}_high"]].set_axis(names, axis=1)
+        for run, one in (("against", "first"), ("run", "second"))
+    )
+    second = second.join(kept[["difference", "difference_low", "difference_high"]])
+    points = pd.concat([first.drop_duplicates("items"), second])
+    order = {"key": lambda items: items.map([*dict.fromkeys(kept["items"])].index)}
+    return parser, points.sort_values("items", kind="stable", ignore_index=True, **order)
 
 
 def first_parser(there: Sequence[str]) -> str:
@@ -142,7 +140,7 @@ def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
     return figure
 
 
-def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
+def group_accuracy(table: pd.DataFrame, parser: str) -> pd.DataFrame:
     """Accuracy of each group (film) in each category, NaN where it has no question of it.
 
     Of ``answers.parquet``: an invalid answer is wrong, a hidden key is left out, and an item counts
@@ -150,27 +148,27 @@ def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> p
     """
     flags = table.reindex(columns=["hidden", f"{parser}_invalid"]).eq(True)
     right = table[f"{parser}_correct"].astype(bool) & ~flags[f"{parser}_invalid"]
-    category = table[f"tag_{tag}"].fillna("").astype(str).str.split("|")
+    category = table["tag_category"].fillna("").astype(str).str.split("|")
     rows = pd.DataFrame({"group": table["story"].astype(str), "category": category, "right": right})
     rows = rows[~flags["hidden"]].explode("category").astype({"right": float})
     rows = rows[rows["category"].str.strip() != ""]
     if rows.empty:
-        raise FigureError(f"no answer with a key has a {tag}")
+        raise FigureError("no answer with a key has a category")
     wide = rows.pivot_table(index="group", columns="category", values="right", aggfunc="mean")
     known = [name for name in CATEGORIES if name in wide.columns]
     return wide[known + sorted(set(wide.columns) - set(known))]
 
 
-def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
+def category_correlations(table: pd.DataFrame, parser: str) -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the ``n`` groups that have both.
 
     Columns ``first, second, correlation, low, high, n``; of the intervals groups are resampled. It
     is NaN where there are fewer than three groups, or one accuracy is the same in all.
     """
-    wide = group_accuracy(table, parser, tag)
+    wide = group_accuracy(table, parser)
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
-        raise FigureError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
+        raise FigureError(f"a correlation needs two categories; there is only {names[0]!r}")
     times = draw_groups(len(wide)).astype(int)
     taken = [wide.iloc[np.repeat(np.arange(len(wide)), one)] for one in times]
     whole, *drawn = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
@@ -182,7 +180,7 @@ def category_correlations(table: pd.DataFrame, parser: str, tag: str = "category
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
 
-def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
+def correlations_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     """The lower triangle of the matrix of :func:`category_correlations`."""
     names, table = list(dict.fromkeys([*table["first"], *table["second"]])), table.copy()
     few = len(names) <= WRITTEN_UP_TO + 1
@@ -206,6 +204,6 @@ def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "c
     axis.set_xticks(axis.get_xticks(), cells.columns, rotation=40, ha="right")
     label = "Pearson's correlation\nover films (n)"
     figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03, label=label)
-    subject = f"Accuracy in one {tag} against accuracy in another"
+    subject = "Accuracy in one category against accuracy in another"
     style.heading(figure, title, subject + (" (*: 95 % interval without 0)" if few else ""))
     return figure

@@ -34,10 +34,6 @@ class FiguresConfig:
     """Head in that layer."""
     directions: Literal["probe", "pca"] = "probe"
     """Of kde: the probe's weight and the main direction off it, or two main directions."""
-    parser: str | None = None
-    """Of correlations: who parsed the answers; by default a judge, else the first that did."""
-    tag: str = "category"
-    """Of correlations: kind of tag whose values are compared."""
     out: Path | None = None
     """Folder to write to; RUN/figures if not given."""
 

@@ -61,9 +61,7 @@ def run(config: FiguresConfig) -> None:
 def draw(config: FiguresConfig) -> list[Path]:
     """Draw and save figures of a finished run; return the paths written.
 
-    Raises:
-        FigureError: the run has no such figure, label, head or split.
-        RunFolderError: its folder is damaged.
+    A FigureError if the run has no such figure, label, head or split.
     """
     if (config.layer is None) != (config.head is None):
         raise FigureError("give --layer and --head together, or neither for the best head")
@@ -158,21 +156,18 @@ def _patching(run: Run, config: FiguresConfig) -> Iterator[Drawing]:
 
 def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     results = results_in(folder)
-    table = sweep.curves(table_in(folder, SWEEP), sweep.split_of(results))
+    table = sweep.curves(table_in(folder, SWEEP), results)
     yield sweep.sweep_figure(table, title_of(results), results), (), table
 
 
 def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     answers = table_in(folder, ANSWERS)
-    there = [c.removesuffix("_correct") for c in answers if c.endswith("_correct")]
-    parser = config.parser or comparison.first_parser(there)
-    if parser not in there or f"tag_{config.tag}" not in answers:
-        tags = [c.removeprefix("tag_") for c in answers if c.startswith("tag_")]
-        raise FigureError(f"{folder} has parsers {there} and tags {tags}; choose of these")
-    table = comparison.category_correlations(answers, parser, config.tag)
+    parser = comparison.first_parser([c[:-8] for c in answers if c.endswith("_correct")])
+    if not parser or "tag_category" not in answers:
+        raise FigureError(f"{folder} has no parsed answers in categories")
+    table = comparison.category_correlations(answers, parser)
     title = [*title_of(results_in(folder)), f"answers parsed by {parser}"]
-    figure = comparison.correlations_figure(table, title, config.tag)
-    yield figure, (config.parser, _named(config.tag, "category")), table
+    yield comparison.correlations_figure(table, title), (), table
 
 
 # Of each kind of run its figures; what a run does not have is drawn by none.

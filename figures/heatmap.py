@@ -97,7 +97,8 @@ def heatmap_figure(
         rows = table[table["label"] == label]
         top = next(rows[rows["best"]].itertuples())
         mesh = style.heat(panel, grid(rows), style.DIVERGING, colour_limits(rows))
-        style.dots(panel, grid(rows, "above") == 1)
+        y, x = np.nonzero(grid(rows, "above") == 1)
+        panel.scatter(x + 0.84, y + 0.16, s=9, color="black", edgecolors="white", zorder=4)
         size = 58 * min(width / heads, height / layers)
         style.ring(panel, Head(top.layer, top.head), min(max(size, 11), 26))
         words = f"best{place}: {Head(top.layer, top.head)} ({top.accuracy:.2f})"
@@ -108,11 +109,12 @@ def heatmap_figure(
         bar = figure.colorbar(mesh, ax=panel, fraction=0.06, label=f"{shown} accuracy{count}")
         bar.ax.set_ylim(max(0.0, mesh.get_clim()[0]), 1.0)
         bar.set_ticks([0.0, top.chance, 1.0], labels=["0", f"{top.chance:.2g} chance", "1"])
-    ring: dict[str, Any] = {"mfc": "none", "markersize": 8, "markeredgewidth": 1.8}
-    handles = [style.sign("best head on validation", style.RING, marker="o", ls="none", **ring)]
+    dot: dict[str, Any] = {"marker": "o", "ls": "none"}
+    ring = dot | {"mfc": "none", "ms": 8, "mew": 1.8}
+    handles = [style.sign("best head on validation", style.RING, **ring)]
     if table["threshold"].notna().any():
         words = f"above the null of permuted labels{place}"
-        handles.append(style.sign(words, "black", marker="o", ls="none", markersize=3.5))
+        handles.append(style.sign(words, "black", ms=3.5, **dot))
     style.legend(figure, handles, 2)
     style.heading(figure, title)
     return figure
@@ -168,7 +170,7 @@ def patching_figure(
         right.set_ylabel("normalised effect: used")
         right.set_title("effect and accuracy of each head\n(bars: 95 % over maps or groups)")
     there = [words for words in COLOURS if (table["conclusion"] == words).any()]
-    dot: dict[str, Any] = {"marker": "o", "linestyle": "none"}
+    dot: dict[str, Any] = {"marker": "o", "ls": "none"}
     style.legend(figure, [style.sign(words, COLOURS[words], **dot) for words in there], 3)
     style.heading(figure, title)
     figure.canvas.figure.draw_without_rendering()  # what is named has its place by now

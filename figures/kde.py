@@ -50,17 +50,16 @@ class Plane:
 
 
 def density_plane(
-    train: np.ndarray, truth: np.ndarray, coef: np.ndarray | None, intercept: float
+    train: np.ndarray, coef: np.ndarray | None, intercept: float = 0.0
 ) -> tuple[Plane, float | None]:
     """The plane of a head's density, and the x at which its probe says 0.5.
 
     Across stands theta, the unit weight of the probe, upwards theta', the main direction orthogonal
-    to it among training activations ``[N, D]``, turned so that true samples lie higher on average.
-    Without a weight ``[D]`` they are principal components.
+    to it among training activations ``[N, D]``. Without a weight ``[D]`` they are principal
+    components.
     """
-    none = np.zeros(train.shape[1])
-    u = main_direction(train, none, truth) if coef is None else unit(coef)
-    plane = Plane(train.mean(axis=0), u, main_direction(train, u, truth))
+    u = main_direction(train, np.zeros(train.shape[1])) if coef is None else unit(coef)
+    plane = Plane(train.mean(axis=0), u, main_direction(train, u))
     if coef is None:
         return plane, None
     slope, _, offset = plane.line(coef, intercept)
@@ -72,18 +71,13 @@ def unit(vector: np.ndarray) -> np.ndarray:
     return vector / (np.linalg.norm(vector) or 1.0)
 
 
-def main_direction(z: np.ndarray, off: np.ndarray, truth: np.ndarray | None = None) -> np.ndarray:
+def main_direction(z: np.ndarray, off: np.ndarray) -> np.ndarray:
     """First principal component of ``z [N, D]`` without its part along ``off``; zero if none."""
     rest = z - z.mean(axis=0)
     rest = rest - np.outer(rest @ off, off)
     if np.abs(rest).max() <= 1e-9 * max(1.0, np.abs(z).max()):
         return np.zeros(z.shape[1])
-    direction = PCA(1, svd_solver="full").fit(rest).components_[0]
-    along = rest @ direction
-    mixed = truth is not None and truth.any() and not truth.all()
-    lean = along[truth].mean() - along[~truth].mean() if mixed else 0.0  # type: ignore[operator]
-    lean = lean or direction[np.abs(direction).argmax()]
-    return direction if lean > 0 else -direction
+    return PCA(1, svd_solver="full").fit(rest).components_[0]
 
 
 def classes_of(values: pd.Series) -> list[Any]:
@@ -106,12 +100,7 @@ def logits_of(run: Run, label: str, head: Head, z: np.ndarray) -> np.ndarray:
 
 
 def density(
-    run: Run,
-    label: str,
-    head: Head,
-    split: str,
-    subject: str,
-    along_probe: bool = True,
+    run: Run, label: str, head: Head, split: str, subject: str, along_probe: bool = True
 ) -> tuple[Figure, pd.DataFrame]:
     """The density of a head of a run, and the numbers shown."""
     train, samples = select(run.samples, "train"), select(run.samples, split)
@@ -123,9 +112,8 @@ def density(
     if len(classes) == 2 == len(set(right)):
         scores += f", AUC {roc_auc_score(right, logits[:, 1]):.3f}"
     binary = along_probe and run.probes[f"{label}.coef"].ndim == 3
-    coef, intercept = run.probe(label, *head) if binary else (None, 0.0)
-    truth = (values == classes[-1 if values.dtype == bool else 0]).to_numpy()
-    plane, boundary = density_plane(z[train], truth[train], coef, intercept)
+    weights = run.probe(label, *head) if binary else (None, 0.0)
+    plane, boundary = density_plane(z[train], *weights)
     table = plane.table(z[samples], run.samples[samples], label)
     title = [scores, *run.title]
     return kde_figure(table, label, f"{head} ({subject})", title, boundary), table

@@ -89,25 +89,22 @@ class Page:
     numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     heads: pd.DataFrame | None = None
 
-    def html(self) -> str:
-        """The page."""
+    def write(self, path: Path) -> Path:
+        """Write the page wholly or not at all; return its path."""
         loader = PackageLoader("sally_anne.figures", ".")
         room = Environment(loader=loader, autoescape=True, trim_blocks=True)
         template = room.get_template("page.html")
-        plain = template.render(page=self, facts="", glossary={}).partition("<body>")[2]
-        text = re.sub("<[^>]+>", " ", plain)
+        text = template.render(page=self, facts="", glossary={}).partition("<body>")[2]
+        text = re.sub("<[^>]+>", " ", text)
         glossary = {
             word: meaning
             for word, meaning in GLOSSARY.items()
             if re.search(r"\bL\d+H\d+\b" if word == "L4H0" else rf"\b{word}\b", text, re.I)
         }
         facts = json.dumps(self.facts, indent=1, default=str)
-        return template.render(page=self, facts=facts, glossary=glossary)
-
-    def write(self, path: Path) -> Path:
-        """Write the page wholly or not at all; return its path."""
+        text = template.render(page=self, facts=facts, glossary=glossary)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, self.html().encode())
+        write_atomic(path, text.encode())
         return path
 
 
@@ -137,18 +134,13 @@ def table(rows: pd.DataFrame, caption: str, most: int = 1000) -> str:
     data = base64.b64encode(rows.to_csv(index=False).encode()).decode()
     name = re.sub(r"\W+", "-", caption)[:40].strip("-") or "table"
     link = f'<a download="{name}.csv" href="data:text/csv;base64,{data}">CSV</a>'
-    body = rows.head(most).to_html(
-        index=False, border=0, na_rep="–", float_format=lambda value: f"{value:.3g}", classes=""
-    )
+    body = rows.head(most).to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format)
     title = f"<caption>{html.escape(caption + note)} <span>{link}</span></caption>"
     return f'<div class="scroll">{body.replace("<thead>", f"{title}<thead>", 1)}</div>'
 
 
 def bars(rows: pd.DataFrame, caption: str) -> str:
-    """Shares with their intervals, as words and as bars from 0 to 100 %.
-
-    Columns ``line`` (what it is of), ``value, low, high, n``.
-    """
+    """Shares ``line, value, low, high, n`` as words and as bars from 0 to 100 %."""
     lines = (
         f'<tr><th scope="row">{html.escape(str(row["line"]))}</th><td>{percent(row)}</td>'
         f'<td>{int(row["n"])}</td><td class="bar"><i style="left:{100 * row["low"]:.1f}%;'
@@ -192,9 +184,9 @@ def filtered(name: str, parts: Sequence[tuple[str, str]]) -> str:
     """Parts, each with its kinds (words), of which those of one kind can be chosen."""
     kinds = sorted({kind for kinds, _ in parts for kind in kinds.split()}, key=KINDS.find)
     inputs = (
-        f'<input type="radio" name="{name}" id="{name}-{kind}" class="{kind}"{chosen}>'
-        f'<label for="{name}-{kind}">{kind}</label>'
-        for kind, chosen in [("all", " checked"), *((kind, "") for kind in kinds)]
+        f'<input type="radio" name="{name}" id="{name}-{kind}" class="{kind}"'
+        f'{" checked" * (kind == "all")}><label for="{name}-{kind}">{kind}</label>'
+        for kind in ["all", *kinds]
     )
     shown = "".join(f'<div class="all {kinds}">{part}</div>' for kinds, part in parts)
     return f'<div class="filter">{"".join(inputs)}{shown}</div>'

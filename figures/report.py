@@ -263,7 +263,7 @@ def sweep_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
         made.badges.append(("gains", "good") if clear else ("no gain beyond chance", "bad"))
     made.sentence = f"{sentence}."
     with style.look():
-        curves = sweep.curves(points, sweep.split_of(results))
+        curves = sweep.curves(points, results)
         figure = style.render(sweep.sweep_figure(curves, title[1:], results), dpi=130)
     made.first = page.picture(figure, f"{main} against alpha")
     if vector := results.get("vector"):
@@ -333,17 +333,14 @@ def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
         texts = {measure: page.percent(estimate) for measure, estimate in one.numbers.items()}
         title = " · ".join([one.title, *one.parts])
         rows.append({"run": name, "of": title, "conclusion": badges, **texts})
-        maps += [] if one.heads is None else [_map(name, one.heads)]
+        if one.heads is not None:
+            labels = labels_of(one.heads)[:2]
+            accuracies = heatmap.accuracy_table(one.heads, labels, "validation")
+            with style.look():
+                figure = heatmap.heatmap_figure(accuracies, "validation", None, [name])
+                maps.append(page.picture(style.render(figure, dpi=110), f"map of {name}"))
         made.warnings += [f"{name}: {words}" for words in one.warnings]
     links_of_all = f"<p>{' · '.join(links)}</p>"
     made.sections["All runs"] = [links_of_all, page.table(pd.DataFrame(rows), "Runs")]
     made.sections |= {"Maps": maps} if maps else {}
     return made
-
-
-def _map(name: str, heads: pd.DataFrame) -> str:
-    """Validation accuracy of the first two labels of a probing run."""
-    with style.look():
-        table = heatmap.accuracy_table(heads, labels_of(heads)[:2], "validation")
-        figure = heatmap.heatmap_figure(table, "validation", None, [name])
-        return page.picture(style.render(figure, dpi=110), f"map of {name}")

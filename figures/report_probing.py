@@ -6,6 +6,7 @@ import html
 import itertools
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -66,7 +67,7 @@ def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
     says = pd.Series(list(map(str, heads_of(heads))))
     for name, text in words.items():
         says += f"\n{text}: " + heads[name].map(lambda value: number(value, 3))
-    views: dict[str, str] = {}
+    views: dict[str, str] = defaultdict(str)
     for split, label in itertools.product(SPLITS, run.labels):
         if f"{label}_{split}_accuracy" in words:
             cells = heatmap.accuracy_table(heads, [label], split).assign(says=says)
@@ -74,15 +75,14 @@ def _maps(run: Run, kinds: Sequence[str], linked: bool) -> str:
             cells["mark"] = np.where(cells["above"], "●", "")
             title = f"{symbol(label)}: best on validation {Head(top.layer, top.head)}, here "
             title += f"{top.accuracy:.2f}; chance {top.chance:.2f}, null {number(top.threshold)}"
-            shown = _map(title, ends, cells.rename(columns={"accuracy": "value"}), linked)
-            views[f"{split} accuracy"] = views.get(f"{split} accuracy", "") + shown
+            cells = cells.rename(columns={"accuracy": "value"})
+            views[f"{split} accuracy"] += _map(title, ends, cells, linked)
     for kind in kinds:
         cells = heads[["layer", "head"]].assign(value=heads[f"{kind}_effect"], says=says, best=0)
         cells["mark"] = heads[f"{kind}_used"].map({USED: "●", saved_run.AGAINST: "○"}).fillna("")
         reach = max(0.1, float(cells["value"].abs().max()))
         title = f"on the {run.asks(kind)}: from {number(-reach)} to {number(reach)}"
-        shown = _map(title, (-reach, reach), cells, linked)
-        views["normalised effect"] = views.get("normalised effect", "") + shown
+        views["normalised effect"] += _map(title, (-reach, reach), cells, linked)
     note = page.words(
         "A row a layer, a column a head. Colours part at chance, or at zero: orange below, purple "
         "above. Ring: best on validation. Dot: validation accuracy above the null, or used by "
@@ -120,13 +120,13 @@ def _looks(run: Run, samples: Sequence[Sample] | None) -> list[str]:
     table = pd.read_parquet(run.folder / f"looks/{kind}.parquet")
     sides = [*dict.fromkeys(table["side"])][:2]
     shares = table.pivot_table("share", ["heads", "part"], "side", sort=False)[sides]
-    of, films = run.samples.get("condition", pd.Series(None, run.samples.index)), []
-    for side in sides if set(sides) <= set(of) else [None]:
-        rows = np.flatnonzero((of == side) if side else of.index >= 0)
-        if samples is not None and samples[rows[0]].shows:
+    of, films = list(run.samples.get("condition", [None])), []
+    for side in sides if set(sides) <= set(of) else ["any"]:
+        row = next((n for n, one in enumerate(of) if side in (one, "any")), 0)
+        if samples is not None and samples[row].shows:
             with suppress(SallyAnneError):
-                film = samples[rows[0]].frames()
-                films.append(page.picture(page.strip(film, len(film)), f"a film, {side or 'any'}"))
+                film = samples[row].frames()
+                films.append(page.picture(page.strip(film, len(film)), f"a film, {side}"))
     frames = [part for part in dict.fromkeys(table["part"]) if part.startswith("frame")]
     heads = [*dict.fromkeys(table["heads"])]
     blocks = []
@@ -217,8 +217,7 @@ def _sample(run: Run, samples: Sequence[Sample] | None, row: int) -> str:
     except SallyAnneError as error:
         text += page.words(f"no frames: {error}")
     if isinstance(scene := samples[row].video, Scene):
-        case = scene.case
-        second = f" --second {case.second}" if case.second else ""
+        second = f" --second {case.second}" if (case := scene.case).second else ""
         story = f"--index {case.story} --order {case.order} --first {case.first}{second}"
         text += page.words(f"what others see and believe: sally-anne story {story}")
     return text
@@ -259,9 +258,8 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
         head = f"best {symbol(run.labels[0])} head {best(run.heads, run.labels[0])}"
         return [(f"{head}, {run.asks(k)}: {w}", tones.get(w, "bad")) for k, w in found.items()]
     p = row.get(f"{run.labels[0]}_p_fwer", np.nan)
-    untested = ("used: not tested", "bad")
     readable = ("readable", "good") if p <= LEVEL else ("inside the null", "bad")
-    return [("no null", "bad") if np.isnan(p) else readable, untested]
+    return [("no null", "bad") if np.isnan(p) else readable, ("used: not tested", "bad")]
 
 
 def _warnings(run: Run) -> list[str]:
@@ -270,9 +268,8 @@ def _warnings(run: Run) -> list[str]:
         f"{symbol(row['label'])} with accuracy {row['accuracy']:.2f}."
         for row in saved_run.confounded(run.results)
     ]
-    for label in run.labels:
-        if run.heads.get(f"{label}_p_fwer", NONE).isna().all():
-            warnings.append(f"{symbol(label)}: no null of permuted labels.")
+    bare = [n for n in run.labels if run.heads.get(f"{n}_p_fwer", NONE).isna().all()]
+    warnings += [f"{symbol(label)}: no null of permuted labels." for label in bare]
     first = run.results.get("results", {}).get(run.labels[0], {})
     if "test_clusters" in first and (few := too_few(first["test_clusters"], first["clusters"])):
         warnings.append(few)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
@@ -59,20 +58,11 @@ def draw(config: StoryConfig) -> list[Path]:
     version = f"order2_{config.first}_{second}" if second else config.first
     name = f"story-{config.index}_{version}"
     paths = [_write(config.out / f"{name}.png", [strip(record, case)])]
-    paths.append(config.out / f"{name}.parquet")
-    write_atomic(paths[-1], story_table(record, case).to_parquet(None, index=False))
     if config.gif:
         views = {view: case.frames(view, range(case.length)) for view in seen_by(case)}
         film = [picture(record, case, views, tick, tick) for tick in range(case.length)]
         paths.append(_write(config.out / f"{name}.gif", film))
     return paths
-
-
-def story_table(record: StoryRecord, case: BeliefCase) -> pd.DataFrame:
-    """The beliefs shown: a row a node, with its ``frame``."""
-    table = pd.DataFrame(stories.beliefs_at_nodes(record, case), columns=WHO)
-    table.insert(0, "frame", case.nodes)
-    return table
 
 
 def seen_by(case: BeliefCase) -> list[Perspective]:

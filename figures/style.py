@@ -191,12 +191,6 @@ def heat(
     return axis.collections[0]  # type: ignore[return-value]
 
 
-def dots(axis: Axes, marked: np.ndarray) -> None:
-    """A dot in the corner of the cells of ``marked [rows, columns]`` that are true."""
-    rows, columns = np.nonzero(marked)
-    axis.scatter(columns + 0.84, rows + 0.16, s=9, color="black", edgecolors="white", zorder=4)
-
-
 def ring(axis: Axes, head: Head, size: float = 22) -> None:
     """A ring round the cell of a head."""
     look: dict[str, Any] = {"markeredgecolor": RING, "markeredgewidth": 1.8, "mfc": "none"}
@@ -214,7 +208,7 @@ def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np
     dots = panel.transData.transform(points)
     taken: list[Bbox] = []
     angles = np.linspace(0, 2 * np.pi, 16, endpoint=False) + np.pi / 8
-    for spot, name in zip(panel.transData.transform(at), map(str, names), strict=True):
+    for point, spot, name in zip(at, panel.transData.transform(at), map(str, names), strict=True):
         size = pixel * np.array([4.9 * len(name), 8.0])  # of letters of 7 points
         boxes, costs = {}, {}
         for away, angle in itertools.product((9, 14, 20, 27, 36), angles):
@@ -228,8 +222,7 @@ def name_points(panel: Axes, at: np.ndarray, names: Sequence[object], points: np
         far = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.5", "shrinkB": 2}
         place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
         place |= {"fontsize": 7.0, "arrowprops": far if np.hypot(*offset) > 14 else None}
-        x, y = panel.transData.inverted().transform(spot)
-        text = panel.annotate(name, (float(x), float(y)), offset, **place)
+        text = panel.annotate(name, point, offset, **place)
         text.set_in_layout(False)
 
 

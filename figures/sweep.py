@@ -42,8 +42,7 @@ MARKERS |= {"towards": "s", "apart": "o"}
 TEXTS = {"invalid": "invalid (share of answers)", **SIDES}
 TEXTS |= {"towards": "towards the value", "apart": "told apart (one input less the other)"}
 TEXTS |= {name: f"Both, {text}" for name, text in CONTROLS.items()}
-STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 13, "label": "chosen"}
-STAR |= {"markeredgecolor": "white", "linestyle": "none", "zorder": 7}
+STAR: dict[str, Any] = {"ms": 13, "mec": "white", "zorder": 7, "label": "chosen"}
 ENDS = ("value", "low", "high", "n")
 # Shares of few questions are not exact in binary.
 ROUNDING = 1e-9
@@ -70,12 +69,13 @@ def main_of(table: pd.DataFrame) -> str:
     return "towards" if "towards" in set(table["measure"]) else "Both"
 
 
-def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
+def curves(table: pd.DataFrame, results: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Of ``sweep.parquet`` the numbers shown, a row a point; that at alpha 0 is in every curve.
 
     Columns are ``panel`` (the direction steered), ``rank_by, k, direction`` (that of the panel, or
     a control), ``measure, alpha, value, low, high, n, split``; shares, not percent, or logits.
     """
+    split = (results or {}).get("config", {}).get("curves", SPLIT)
     best = main_of(table)
     shares = (*MEASURES, "initial", "reality") if best == "Both" else LOGITS
     if split != SPLIT:  # which has points of its own besides
@@ -89,25 +89,19 @@ def curves(table: pd.DataFrame, split: str = SPLIT) -> pd.DataFrame:
     # A sweep of nothing but controls shows them as what they are: directions.
     shown = [name for name in there if name not in CONTROLS] or there
     controls = [name for name in CONTROLS if name in there and name not in shown]
-    known = set(steered.groupby(["direction", "rank_by", "k"]).groups)
     ways = itertools.product(shown, dict.fromkeys(steered["rank_by"]), sorted(set(steered["k"])))
     parts = []
-    for main, rank_by, k in (way for way in ways if way in known):
+    for main, rank_by, k in ways:
         own = steered[(steered["rank_by"] == rank_by) & (steered["k"] == k)]
-        place = dict(zip(KEYS, (main, rank_by, int(k)), strict=True))
-        for direction in (main, *controls):
-            for measure in shares if direction == main else (best,):
-                curve = own[(own["direction"] == direction) & (own["measure"] == measure)]
-                if len(curve):
-                    curve = pd.concat([curve, baseline[baseline["measure"] == measure]])
-                    curve = curve.sort_values("alpha").assign(**place, direction=direction)
-                    parts.append(curve)
+        every = [(main, measure) for measure in shares] + [(name, best) for name in controls]
+        for direction, measure in every if (own["direction"] == main).any() else ():
+            curve = own[(own["direction"] == direction) & (own["measure"] == measure)]
+            if len(curve):
+                curve = pd.concat([curve, baseline[baseline["measure"] == measure]])
+                place = {"panel": main, "rank_by": rank_by, "k": int(k), "direction": direction}
+                parts.append(curve.sort_values("alpha").assign(**place))
     columns = [*KEYS, "direction", "measure", "alpha", "value", "low", "high", "n", "split"]
     return pd.concat(parts, ignore_index=True)[columns]
-
-
-def split_of(results: Mapping[str, Any]) -> str:
-    return str(results.get("config", {}).get("curves", SPLIT))
 
 
 def tested(table: pd.DataFrame, chosen: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -130,15 +124,11 @@ def tested(table: pd.DataFrame, chosen: Mapping[str, Any]) -> dict[str, dict[str
     return {name: one.to_dict("index") for name, one in rows.items()}
 
 
-def cost(gain: Mapping[str, Any]) -> dict[str, float]:
-    """A change of accuracy as what it costs: a loss, so that positive is worse."""
-    return {"value": -gain["value"], "low": -gain["high"], "high": -gain["low"]}
-
-
 def lost(side: str, split: str, gain: Mapping[str, Any], noun: str) -> str:
     """What is lost of a side question, and on what."""
     where = f"{gain['n']} lines" if side == "text" else f"{split} {noun}"
-    return f"{SIDES[side]} {amount(cost(gain), side)} on {where}"
+    loss = {"value": -gain["value"], "low": -gain["high"], "high": -gain["low"]}
+    return f"{SIDES[side]} {amount(loss, side)} on {where}"
 
 
 def limits(results: Mapping[str, Any]) -> Iterator[tuple[str, float, float, bool]]:
@@ -151,7 +141,7 @@ def limits(results: Mapping[str, Any]) -> Iterator[tuple[str, float, float, bool
 
 def cautions(results: Mapping[str, Any]) -> list[str]:
     """Side questions that are but guessed, and whether the choice costs more than it may."""
-    over = any(cost > most + ROUNDING and not free for _, cost, most, free in limits(results))
+    over = any(loss > most + ROUNDING and not free for _, loss, most, free in limits(results))
     return [
         f"The model can but guess the {SIDES[side]} ({page.percent(right)} %, chance "
         f"{100 * right['chance']:.1f} %): it put no condition on the choice."
@@ -193,7 +183,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str], results: Mapping[str
         _draw_panel(axis, own, alphas)
         if chosen and list(panel) == [chosen[name] for name in ("direction", "rank_by", "k")]:
             star = own[(own[["measure", "direction", "alpha"]] == best).all(axis=1)]
-            axis.plot(star["alpha"].map(alphas.index), star["value"], **STAR)
+            axis.plot(star["alpha"].map(alphas.index), star["value"], "k*", **STAR)
         axis.set_title(", ".join([f"K = {panel.k}", *(getattr(panel, key) for key in several)]))
         handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
     noun, words = "pairs", "logit difference"

@@ -78,8 +78,7 @@ def kde(
     label, weights = probes.label_, (None, 0.0)
     if probes.binary:
         weights = probes.coef_[at], float(probes.intercept_[at])
-    truth = probes.fitted_on().values(label) == probes.classes_[-1]
-    plane, boundary = planes.density_plane(train, truth, *weights)
+    plane, boundary = planes.density_plane(train, *weights)
     with style.look(ax):
         table = plane.table(shown, activations.items, label)
         return planes.kde_figure(table, label, str(at), (), boundary)
@@ -151,7 +150,7 @@ def sweep(found: Answered | Path | str, ax: Axes | None = None) -> Figure:
     else:
         table, results = table_in(Path(found), SWEEP), results_in(Path(found))
     with style.look(ax):
-        return sweep_figure(curves(table), title_of(results), results)
+        return sweep_figure(curves(table, results), title_of(results), results)
 
 
 def _at_head(

@@ -110,10 +110,10 @@ def test_cells_stand_where_their_pairs_are_and_clear_ones_have_a_star() -> None:
     assert axis.collections[0].get_clim() == (-1.0, 1.0)
 
 
-def test_drawn_from_a_run_with_a_tag(tmp_path: Path) -> None:
+def test_drawn_from_a_run_with_categories(tmp_path: Path) -> None:
     sheet().to_parquet(tmp_path / "answers.parquet")
     (numbers,) = [p for p in draw(FiguresConfig(tmp_path)) if p.suffix == ".parquet"]
     pd.testing.assert_frame_equal(pd.read_parquet(numbers), category_correlations(sheet(), "judge"))
-    for wrong in ({"tag": "cue"}, {"parser": "robust"}):
-        with pytest.raises(FigureError):
-            draw(FiguresConfig(tmp_path, **wrong))
+    sheet().drop(columns="tag_category").to_parquet(tmp_path / "answers.parquet")
+    with pytest.raises(FigureError):
+        draw(FiguresConfig(tmp_path))

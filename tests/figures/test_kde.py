@@ -176,7 +176,7 @@ def test_a_label_keeps_its_values_whatever_it_is_called(label: str) -> None:
     z, values = random.normal(size=(40, 3)), np.arange(40) % 2 == 0
     samples = pd.DataFrame({"item_id": range(40), "split": "test", "condition": "TB"})
     samples[label] = values
-    plane, boundary = kde.density_plane(z, values, np.array([1.0, 0.0, 0.0]), 0.0)
+    plane, boundary = kde.density_plane(z, np.array([1.0, 0.0, 0.0]), 0.0)
     table = plane.table(z, samples, label)
     assert (table[label] == values).all()
     np.testing.assert_allclose(table["_x"], z[:, 0] - z[:, 0].mean())
@@ -193,7 +193,7 @@ def of_classes(first: str, second: str) -> Figure:
     values = np.array([first, second] * 20, dtype=object)
     samples = pd.DataFrame({"item_id": range(40), "split": "test", "fits": values})
     z = np.random.default_rng(0).normal(size=(40, 3))
-    plane, boundary = kde.density_plane(z, values == first, np.array([1.0, 0.0, 0.0]), 0.0)
+    plane, boundary = kde.density_plane(z, np.array([1.0, 0.0, 0.0]), 0.0)
     with style.look():
         return kde.kde_figure(plane.table(z, samples, "fits"), "fits", "L0H0", [first], boundary)
 

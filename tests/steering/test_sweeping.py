@@ -277,7 +277,9 @@ def test_what_is_tried_for_comparison_and_on_test_stories_chooses_nothing(
 ) -> None:
     plain, found = sweep(), sweep(also=("y_o",), curves="test", out=tmp_path / "more")
     assert (found.chosen, found.control_rank) == (plain.chosen, plain.control_rank)
-    table = curves(pd.read_parquet(tmp_path / "more" / "sweep.parquet"), "test")
+    table = curves(
+        pd.read_parquet(tmp_path / "more" / "sweep.parquet"), {"config": {"curves": "test"}}
+    )
     assert set(table["panel"]) == {"logistic", "y_o"} and set(table["split"]) == {"test"}
     assert not table.duplicated(["panel", "k", "direction", "measure", "alpha"]).any()
 
