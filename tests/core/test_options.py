@@ -154,7 +154,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str | None, mess
     "config",
     [
         ProbeConfig(stories=20, c=0.1, figures=False, device="cpu"),
-        EvalConfig(task="mimeqa", data=Path("d"), judge="a", judge_words=("YES", "NO")),
+        EvalConfig(task="mimeqa", data=Path("d"), judge="a", judge_key="KEY"),
         SweepConfig(
             k=(1, 2), alpha=(-1.0, 2.5), order="2", decode_batch_size="auto", controls=False
         ),

@@ -32,8 +32,8 @@ from tests.made_replies import Scribe
 class Scripted(Judge):
     """Finds every reply right."""
 
-    def __init__(self, *words) -> None:
-        super().__init__(None, *words)
+    def __init__(self) -> None:
+        super().__init__(None)
         self.seen: list[list[str]] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> list[JudgeResult]:
@@ -82,11 +82,9 @@ def test_unreadable(text: str) -> None:
 
 
 def test_the_prompt_shows_all_parts() -> None:
-    prompt = Scripted(("JA", "NEIN")).prompt(JudgeRequest("Who {falls}?", "The\n\nman", "A man."))
+    prompt = Scripted().prompt(JudgeRequest("Who {falls}?", "The\n\nman", "A man."))
     assert "Question: Who {falls}?" in prompt
     assert "Answer to judge: The man\n" in prompt and "Known answer: A man.\n" in prompt
-    assert "JA if" in prompt and "NEIN if" in prompt and "TRUE" not in prompt
-    assert Scripted(("JA", "NEIN")).prompt_hash != Scripted().prompt_hash
 
 
 def test_empty_replies_are_wrong_without_asking() -> None:
@@ -220,10 +218,10 @@ def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     assert judge.judge(QUESTIONS[3:])[0].invalid is False
 
 
-def test_verdicts_are_of_the_model_its_attention_and_the_words(loaded, judge) -> None:
+def test_verdicts_are_of_the_model_its_attention_and_the_prompt(loaded, judge) -> None:
     other = Judge(SteeredModel(load_model("tiny-qwen2-vl", attn_implementation="eager")))
     assert other.about == judge.about | {"judge_attn_implementation": "eager"}
-    assert Judge(SteeredModel(loaded), ("right", "wrong")).about != judge.about
+    assert Judge(SteeredModel(loaded), "TRUE, FALSE: {reply}").about != judge.about
 
 
 def judged(says: list[bool], stories: list[int] | None = None) -> pd.DataFrame:

@@ -18,12 +18,16 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Context, Question
 from sally_anne.data.muma_tom import load
 from sally_anne.data.read import read_json
-from sally_anne.harness.limp import actor_of, answer, by_rules, gather, persons
-from sally_anne.harness.limp_prompts import (
+from sally_anne.harness.limp import (
     Episode,
     Hypothesis,
     Person,
+    actor_of,
+    answer,
+    by_rules,
+    gather,
     judge_steps,
+    persons,
     prompts_of,
     read_hypotheses,
     read_list,

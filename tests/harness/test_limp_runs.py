@@ -150,7 +150,6 @@ def distant(config: LimpConfig, server: Server, monkeypatch) -> LimpConfig:
         endpoint=server.url,
         endpoint_model="reader",
         endpoint_key="LIMP_KEY",
-        endpoint_prices=(2.0, 8.0),
     )
 
 
@@ -164,7 +163,6 @@ def test_one_model_watches_and_another_reads_and_judges(
             perceiver=other.url,
             perceiver_model="watcher",
             perceiver_key="LIMP_KEY",
-            perceiver_prices=(1.0, 4.0),
             endpoint_fields='{"seed": 5}',
         )
         table = run(config)
@@ -179,8 +177,7 @@ def test_one_model_watches_and_another_reads_and_judges(
     assert table["log_correct"].all() and (table["problem"] == "").all()
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["about"]["perceiver"]["endpoint_model"] == "watcher"
-    spent = saved["endpoints"]["perceiver"]["cost"]
-    assert spent == pytest.approx(2 * (900 * 1.0 + 5 * 4.0) / 1e6)
+    assert saved["endpoints"]["perceiver"] == {"requests": 2, "read": 1800, "written": 10}
     for file in config.folder.rglob("*"):
         assert KEY not in (file.read_text(errors="replace") if file.is_file() else "")
 

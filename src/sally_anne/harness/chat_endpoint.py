@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openai
 from PIL import Image
 
@@ -47,6 +46,8 @@ GREEDY: Mapping[str, Any] = {"temperature": 0}
 FILTERED, CUT = "content_filter", "length"
 # Completions of a run's endpoint, in its folder.
 FILE = "endpoint.jsonl"
+# Seconds that a try waits.
+TIMEOUT = 120.0
 _FILTER_CODES = {FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"}
 _KEPT = "Replies so far are kept: the same command continues from there"
 # Tries of a request whose answer is no chat completion; the client counts its own of failures.
@@ -61,41 +62,13 @@ class ChatCompletion:
 
     text: str
     finish: str = ""  # why it ended: stop, length, content_filter
-    usage: tuple[int, int] | None = None  # tokens read and written
+    usage: Sequence[int] = ()  # tokens read and written, where it says so
     first: Mapping[str, float] | None = None  # log-probabilities of the likeliest first tokens
 
     @property
     def ended(self) -> bool:
         """Whether it came to an end; if not, it was cut."""
         return self.finish != CUT
-
-
-@dataclass
-class Budget:
-    """What a run has spent at endpoints, in the unit of the user's prices, and may spend."""
-
-    limit: float | None = None
-    spent: float = 0.0
-    dearest: float = 0.0
-
-    def add(self, cost: float) -> None:
-        """Count what a reply cost, now or in an earlier run."""
-        self.spent, self.dearest = self.spent + cost, max(self.dearest, cost)
-
-    def affords(self, many: int) -> int:
-        """How many of so many requests may begin: each might cost as much as the dearest so far.
-
-        One, as long as no price is known. HarnessError if there is nothing left for one.
-        """
-        if self.limit is None or many == 0:
-            return many
-        left = self.limit - self.spent
-        if left <= 0 or left < self.dearest:
-            raise HarnessError(
-                f"the spending limit is reached: {self.spent:.4f} of {self.limit} are spent, and a "
-                f"request costs up to {self.dearest:.4f}. {_KEPT}, with a higher --endpoint-limit"
-            )
-        return min(many, int(left / self.dearest)) if self.dearest else 1
 
 
 class ChatEndpoint:
@@ -106,10 +79,8 @@ class ChatEndpoint:
     Args:
         url: may end in ``/chat/completions`` or not.
         fields: further fields of a request; None as a value leaves a field out.
-        timeout: seconds that a try may wait for the endpoint.
         rate: requests a minute at most, retries aside.
-        prices: of a million tokens read and written, in the unit of the budget.
-        budget: of the run, which several endpoints may share.
+        limit: tokens, read and written, that a run folder may take.
     """
 
     def __init__(
@@ -119,35 +90,29 @@ class ChatEndpoint:
         key: str = "",
         *,
         fields: Mapping[str, Any] | None = None,
-        timeout: float = 120.0,
         rate: float | None = None,
-        prices: tuple[float, float] | None = None,
-        budget: Budget | None = None,
+        limit: float | None = None,
         at_once: int = 1,
     ) -> None:
         whole = urllib.parse.urlsplit(checked_address(url))
-        self.url = whole.geturl()
-        self.model, self.fields = model, {**GREEDY, **(fields or {})}
-        self.prices, self.budget, self.at_once = prices, budget or Budget(), at_once
-        if self.budget.limit is not None and prices is None:
-            raise HarnessError(f"a spending limit needs the prices of {model}")
+        self.url, self.model = whole.geturl(), model
+        self.fields = {**GREEDY, **(fields or {})}
+        self.limit, self.at_once = limit, at_once
         self._headers = {} if key else {"Authorization": openai.Omit()}
         self._key = key
         self._client = openai.OpenAI(
             base_url=whole._replace(path=whole.path.removesuffix(CHAT_PATH), query="").geturl(),
             api_key=key or "none",
             default_query=dict(urllib.parse.parse_qsl(whole.query, keep_blank_values=True)),
-            timeout=timeout,
+            timeout=TIMEOUT,
             max_retries=5,
             # A redirect would take the key to another address.
             http_client=openai.DefaultHttpxClient(follow_redirects=False),
         )
         self._pause, self._next = 60.0 / rate if rate else 0.0, time.monotonic()
         self._journal: Journal | None = None
+        self._kept: dict[str, ChatCompletion] = {}
         self._lock = threading.Lock()
-        # What it was asked and has cost, earlier runs of the folder included.
-        self.usage: dict[str, Any] = {"requests": 0, "read": 0, "written": 0}
-        self.usage["cost"] = None if prices is None else 0.0
 
     @property
     def about(self) -> dict[str, Any]:
@@ -155,12 +120,22 @@ class ChatEndpoint:
         place = {"endpoint": self.url, "endpoint_model": self.model, "fields": self.fields}
         return {**place, "model": self.model}
 
+    @property
+    def usage(self) -> dict[str, int]:
+        """What it was asked, earlier runs of the folder included."""
+        used = [reply.usage for reply in self._kept.values() if reply.usage]
+        read, written = (sum(column) for column in zip((0, 0), *used, strict=True))
+        return {"requests": len(self._kept), "read": read, "written": written}
+
     @contextmanager
     def keeping(self, folder: Path, role: str = "") -> Iterator[None]:
         """Keep each reply in a journal of the folder at once; what it holds is not asked again."""
+        names = ChatCompletion.__dataclass_fields__
         with Journal(folder / (f"{role}_{FILE}" if role else FILE), self.about) as journal:
-            for record in journal.answers.values():
-                self._count(record["usage"])
+            self._kept = {
+                key: ChatCompletion(**{name: line[name] for name in names})
+                for key, line in journal.answers.items()
+            }
             self._journal = journal
             try:
                 yield
@@ -189,29 +164,33 @@ class ChatEndpoint:
         shared = {name: value for name, value in every.items() if value is not None}
         bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
-        kept = self._journal.answers if self._journal is not None else {}
-        names = ChatCompletion.__dataclass_fields__
-        found = {
-            key: ChatCompletion(**{name: kept[key][name] for name in names})
-            for key in keys
-            if key in kept
-        }
-        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in found}
+        todo = {k: one for k, one in zip(keys, bodies, strict=True) if k not in self._kept}
         while todo:
-            at_once = self.at_once if self.budget.limit is not None else len(todo)
-            some = [*todo][: self.budget.affords(min(at_once, len(todo)))]
+            some = [*todo][: self._affords(len(todo))]
             with ThreadPoolExecutor(self.at_once) as pool:
-                jobs = {key: pool.submit(self._one, key, todo.pop(key)) for key in some}
-                wait(jobs.values(), return_when=FIRST_EXCEPTION)
+                jobs = [pool.submit(self._one, key, todo.pop(key)) for key in some]
+                wait(jobs, return_when=FIRST_EXCEPTION)
                 pool.shutdown(cancel_futures=True)
-            ended = [job for job in jobs.values() if not job.cancelled()]
-            if errors := list(filter(None, (job.exception() for job in ended))):
-                raise errors[0]
-            found |= {key: job.result() for key, job in jobs.items()}
-        return [found[key] for key in keys]
+            for job in jobs:
+                if not job.cancelled():
+                    job.result()
+        return [self._kept[key] for key in keys]
 
-    def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:
-        """The reply to one request, which is kept."""
+    def _affords(self, many: int) -> int:
+        """How many of so many requests may begin: each may take as many tokens as any so far."""
+        if self.limit is None:
+            return many
+        spent = [sum(reply.usage or ()) for reply in self._kept.values()]
+        most, left = max(spent, default=0), self.limit - sum(spent)
+        if left < max(most, 1):
+            raise self._failed(
+                f"may take {self.limit:g} tokens (--endpoint-limit): {sum(spent)} are taken, and a "
+                f"request takes up to {most}"
+            )
+        return min(many, self.at_once, int(left // most)) if most else 1
+
+    def _one(self, key: str, body: Mapping[str, Any]) -> None:
+        """Make one request and keep the reply."""
         for _ in range(_TRIES):
             with self._lock:
                 begin = max(self._next, time.monotonic())
@@ -223,12 +202,11 @@ class ChatEndpoint:
         else:
             raise self._failed(f"does not answer with a chat completion but {text!r:.200}")
         with self._lock:
-            self._count(reply.usage)
             if self._journal is not None:
                 self._journal.add([{"item_id": key, **asdict(reply)}])
-        if self.budget.limit is not None and reply.usage is None:
+            self._kept[key] = reply
+        if self.limit is not None and not reply.usage:
             raise self._failed("does not say how many tokens a reply took: omit --endpoint-limit")
-        return reply
 
     def _failed(self, why: str) -> HarnessError:
         return HarnessError(self._clean(f"{self.model} at {self.url} {why}. {_KEPT}"))
@@ -249,19 +227,13 @@ class ChatEndpoint:
             raise self._failed(f"does not answer ({error} {error.__cause__ or ''})") from None
 
     def _read(self, text: str) -> ChatCompletion | None:
-        """The reply in a chat completion; None if there is none, whose cost is counted."""
+        """The reply in a chat completion; None if there is none."""
         try:
             completion = json.loads(text)
             usage = completion.get("usage") or {}
-            used = (usage["prompt_tokens"], usage.get("completion_tokens", 0)) if usage else None
-            if not completion.get("choices"):
-                with self._lock:
-                    self._count(used)
-                return None
+            used = (usage["prompt_tokens"], usage.get("completion_tokens", 0)) if usage else ()
             choice = completion["choices"][0]
             content = choice["message"].get("content") or choice["message"].get("refusal") or ""
-            if isinstance(content, list):  # parts, as some servers send them
-                content = "".join(part["text"] for part in content)
             finish = str(choice.get("finish_reason") or "")
             return ChatCompletion(self._clean(content + ""), finish, used, self._first(choice))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -275,17 +247,6 @@ class ChatEndpoint:
             return {token: value for value, token in pairs}
         except (LookupError, TypeError):
             return None
-
-    def _count(self, usage: Sequence[int] | None) -> None:
-        self.usage["requests"] += 1
-        if usage is None:
-            return
-        read, written = self.usage["read"] + usage[0], self.usage["written"] + usage[1]
-        self.usage |= {"read": read, "written": written}
-        if self.prices is not None:
-            each, every = (np.dot(n, self.prices) / 1e6 for n in (usage, (read, written)))
-            self.usage["cost"] = float(every)
-            self.budget.add(float(each))
 
     def _clean(self, text: str) -> str:
         """Without the key, as it is and in JSON."""
@@ -315,34 +276,29 @@ def messages_of(prompt: Prompt) -> Messages:
     return [*before, {"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
 
 
-def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> ChatEndpoint:
+def open_endpoint(config: Any, role: str = "endpoint") -> ChatEndpoint:
     """The model that ``--endpoint`` and its options name, or a run's second model.
 
     ``role`` is the option with its address (judge, perceiver), and begins its other options' names.
     """
     if here().count > 1:
         raise HarnessError("an endpoint is asked by one process; start it without a launcher")
-    name = role or "endpoint"
     return ChatEndpoint(
-        getattr(config, name),
-        getattr(config, f"{name}_model"),
-        key_from(getattr(config, f"{name}_key"), f"--{name}-key"),
+        getattr(config, role),
+        getattr(config, f"{role}_model"),
+        key_from(getattr(config, f"{role}_key"), f"--{role}-key"),
         fields=request_fields(config),
-        timeout=config.endpoint_timeout,
         rate=config.endpoint_rate,
-        prices=getattr(config, f"{name}_prices"),
-        budget=budget or Budget(config.endpoint_limit),
+        limit=config.endpoint_limit,
         at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
     )
 
 
-def open_second(
-    config: Any, role: str, budget: Budget, videos: bool = False, **opening: Any
-) -> AnyModel:
+def open_second(config: Any, role: str, videos: bool = False, **opening: Any) -> AnyModel:
     """The model that the option ``role`` names: at an address, or opened here as the run's own."""
     name = getattr(config, role)
     if "://" in name and hasattr(config, f"{role}_model"):
-        return open_endpoint(config, budget, role)
+        return open_endpoint(config, role)
     own = config.opening() | {"name": name, "revision": None, "prompt": "auto"} | opening
     if not videos:
         own |= {"max_pixels": None, "crop": False}
@@ -350,9 +306,8 @@ def open_second(
 
 
 def usage_line(role: str, usage: Mapping[str, Any]) -> str:
-    """One line: what was asked of an endpoint in a run folder, and what it cost."""
-    cost = "" if usage["cost"] is None else f", {usage['cost']:.4f} spent"
+    """One line: what was asked of an endpoint in a run folder."""
     return (
         f"endpoint of the {role}: {usage['requests']:,} replies, {usage['read']:,} tokens read, "
-        f"{usage['written']:,} written{cost}"
+        f"{usage['written']:,} written"
     )

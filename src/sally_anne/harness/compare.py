@@ -31,8 +31,8 @@ ESTIMATES, ENDS = ("first", "second", "difference"), {"value": "", "low": "_low"
 # Options by which answers, or what is compared of them, do not differ.
 _SILENT = frozenset(
     ("out", "data", "batch_size", "device", "device_map", "dry_run", "allow_mismatch", "human")
-    + ("limit", "split", "split_seed", "judge_key", "judge_prices", "endpoint")
-    + tuple(f"endpoint_{n}" for n in ("key", "rate", "prices", "limit", "timeout", "model"))
+    + ("limit", "split", "split_seed", "judge_key", "endpoint")
+    + tuple(f"endpoint_{n}" for n in ("key", "rate", "limit", "model"))
 )
 
 

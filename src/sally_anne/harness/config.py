@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.options import Positive, Range, Seed, check_options, flag_name
+from sally_anne.core.options import Positive, Seed, check_options, flag_name
 from sally_anne.data.gridtom.samples import SplitSeed
 from sally_anne.data.items import WITH_SOUND, Setting, View, Window, short_name
 from sally_anne.harness.protocols import RETOLD, Prompting, ProtocolName
@@ -25,7 +25,6 @@ DEFAULT_BATCH = 16
 # Fields of an address that are no secrets; any other may be one.
 _OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
 CHAT_PATH = "/chat/completions"
-Price = Annotated[float, Range("at least 0", lambda price: price >= 0)]
 # Options that only some tasks take; a task names its own.
 TASK_OPTIONS = (
     *("order", "setting", "style", "data_seed", "split_seed"),
@@ -42,21 +41,17 @@ class EndpointOptions:
         endpoint_model: its name there.
         endpoint_key: name of the environment variable that holds the key, if it wants one.
         endpoint_rate: requests a minute at most, of each endpoint.
-        endpoint_prices: of a million tokens read and of a million written.
-        endpoint_limit: what may be spent in this run folder, in the unit of the prices.
+        endpoint_limit: tokens that each endpoint of this run folder may read and write.
         endpoint_fields: further fields of each request, also of a second model's, as a JSON object;
             null leaves one out, as in {"max_tokens": null, "max_completion_tokens": 500}.
-        endpoint_timeout: seconds that a try waits.
     """
 
     endpoint: str | None = None
     endpoint_model: str = ""
     endpoint_key: str | None = None
     endpoint_rate: Positive | None = None
-    endpoint_prices: tuple[Price, Price] | None = None
     endpoint_limit: Positive | None = None
     endpoint_fields: str | None = None
-    endpoint_timeout: Positive = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +111,13 @@ class EvalConfig(RunOptions, EndpointOptions):
         judge: who rates replies to open questions: a model's name, or the address of an endpoint.
             Without a judge they are kept, but not scored.
         judge_model: model to ask for at the endpoint.
-        judge_prices: of a million tokens that the endpoint reads and of a million that it writes.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
         replies: CSV with replies (item_id, reply), of people or of any program, in place of a
             model's; items without one are left out.
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
-        judge_words: what the judge says of a right and of a wrong reply.
-        judge_template: file with the judge's prompt, its fields in braces.
+        judge_template: file with the judge's prompt, its fields in braces; it asks for TRUE or
+            FALSE.
         steer: folder of a steering vector, or user/name[@revision] on a hub.
         alpha: strength of the vector; its own by default.
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
@@ -159,10 +153,8 @@ class EvalConfig(RunOptions, EndpointOptions):
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
-    judge_prices: tuple[Price, Price] | None = None
     replies: Path | None = None
     human: Path | None = None
-    judge_words: tuple[str, str] = ("TRUE", "FALSE")
     judge_template: Path | None = None
     steer: Path | None = None
     alpha: float | None = None
@@ -237,7 +229,7 @@ def check(config: EvalConfig) -> None:
         (True, others, f"other tasks than {short_name(config.task)}"),
         (config.frames is not None, ("fps", "most_frames"), "runs without --frames"),
         (config.replies is not None, asked, "models, not for --replies"),
-        (config.judge is None, ("human", "judge_words", "judge_template"), "a judge (--judge)"),
+        (config.judge is None, ("human", "judge_template"), "a judge (--judge)"),
         (config.prompting != "few-shot", ("shots",), "--prompting few-shot"),
         (config.prompting == "cot", ("options",), "other ways of --prompting than cot"),
         (
@@ -306,20 +298,18 @@ def check_second(config: Any, role: str) -> None:
         _check_address(config, role)
         return
     if config.endpoint is None:
-        limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
+        limits = ("endpoint_rate", "endpoint_limit", "endpoint_fields")
         _refuse(config, limits, "an endpoint: give --endpoint")
-    own = [f"{role}_{name}" for name in ("model", "key", "prices")]
+    own = (f"{role}_model", f"{role}_key")
     _refuse(config, own, f"a {role} at an address: give it with {flag_name(role)}")
 
 
 def _check_address(config: Any, role: str) -> None:
     """HarnessError if the address in the option ``role``, or what goes with it, is wrong."""
-    model, key, prices = (f"{role}_{name}" for name in ("model", "key", "prices"))
+    model, key = f"{role}_model", f"{role}_key"
     checked_address(getattr(config, role), flag_name(role))
     if not getattr(config, model).strip():
         raise HarnessError(f"{flag_name(role)} needs {flag_name(model)}, the name of a model there")
-    if config.endpoint_limit is not None and getattr(config, prices) is None:
-        raise HarnessError(f"--endpoint-limit needs {flag_name(prices)}")
     key_from(getattr(config, key), flag_name(key))
 
 

@@ -27,7 +27,7 @@ from sally_anne.data.transcripts import read_transcript, within
 from sally_anne.harness import distractors as check
 from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.distractors import Shuffled, Verdict
-from sally_anne.harness.limp_prompts import read_list
+from sally_anne.harness.limp import read_list
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice

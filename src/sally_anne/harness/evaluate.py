@@ -22,7 +22,7 @@ from sally_anne.data.samples import Lineage
 from sally_anne.data.speech import RATE
 from sally_anne.figures.report import write_report
 from sally_anne.harness import protocols
-from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
+from sally_anne.harness.chat_endpoint import ChatCompletion, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check, model_name
 from sally_anne.harness.judge import agreement, judge_answers, open_judge, read_labels, read_sheet
 from sally_anne.harness.model import Completion, Prompt, SteeredModel, laid_out
@@ -92,13 +92,12 @@ def evaluate(
         work = replace(work, items=[item for item in work.items if item.item_id in said])
         if not work.items:
             raise HarnessError(f"{config.replies}: has no reply to any of these questions")
-    budget = Budget(config.endpoint_limit)
-    judge = open_judge(config, work.items, device_map, budget) if processes.first else None
+    judge = open_judge(config, work.items, device_map) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     mismatch, model = "", cast(Any, None)
     if config.endpoint is not None:
-        model = open_endpoint(config, budget)
+        model = open_endpoint(config)
     elif config.replies is None:
         videos, sounds = (any(map(attrgetter(name), work.items)) for name in ("clip", "sound"))
         opening = config.opening() | {"device_map": device_map}

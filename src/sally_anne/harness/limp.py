@@ -2,21 +2,28 @@
 
 A run gathers each episode once, judges the questions one by one, and keeps both in journals. Where
 people talk, the utterances are evidence and the film shows what the one who asks does; where nobody
-talks, the text tells one person's actions and the film the other's, as in the released code.
+talks, the text tells one person's actions and the film the other's, as in the released code. The
+prompts are our own; files of the user's may stand in their place (docs/protocols.md).
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
@@ -27,13 +34,12 @@ from sally_anne.data.items import Question
 from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, cleaned, people
 from sally_anne.data.read import Field, read_json
-from sally_anne.harness import limp_prompts as ask
 from sally_anne.harness import planning
 from sally_anne.harness.config import check_second
-from sally_anne.harness.limp_prompts import EPISODE, Episode, Hypothesis, Person
 from sally_anne.harness.method_config import LimpConfig
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.protocols import read_template
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 
@@ -44,6 +50,220 @@ LETTER = 16
 Account = str | tuple[str, ...]
 # The reply to a text, and frames with it ``uint8 [F, height, width, 3]``.
 Write = Callable[..., str]
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person's part: what is done and what is said, each in the order of time."""
+
+    actions: tuple[str, ...] = ()
+    utterances: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One interaction of two people by name, and what was where before anybody acted."""
+
+    people: Mapping[str, Person]
+    initial: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The latent variables of one option (appendix 11.3); empty where it leaves one open."""
+
+    belief: str = ""
+    social_goal: str = ""
+    believed_goal: str = ""
+
+
+# --- Prompts -------------------------------------------------------------------------------------
+
+_LIST = "Reply with a JSON list of short texts and nothing else."
+_ACTIONS = (
+    "Account:\n{account}\n\nList what {name} does there, in order, without the name and without "
+    "what others do or what is said: walks to a place, opens or closes something, takes something "
+    "from a place, puts something somewhere. Name the room where it is clear, and the things "
+    f'themselves rather than "it" or "something". {_LIST}'
+)
+# What is asked in each step; without one of the user's "likely" is ``planning.likely_prompt``.
+PROMPTS = {
+    "watch": (
+        "These are frames of a film from a home, in order. What does {name} do? Tell each action "
+        "in order on one line: where from things are taken, where they are put, what is opened "
+        "and closed. A raised arm often opens something or takes something. If a thing cannot be "
+        'made out, call it "something".'
+    ),
+    "text": _ACTIONS,
+    # Things that cannot be made out in a film are named by what else is known.
+    "film": "What else is known:\n{known}\n\n" + _ACTIONS,
+    "initial": (
+        "{actions}\n\nWhere were the things that are taken here before anybody acted? One "
+        f'statement a thing, like "There is a cup on the table." {_LIST}'
+    ),
+    "hypotheses": (
+        "At the beginning:\n{initial}\n{actions}\n\nQuestion: {question}\n{options}\n\nFor each "
+        "option, tell what it says of {name}: belief (what {name} takes to be where), social_goal "
+        "(help, hinder or neither, towards {other}), believed_goal (what {name} thinks that "
+        "{other} wants). Reply with a JSON object by option label, with these three fields."
+    ),
+}
+# What a step is judged by, each in a line of its own.
+_LINES = {
+    "social_goal": "{name}'s aim towards {other}: {}",
+    "belief": "{name} believes: {}",
+    "believed_goal": "{name} thinks that {other} wants: {}",
+    "said": '{other} said: "{}"',
+    "initial": "At the beginning: {}",
+    "before": "{}",
+}
+FIELDS = {
+    step: [part[1] for part in string.Formatter().parse(text) if part[1]]
+    for step, text in PROMPTS.items()
+} | {"likely": ["step", "name", "other", *_LINES]}
+_SAYING = (
+    "Who helps says what they take to be true. Who hinders says something else than what they take "
+    "to be true."
+)
+_DOING = (
+    "Who helps brings things to where they think the other one wants them. Who hinders takes "
+    "things away from there. Walking about fits any aim."
+)
+
+
+def prompts_of(folder: Path | None) -> dict[str, str]:
+    """The prompts by step, of which a folder's ``<step>.txt`` replace ours."""
+    if folder is None:
+        return PROMPTS
+    files = {step: file for step in FIELDS if (file := folder / f"{step}.txt").exists()}
+    if not files:
+        raise HarnessError(f"--templates {folder}: holds none of {', '.join(FIELDS)} (.txt)")
+    own = {k: read_template(f, "--templates", FIELDS[k], [FIELDS[k]]) for k, f in files.items()}
+    return PROMPTS | own
+
+
+def judge_steps(
+    mind: Hypothesis,
+    who: People,
+    episode: Episode,
+    utterance_goal: bool = True,
+    prompts: Mapping[str, str] = PROMPTS,
+) -> list[str]:
+    """Is each utterance of a person, and then each action, likely under a hypothesis?
+
+    An utterance is judged by what its speaker believes and was asked (with ``utterance_goal`` also
+    by what the other seems to want), an action by what both did before, as in the released code.
+    """
+    subject, other = (episode.people[name] for name in who)
+    names = {"name": who.subject, "other": who.other}
+    held: dict[str, Sequence[str]] = {k: [text] * bool(text) for k, text in vars(mind).items()}
+
+    def likely(by: Mapping[str, Sequence[str]], step: str, rule: str) -> str:
+        if "likely" in prompts:
+            fields = {kind: "\n".join(by.get(kind, ())) for kind in _LINES}
+            return prompts["likely"].format(**names, **fields, step=step)
+        lines = [form.format(t, **names) for kind, form in _LINES.items() for t in by.get(kind, ())]
+        return planning.likely_prompt([*lines, f"Then {step}"], rule)
+
+    asked = held | {"said": other.utterances} | ({} if utterance_goal else {"believed_goal": ()})
+    steps = [likely(asked, f'{who.subject} said: "{text}"', _SAYING) for text in subject.utterances]
+    before = [f"{who.other}: {text}" for text in other.actions]
+    for text in subject.actions:
+        step = f"{who.subject}: {text}"
+        steps.append(likely(held | {"initial": episode.initial, "before": before}, step, _DOING))
+        before.append(step)
+    return steps
+
+
+def choose(question: Question, beliefs: Mapping[str, float]) -> str:
+    """Asks which option answers the question, given the posterior of each."""
+    options = "\n".join(
+        f"{o.label}. {o.text} (probability that this is so: {beliefs[o.label]:.4f})"
+        for o in question.options
+    )
+    return (
+        f"Question: {question.question}\n{options}\n\nGo by these probabilities. Reply with the "
+        "letter of the option that answers the question, and nothing else."
+    )
+
+
+def actions_of(parts: Mapping[str, Person]) -> str:
+    """What each person did, a line an action."""
+    return "\n".join(
+        "\n- ".join([f"What {name} did:", *part.actions])
+        for name, part in parts.items()
+        if part.actions
+    )
+
+
+# --- Replies -------------------------------------------------------------------------------------
+
+_BULLET = re.compile(r"^\s*(?:[-*•]\s*|\(?\d+[.):]\s*|\(?[A-Da-d][.)]\s+)")
+# A list, and an object of objects.
+_FLAT, _NESTED = r"\[[^\[\]]*\]", r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
+# A reply that repeats itself up to its last token is no list of actions.
+MOST = 40
+
+
+def read_list(reply: str) -> tuple[str, ...]:
+    """The texts of the first list: JSON, Python, bulleted or numbered lines, or one a line.
+
+    At most :data:`MOST`, without empty ones and "none"; immediate repetitions count once.
+    """
+    lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
+    if len(lines) == 1:
+        lines = re.split(r"(?<=[.;!?])\s+", lines[0])
+    bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
+    lists = (value for value in _values(reply, _FLAT) if isinstance(value, list))
+    listed = (value for value in lists if all(isinstance(entry, str) for entry in value))
+    plain = [line for line in lines if not line.rstrip().endswith(":")]
+    texts = (" ".join(text.split()).strip(" ,;\"“”'") for text in next(listed, bulleted or plain))
+    some = (text for text in texts if text.casefold().rstrip(".") not in _NOTHING)
+    return tuple(text for text, _ in groupby(some))[:MOST]
+
+
+def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
+    """Latent variables by label from a JSON or Python object; None if a label is left out.
+
+    Or as the paper asks for them: "A: Belief: ...; Social goal: ...; Believed Goal: ... B: ...".
+    """
+    parts = re.split(r"(?:^|[.\s])([A-Z]):\s*(?=Belief\b)", reply)
+    pairs = [dict(re.findall(r"([A-Za-z ]+):\s*([^;]*)", part)) for part in parts[2::2]]
+    for value in (*_values(reply, _NESTED), dict(zip(parts[1::2], pairs, strict=True))):
+        entries = {
+            str(name).casefold().removeprefix("option").strip(" .):("): entry
+            for name, entry in (value.items() if isinstance(value, dict) else ())
+        }
+        found = ((label, _hypothesis_of(entries.get(label.casefold()))) for label in labels)
+        minds = {label: mind for label, mind in found if mind}
+        if len(minds) == len(labels):
+            return minds
+    return None
+
+
+def _hypothesis_of(entry: Any) -> Hypothesis | None:
+    if not isinstance(entry, dict):
+        return None
+    values = {str(name).strip().casefold().replace(" ", "_"): text for name, text in entry.items()}
+    texts = [values.get(variable.name) or "" for variable in fields(Hypothesis)]
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    plain = [" ".join(text.split()).rstrip(".") for text in texts]
+    mind = Hypothesis(*("" if text.casefold() in _NOTHING else text for text in plain))
+    return mind if mind != Hypothesis() else None
+
+
+def _values(reply: str, form: str) -> Iterator[Any]:
+    """The JSON or Python values of a form, from left to right."""
+    for part in re.findall(form, reply):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                yield read(part)
+                break
+
+
+# --- Episodes and options ------------------------------------------------------------------------
 
 
 def persons(items: Iterable[Question]) -> dict[str, People]:
@@ -65,32 +285,28 @@ def gather(
     who: People,
     write: Write,
     account: Callable[[Question, str], Account],
-    prompts: Mapping[str, str] = ask.PROMPTS,
+    prompts: Mapping[str, str] = PROMPTS,
 ) -> Episode:
-    """The episode that a question is about; ``account`` says what its film shows of a person.
-
-    HarnessError if the text names neither of the two.
-    """
-    context, names = question.context, (who.subject, who.other)
+    """The episode that a question is about; ``account`` says what its film shows of a person."""
+    context, watched = question.context, who.other
     said: dict[str, tuple[str, ...]] = {}
     done: dict[str, tuple[str, ...]] = {}
-    watched = who.other
     if context.dialogue:
         lines = [line.partition(": ") for line in context.dialogue.splitlines()]
-        said = {n: tuple(text for speaker, _, text in lines if speaker == n) for n in names}
+        said = {n: tuple(text for speaker, _, text in lines if speaker == n) for n in who}
     else:
         actor = actor_of(context.actions, who, question.group)
-        (watched,) = {*names} - {actor}
+        (watched,) = {*who} - {actor}
         asked = prompts["text"].format(account=context.actions, name=actor)
-        done[actor] = ask.read_list(write(asked))
+        done[actor] = read_list(write(asked))
     seen = account(question, watched)
     if isinstance(seen, str):
         known = context.dialogue or context.actions
-        seen = ask.read_list(write(prompts["film"].format(account=seen, name=watched, known=known)))
+        seen = read_list(write(prompts["film"].format(account=seen, name=watched, known=known)))
     done[watched] = seen
-    parts = {name: Person(done.get(name, ()), said.get(name, ())) for name in names}
-    asked = prompts["initial"].format(actions=ask.actions_of(parts))
-    return Episode(parts, ask.read_list(write(asked)))
+    parts = {name: Person(done.get(name, ()), said.get(name, ())) for name in who}
+    asked = prompts["initial"].format(actions=actions_of(parts))
+    return Episode(parts, read_list(write(asked)))
 
 
 def actor_of(text: str, who: People, episode: str) -> str:
@@ -115,14 +331,14 @@ def read_accounts(path: Path, episodes: Iterable[str]) -> dict[str, Account]:
     return {episode: account(entries.get(episode).get("action")) for episode in episodes}
 
 
-# --- Options as hypotheses -----------------------------------------------------------------------
-
 _GIVEN_GOAL = re.compile(r"\bif \w+ has been trying to (help|hinder) \w+")
 _KNOWN_PLACE = re.compile(r"\bassuming that \w+ knows (what is [^,]+)")
 _BELIEVED = re.compile(r"\w+ believed that (there (?:was|were|is|are) .+?)\.?")
-_HELPED = re.compile(r"\w+ has been trying to help \w+ (?:to )?(?:locate|find) (?P<thing>.+?)\.?")
-_HINDERED = re.compile(r"\w+ has been trying to prevent \w+ from \w+ing (?P<thing>.+?)\.?")
-_AIMS = (_HELPED, _HINDERED)
+# To help, and to hinder.
+_AIMS = (
+    re.compile(r"\w+ has been trying to help \w+ (?:to )?(?:locate|find) (?P<thing>.+?)\.?"),
+    re.compile(r"\w+ has been trying to prevent \w+ from \w+ing (?P<thing>.+?)\.?"),
+)
 _INDIFFERENT = re.compile(r"\w+ was indifferent towards \w+['’]s? goals?\.?")
 _MOVED = r": \w+ (?:intentionally )?moved .+ to (?P<aim>help|hinder) \w+\.?"
 _LEFT = re.compile(
@@ -138,29 +354,28 @@ def by_rules(question: Question, who: People, episode: Episode) -> dict[str, Hyp
 
     "Knows what is in the box" and "at the desired location" mean what the episode has there.
     """
-    wordings = {o.label: _PREAMBLE.sub("", o.text) for o in question.options}
-    minds = {k: _by_wording(text, question, who, episode) for k, text in wordings.items()}
-    known = {label: mind for label, mind in minds.items() if mind}
-    return known if len(known) == len(minds) else None
+    texts = {o.label: _PREAMBLE.sub("", o.text) for o in question.options}
+    # What is known of the thing asked for: where it was, as far as the episode tells.
+    things = {m["thing"] for text in texts.values() for f in _AIMS if (m := f.fullmatch(text))}
+    facts = " ".join(fact for fact in episode.initial if any(_names(fact, t) for t in things))
+    how = (question.question, who, episode, facts)
+    minds = {label: mind for label, text in texts.items() if (mind := _by_wording(text, *how))}
+    return minds if len(minds) == len(texts) else None
 
 
 def _by_wording(
-    option: str, question: Question, who: People, episode: Episode
+    option: str, question: str, who: People, episode: Episode, facts: str
 ) -> Hypothesis | None:
     other, find = who.other, f"to find what {who.other} asks for"
     neither = f"neither help nor hinder {other}"
-    if given := _GIVEN_GOAL.search(question.question):
+    if given := _GIVEN_GOAL.search(question):
         believed = _BELIEVED.fullmatch(option)
         return Hypothesis(believed[1], f"{given[1]} {other}", find) if believed else None
-    if known := _KNOWN_PLACE.search(question.question):
-        aims = ((_HELPED, f"help {other}"), (_HINDERED, f"hinder {other}"), (_INDIFFERENT, neither))
-        aim = next((aim for wording, aim in aims if wording.fullmatch(option)), None)
-        # What is known of the thing asked for: where it was, as far as the episode tells.
-        named = [_PREAMBLE.sub("", one.text) for one in question.options]
-        things = {m["thing"] for text in named for form in _AIMS if (m := form.fullmatch(text))}
-        facts = [fact for fact in episode.initial if any(_names(fact, thing) for thing in things)]
-        belief = " ".join(facts) or f"{who.subject} knows {known[1]}"
-        return Hypothesis(belief, aim, find) if aim else None
+    if known := _KNOWN_PLACE.search(question):
+        aims = (f"help {other}", f"hinder {other}", neither)
+        pairs = zip(aims, (*_AIMS, _INDIFFERENT), strict=True)
+        aim = next((aim for aim, wording in pairs if wording.fullmatch(option)), None)
+        return Hypothesis(facts or f"{who.subject} knows {known[1]}", aim, find) if aim else None
     if _UNKNOWN.fullmatch(option):
         return Hypothesis("", neither, f"something that {who.subject} does not know")
     if wish := _WANTED.fullmatch(option):
@@ -194,11 +409,11 @@ def answer(
     item: Question,
     who: People,
     episode: Episode,
-    model: Callable[[Sequence[str]], list[planning.LikelyUnlikely]],
+    model: Callable[[Sequence[str]], list[planning.LikelyUnlikely | None]],
     write: Write,
     latents: str = "rules",
     utterance_goal: bool = True,
-    prompts: Mapping[str, str] = ask.PROMPTS,
+    prompts: Mapping[str, str] = PROMPTS,
 ) -> planning.Answer:
     """How likely is what a person says and does under each option, or why that cannot be judged?
 
@@ -209,17 +424,15 @@ def answer(
     minds = by_rules(item, who, episode) if latents == "rules" else None
     if minds is None:
         asked = prompts["hypotheses"].format(
-            **{"initial": "\n".join(episode.initial), "actions": ask.actions_of(episode.people)},
+            **{"initial": "\n".join(episode.initial), "actions": actions_of(episode.people)},
             **{"question": item.question, "name": who.subject, "other": who.other},
             options="\n".join(f"{option.label}. {option.text}" for option in item.options),
         )
-        reply = write(asked)
-        minds = ask.read_hypotheses(reply, [option.label for option in item.options])
+        minds = read_hypotheses(write(asked), [option.label for option in item.options])
     if minds is None:
         return {"problem": "the options' wording was not understood"}
     how = (who, episode, utterance_goal, prompts)
-    requests = {label: ask.judge_steps(mind, *how) for label, mind in minds.items()}
-    return planning.judge(model, requests, minds)
+    return planning.judge(model, {k: judge_steps(mind, *how) for k, mind in minds.items()}, minds)
 
 
 @claims("a LIMP run")
@@ -238,7 +451,7 @@ def run(
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
         raise HarnessError("--perceiver watches films, --actions says what they show: give one")
-    prompts = ask.prompts_of(config.templates)
+    prompts = prompts_of(config.templates)
     with planning.Planning(config, vector, MUMA_TOM, console) as session:
         items = session.items
         who, first = persons(items), {item.group: item for item in items}
@@ -252,9 +465,9 @@ def run(
         judging, watching = session.judging(), session.open_second("perceiver", videos=True)
         gathering = {
             **reading.about,
-            **({} if watching is reading else {"perceiver": watching.about}),
-            **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
-            **({} if config.templates is None else {"templates": fingerprint(prompts.items())}),
+            "perceiver": None if watching is reading else watching.about,
+            "max_pixels": config.max_pixels,
+            "templates": fingerprint(prompts.items()),
             "max_new_tokens": config.max_new_tokens,
             "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
             "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),
@@ -286,18 +499,18 @@ def run(
             beliefs = planning.posterior_of_judgements(judged)[config.mode]
             if config.mode == "log":
                 beliefs = {label: math.exp(value) for label, value in beliefs.items()}
-            return {"reply": write(ask.choose(item, beliefs), most=LETTER) if beliefs else ""}
+            return {"reply": write(choose(item, beliefs), most=LETTER) if beliefs else ""}
 
         by_id = {item.item_id: item for item in items}
         kept = session.answers(GATHERED, gathering, first, partial(map, gathered))
-        episodes = {k: EPISODE.validate_python(one["episode"]) for k, one in kept.items()}
+        read = TypeAdapter(Episode).validate_python
+        episodes = {name: read(one["episode"]) for name, one in kept.items()}
         answers = session.answers(planning.ANSWERS, about, by_id, partial(map, judged))
         table = planning.score(items, answers, planning.posterior_of_judgements)
         if config.choice == "model":
             own = about | {"mode": config.mode}
             replies = session.answers(CHOICES, own, by_id, partial(map, chosen))
-            labels = (parse_choice(replies[name]["reply"], i.options) for name, i in by_id.items())
-            pairs = zip(labels, items, strict=True)
-            marks = [planning.marked("model", label, item) for label, item in pairs]
+            labels = (parse_choice(replies[i.item_id]["reply"], i.options) for i in items)
+            marks = [planning.marked("model", *one) for one in zip(labels, items, strict=True)]
             table = table.join(pd.DataFrame(marks, index=table.index))
         return session.finish(table, about)

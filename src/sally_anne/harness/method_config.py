@@ -77,8 +77,6 @@ class LimpConfig(PlanningConfig):
             the one that reads: its dtype, quantization and attention.
         perceiver_model: model to ask for at the address.
         perceiver_key: name of the environment variable that holds its key, if it needs one.
-        perceiver_prices: of a million tokens that it reads and of a million that it writes;
-            --endpoint-limit holds for both models together, --endpoint-rate for each.
         latents: what an option says of a mind is read by rules where they know its wording, else
             by the model; model has it read every option, as in the paper.
         utterance_goal: whether the prompt of an utterance says what its speaker thinks that the
@@ -94,7 +92,6 @@ class LimpConfig(PlanningConfig):
     perceiver: str | None = None
     perceiver_model: str = ""
     perceiver_key: str | None = None
-    perceiver_prices: tuple[float, float] | None = None
     latents: Literal["rules", "model"] = "rules"
     utterance_goal: bool = True
     templates: Path | None = None

@@ -8,14 +8,13 @@ BIP-ALM (MMToM-QA) have in common is here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 from scipy.special import log_expit, log_softmax, logsumexp
 
@@ -26,7 +25,7 @@ from sally_anne.core.options import check_options
 from sally_anne.core.processes import in_batches
 from sally_anne.data.items import Benchmark, Polarity, Question
 from sally_anne.harness import chat_endpoint
-from sally_anne.harness.chat_endpoint import AnyModel, open_second
+from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.config import check_endpoint, check_steered, model_name
 from sally_anne.harness.evaluate import require_fits
 from sally_anne.harness.method_config import MODES, Mode, PlanningConfig
@@ -40,8 +39,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 # What the journal keeps of a question, with what is wrong in ``problem``.
 Answer = dict[str, Any]
 T = TypeVar("T")
-Request = TypeVar("Request", bound=Hashable)
-Judgement = TypeVar("Judgement")
 # Log-probabilities of the answers "likely" and "unlikely", in nats.
 LikelyUnlikely = tuple[float, float]
 # Log-probability of a text as a reply, in nats, and the number of its tokens.
@@ -53,10 +50,6 @@ LIKELY, UNLIKELY = LABELS = ("A", "B")
 TOP = 5
 # Sums of rounded probabilities may leave nothing for tokens that are not listed.
 _LEAST = 1e-9
-
-
-class FilteredError(HarnessError):
-    """A step that an endpoint's filter holds back, which leaves its question without an answer."""
 
 
 class Session(ExitStack):
@@ -71,13 +64,12 @@ class Session(ExitStack):
         if hasattr(config, "endpoint"):
             check_endpoint(config)
         self.config, self.console = config, console or Console()
-        self.budget = chat_endpoint.Budget(getattr(config, "endpoint_limit", None))
         self.models: dict[str, AnyModel] = {}
 
     def open(self, loaded: LoadedModel | None = None, videos: bool = False) -> AnyModel:
         """The model that the options name, unless it is ``loaded`` already."""
         if getattr(self.config, "endpoint", None) is not None:
-            return self._add("model", chat_endpoint.open_endpoint(self.config, self.budget))
+            return self._add("model", chat_endpoint.open_endpoint(self.config))
         here = loaded or load_model(**self.config.opening(), videos=videos)
         return self._add("model", SteeredModel(here))
 
@@ -85,7 +77,7 @@ class Session(ExitStack):
         """The model that the option ``role`` names, or that of :meth:`open` without one."""
         if getattr(self.config, role) is None:
             return self.models["model"]
-        return self._add(role, open_second(self.config, role, self.budget, videos=videos))
+        return self._add(role, chat_endpoint.open_second(self.config, role, videos=videos))
 
     def _add(self, role: str, model: AnyModel) -> AnyModel:
         self.enter_context(model.keeping(self.config.folder, "" if role == "model" else role))
@@ -94,9 +86,9 @@ class Session(ExitStack):
 
     def journal(self, file: str, about: dict[str, Any]) -> Journal:
         """The run's open journal of this name, with the run's options next to it."""
-        folder, model = self.config.folder, self.models["model"]
-        journal = self.enter_context(Journal(folder / file, about))
-        save_config(folder, asdict(self.config), getattr(model, "loaded", None))
+        journal = self.enter_context(Journal(self.config.folder / file, about))
+        loaded = getattr(self.models["model"], "loaded", None)
+        save_config(self.config.folder, asdict(self.config), loaded)
         return journal
 
     def answers(
@@ -115,13 +107,13 @@ class Session(ExitStack):
 
     @property
     def usage(self) -> dict[str, Any]:
-        """What endpoints were asked and have cost, by role."""
+        """What endpoints were asked, by role."""
         return {role: model.usage for role, model in self.models.items() if model.usage}
 
     def end(self, *lines: str) -> None:
-        """Print lines, what endpoints have cost, and where the run is."""
-        spent = [chat_endpoint.usage_line(role, usage) for role, usage in self.usage.items()]
-        print_lines(self.console, [*lines, *spent, f"run folder: {self.config.folder}"])
+        """Print lines, what endpoints were asked, and where the run is."""
+        used = [chat_endpoint.usage_line(role, usage) for role, usage in self.usage.items()]
+        print_lines(self.console, [*lines, *used, f"run folder: {self.config.folder}"])
 
 
 def ask_rest(
@@ -177,10 +169,10 @@ class Planning(Session):
 
         ``config.mode`` answers for the run, or a model that chose.
         """
-        config, model = self.config, self.models["model"]
-        every = [name for name in ("model", *MODES) if f"{name}_label" in table]
-        choosers = sorted(every, key=lambda name: (name != "model", name != config.mode))
-        results, first = summarise(table, choosers), choosers[0]
+        config = self.config
+        first = "model" if "model_label" in table else config.mode
+        choosers = list(dict.fromkeys((first, config.mode, *MODES)))
+        results = summarise(table, choosers)
         kept = {
             "config": asdict(config),
             "about": about,
@@ -190,17 +182,16 @@ class Planning(Session):
         }
         chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
         texts = (
-            "\n".join(
-                [*vars(item.context).values(), item.question, *(o.text for o in item.options)]
-            )
-            for item in self.items
+            " ".join([*vars(i.context).values(), i.question, *(o.text for o in i.options)])
+            for i in self.items
         )
-        loaded = getattr(model, "loaded", None)
+        loaded = getattr(self.models["model"], "loaded", None)
         save(self.console, config.folder / TABLE, table.assign(**chosen), kept, loaded, texts)
-        rows = []
-        for kind in ("overall", *results[first]["groups"], "invalid"):
-            cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
-            rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
+        columns = [
+            {"all": found["overall"], **found["groups"], "invalid": found["invalid"]}
+            for found in (results[chooser] for chooser in choosers)
+        ]
+        rows = [[kind, columns[0][kind]["n"], *(c[kind] for c in columns)] for kind in columns[0]]
         title = f"{config.title}, {model_name(config)}, {steered_by(config)} (% right)"
         print_table(self.console, title, ["questions", "n", *choosers], rows)
         self.end(
@@ -218,13 +209,15 @@ def likely_prompt(lines: Sequence[str], rule: str) -> str:
     )
 
 
-def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> list[LikelyUnlikely]:
+def judge_likely(
+    model: AnyModel, batch_size: int, prompts: Sequence[str]
+) -> list[LikelyUnlikely | None]:
     """Log-probabilities of :data:`LABELS` as the beginning of each reply, in nats.
 
-    FilteredError if an endpoint's filter held a step back; HarnessError if it gives no
-    probabilities of first tokens.
+    None where an endpoint's filter holds a step back; HarnessError if it gives no probabilities of
+    first tokens.
     """
-    scores: list[LikelyUnlikely] = []
+    scores: list[LikelyUnlikely | None] = []
     for texts in in_batches(prompts, batch_size):
         batch = [Prompt(text) for text in texts]
         if isinstance(model, SteeredModel):
@@ -232,14 +225,13 @@ def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> li
             scores += [(likely, unlikely) for likely, unlikely in found]
             continue
         for reply in model.replies(batch, 1, logprobs=True, top_logprobs=TOP):
-            if reply.finish == chat_endpoint.FILTERED:
-                raise FilteredError("the endpoint's filter held a step back")
-            if not reply.first:
+            filtered = reply.finish == chat_endpoint.FILTERED
+            if not reply.first and not filtered:
                 raise HarnessError(
                     f"{model.model} at {model.url} gives no probabilities of its first tokens "
                     "(top_logprobs), by which steps are judged"
                 )
-            scores.append(from_top_tokens(reply.first))
+            scores.append(None if filtered else from_top_tokens(reply.first or {}))
     return scores
 
 
@@ -268,14 +260,14 @@ def from_top_tokens(first: Mapping[str, float]) -> LikelyUnlikely:
 
     def of(answer: str) -> float:
         listed = [value for token, value in first.items() if token.strip(" \n*).") == answer]
-        return min(0.0, float(logsumexp(np.asarray(listed))) if listed else most)
+        return min(0.0, float(logsumexp(listed)) if listed else most)
 
     return of(LIKELY), of(UNLIKELY)
 
 
 def judge(
-    model: Callable[[list[Request]], list[Judgement]],
-    requests: Mapping[str, Sequence[Request]],
+    model: Callable[[list[Any]], list[Any]],
+    requests: Mapping[str, Sequence[Any]],
     minds: Mapping[str, Any],
 ) -> Answer:
     """The answer to a question: the judgement of all steps of each hypothesis, by its label.
@@ -285,10 +277,9 @@ def judge(
     """
     kept = {"hypotheses": {label: asdict(mind) for label, mind in minds.items()}}
     distinct = list(dict.fromkeys(step for steps in requests.values() for step in steps))
-    try:
-        judged = dict(zip(distinct, model(distinct), strict=True))
-    except FilteredError as error:
-        return {"problem": str(error), **kept}
+    judged = dict(zip(distinct, model(distinct), strict=True))
+    if None in judged.values():
+        return {"problem": "the endpoint's filter held a step back", **kept}
     by_label = {label: [judged[step] for step in steps] for label, steps in requests.items()}
     return {"problem": "", **kept, "judged": by_label}
 
@@ -311,7 +302,7 @@ def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> P
         for label, pairs in judged.items()
     }
     products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
-    return {"log": _log_softmax(sums), "official": _softmax(products)}
+    return _posterior(sums, products)
 
 
 def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterior:
@@ -322,17 +313,17 @@ def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterio
     """
     sums = {label: math.fsum(p for p, _ in steps) for label, steps in scored.items()}
     means = {label: math.fsum(p / n for p, n in steps) for label, steps in scored.items()}
-    return {"log": _log_softmax(sums), "official": _softmax(means)}
+    return _posterior(sums, means)
 
 
-def _softmax(scores: Mapping[str, float]) -> dict[str, float]:
-    return {label: math.exp(value) for label, value in _log_softmax(scores).items()}
+def _posterior(log: dict[str, float], official: dict[str, float]) -> Posterior:
+    def normalised(scores: dict[str, float]) -> dict[str, float]:
+        if max(scores.values(), default=-math.inf) == -math.inf:
+            return dict.fromkeys(scores, -math.log(max(1, len(scores))))
+        return dict(zip(scores, log_softmax(list(scores.values())).tolist(), strict=True))
 
-
-def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
-    if max(scores.values(), default=-math.inf) == -math.inf:
-        return dict.fromkeys(scores, -math.log(max(1, len(scores))))
-    return dict(zip(scores, log_softmax(list(scores.values())).tolist(), strict=True))
+    found = {label: math.exp(value) for label, value in normalised(official).items()}
+    return {"log": normalised(log), "official": found}
 
 
 def choose(scores: Mapping[str, float], polarity: Polarity) -> str | None:
@@ -358,15 +349,10 @@ def score(
         answer = answers[item.item_id]
         judged = answer.get("judged", {})
         posterior = weigh(judged)
-        row: dict[str, Any] = {
-            "item_id": item.item_id,
-            "story": item.group,
-            "type": "|".join(item.tags.get("type", ())),
-            "polarity": item.polarity,
-            "answer": item.answer,
-            "steps": max((len(pairs) for pairs in judged.values()), default=0),
-            "problem": answer["problem"],
-        }
+        row: dict[str, Any] = {"item_id": item.item_id, "story": item.group}
+        row |= {"type": "|".join(item.tags.get("type", ())), "polarity": item.polarity}
+        row |= {"answer": item.answer, "steps": max(map(len, judged.values()), default=0)}
+        row["problem"] = answer["problem"]
         for mode in MODES:
             row |= marked(mode, choose(posterior[mode], item.polarity), item)
             row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in posterior[mode].items())
@@ -383,16 +369,13 @@ def marked(chooser: str, label: str | None, item: Question) -> dict[str, Any]:
 
 def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str, Any]:
     """Accuracy of each chooser, overall and by type, and how often both forms agree."""
-    results: dict[str, Any] = {}
+    problems = table.loc[table["problem"] != "", "problem"].value_counts().to_dict()
+    results: dict[str, Any] = {"agreement": float(table["agree"].mean()), "problems": problems}
     for chooser in choosers:
-        correct, invalid = table[f"{chooser}_correct"], table[f"{chooser}_invalid"]
-        rows = table.assign(correct=correct, invalid=invalid)
-        found = estimates(rows, beliefs=False)
-        results[chooser] = {name: asdict(one) for name, one in found.items()}
-        results[chooser]["groups"] = {
-            str(value): asdict(estimates(part, beliefs=False)["overall"])
-            for value, part in rows.groupby("type")
-        }
-    results["agreement"] = float(table["agree"].mean())
-    results["problems"] = table.loc[table["problem"] != "", "problem"].value_counts().to_dict()
+        columns = {f"{chooser}_{name}": name for name in ("correct", "invalid")}
+        rows = table.rename(columns=columns)
+        found = {name: asdict(one) for name, one in estimates(rows, beliefs=False).items()}
+        kinds = rows.groupby("type")
+        groups = {str(kind): estimates(part, beliefs=False)["overall"] for kind, part in kinds}
+        results[chooser] = found | {"groups": {kind: asdict(one) for kind, one in groups.items()}}
     return results
