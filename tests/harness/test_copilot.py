@@ -13,7 +13,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import own_task
-from sally_anne.harness.copilot import UNKNOWN, Draft, giveaways, run
+from sally_anne.harness.copilot import giveaways, run
 from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion, words
@@ -76,7 +76,7 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
         assert second["verdict"] == {"orders": 6, "right": 0, "invalid": 6, "biased": False}
         assert not second["problems"]
         told = "\n".join(first["problems"])
-        assert "picked the right answer 6 times, and 6 times without knowing the question" in told
+        assert "picked the right answer 6 times" in told
         assert "the right answer is the longest (10 words, the others have 3, 3, 3)" in told
         assert "nobody was tempted by" in told
     assert "3 of 3 questions have a set that holds" in told_all
@@ -84,12 +84,10 @@ def test_a_set_that_length_gives_away_is_sent_back(server: Server, data: Path) -
     assert len(back) == 3
     assert all("10 words, the others have 3, 3, 3" in words(b) for b in back)
     assert all("- she is bored" in words(b) for b in back)
-    # Nobody who checks is shown what was said, nor what was asked, the second time.
+    # Nobody who checks is shown what was said.
     checks = [words(b) for _, _, b in server.seen if b not in back]
     checks = [text for text in checks if "Write three" not in text]
-    assert not any("What a day" in text for text in checks)
-    blind = [text for text in checks if UNKNOWN in text]
-    assert blind and not any("smile" in text for text in blind)
+    assert checks and not any("What a day" in text for text in checks)
 
 
 def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
@@ -102,7 +100,6 @@ def test_the_sets_that_hold_are_a_task(server: Server, data: Path) -> None:
     config = at(server, data, rounds=2)
     outcomes, told = session(config)
     assert "2 of 3 questions have a set that holds" in told
-    assert "Bob: somebody who knew nothing of the film" in told
     lines = [json.loads(line) for line in (config.folder / "sets.jsonl").read_text().splitlines()]
     assert [line["biased"] for line in lines] == [False, True, False]
     assert [line["distractors"] for line in lines] == [ALIKE, SHORT, ALIKE]
@@ -136,13 +133,10 @@ def test_a_stopped_session_asks_nothing_twice(server: Server, data: Path) -> Non
     assert sets[0].read_bytes() == sets[1].read_bytes()
 
 
-ASKED = Draft("q", "Where did the old captain hide?", "under the captain's table", "")
-
-
 def test_what_gave_it_away() -> None:
     wrong = ["never in this whole house", "never on any boat at all", "never in a single room"]
-    picked = {"under the captain's table": 5, wrong[2]: 1}
-    chosen, tempted, length, shared = giveaways(ASKED, wrong, picked, 2, 5)
-    assert "right answer 5 times, but 2 times without the question" in chosen
+    right = "under the captain's table"
+    chosen, tempted, length = giveaways(right, wrong, [right] * 5 + [wrong[2]])
+    assert "right answer 5 times" in chosen
     assert wrong[0] in tempted and wrong[1] in tempted and wrong[2] not in tempted
-    assert "the shortest (4 words, the others have 5, 6, 5)" in length and "never" in shared
+    assert "the shortest (4 words, the others have 5, 6, 5)" in length

@@ -48,9 +48,9 @@ _GIVEN = re.compile(
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What one option says of a mind: the thing that is looked for, and where it is (not) believed.
+    """The thing that is looked for, and the ``places`` where it is (not) believed to be.
 
-    For a goal, ``places`` are those where the question says that it is believed not to be.
+    For a goal, these are places where the question says that it is believed not to be.
     """
 
     goal: str
@@ -91,12 +91,12 @@ def _hypothesis(question: str, option: str, contents: Contents) -> Hypothesis | 
     goal = looked_for and thing_of(looked_for["thing"])
     if not goal:
         return None
-    about = given is not None and thing_of(given["thing"]) == goal
-    return Hypothesis(goal, "goal", _places(given["place"], contents) if given and about else ())
+    about = given and thing_of(given["thing"]) == goal and _places(given["place"], contents)
+    return Hypothesis(goal, "goal", about or ())
 
 
 def _places(name: str, contents: Contents) -> tuple[str, ...]:
-    """The places of a name that there are; if the scene tells of none, all that there may be."""
+    # Those that there are; if the scene tells of none, all that there may be.
     called = places_called(name)
     return tuple(place for place in called if place in contents.rooms) or called
 
@@ -137,8 +137,7 @@ def followed(
     room, at, is_open = course.room, "", False
 
     def after_seeing(places: Sequence[str]) -> tuple[str, ...]:
-        here = tuple(place for place in places if place in holding)
-        return here or _without(suspected, places)
+        return tuple(p for p in places if p in holding) or _without(suspected, places)
 
     def surfaces(of: str) -> list[str]:
         return [p for p, where in contents.rooms.items() if where == of and is_surface(p)]
@@ -149,11 +148,9 @@ def followed(
         if action.verb in ("open", "close"):
             is_open, suspected = action.verb == "open", after_seeing([action.target])
         elif action.verb != "be about to open":
-            before, is_open = room, False
-            at = "" if action.aim == "room" or action.verb == "pass" else action.target
-            room = contents.rooms.get(action.target, room)
-            if action.aim == "room":
-                room = action.target
+            before, is_open, walks = room, False, action.aim == "room"
+            at = "" if walks or action.verb == "pass" else action.target
+            room = action.target if walks else contents.rooms.get(action.target, room)
             if room != before:
                 suspected = after_seeing(surfaces(room))
 
@@ -171,6 +168,10 @@ _VERBS = {
     "close": "closes",
     "be about to open": "is about to open",
 }
+_FORM = (
+    'Reply with one step and nothing else, such as "goes to the stove", "opens the stove", '
+    '"closes the stove" or "is about to open the stove".'
+)
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _RULE = (
     "Who looks for a thing goes to where it may be as far as they know, opens what may hold it, "
@@ -180,11 +181,7 @@ _RULE = (
 
 def next_action(step: Step, goal: str, person: str, contents: Contents) -> tuple[str, str]:
     """What does somebody do next who wants this and knows that? The prompt, and the action."""
-    form = (
-        'Reply with one step and nothing else, such as "goes to the stove", "opens the stove", '
-        '"closes the stove" or "is about to open the stove".'
-    )
-    lines = [*_state(step, goal, person, contents), f"What does {person} do next?", form]
+    lines = [*_state(step, goal, person, contents), f"What does {person} do next?", _FORM]
     return "\n".join(lines), in_words(step.action)
 
 
@@ -195,7 +192,6 @@ def judged_action(step: Step, goal: str, person: str, contents: Contents) -> str
 
 
 def in_words(action: Action) -> str:
-    """An action as it stands after its person's name."""
     target = action.target if action.aim != "place" else place_name(action.target)
     return f"{_VERBS[action.verb]} the {target}"
 
@@ -205,15 +201,11 @@ def place_name(place: str) -> str:
     kind, _, number = place.rpartition(" ")
     if number.isdigit():
         return f"{number}{_ENDINGS.get(int(number), 'th')} {kind}"
-    for room in ("bedroom", "living room", "kitchen"):
-        rest = place.removeprefix(f"{room} ")
-        if rest != place and rest != "table":
-            return f"{rest} in the {room}"
-    return place
+    in_room = re.fullmatch(r"(bedroom|living room|kitchen) (?!table$)(.+)", place)
+    return f"{in_room[2]} in the {in_room[1]}" if in_room else place
 
 
 def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
-    """The state, and what is intended and known in it; a line each."""
     rooms: dict[str, list[str]] = {}
     for place, room in contents.rooms.items():
         things = contents.things_in(place)
@@ -235,10 +227,6 @@ def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
 
 # --- Run -----------------------------------------------------------------------------------------
 
-# What is asked of a step: a prompt, with the action as its reply unless the action is judged.
-Request = str | tuple[str, str]
-
-
 @claims("a BIP-ALM run")
 @within_memory("use a smaller --batch-size")
 def run(
@@ -247,11 +235,7 @@ def run(
     console: Console | None = None,
     loaded: LoadedModel | None = None,
 ) -> pd.DataFrame:
-    """Do the whole run in ``config.folder``; what is there is not asked again.
-
-    ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
-    model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
-    """
+    """As :func:`sally_anne.harness.limp.run`."""
     # An endpoint scores no given reply.
     form = config.likelihood if config.endpoint is None else "judged"
     ways: dict[str, tuple[Any, Any, Any]] = {
@@ -272,7 +256,7 @@ def run(
 
 
 def answer(
-    question: Question, request: Callable[..., Request], model: Callable[[Any], list[Any]]
+    question: Question, request: Callable[..., Any], model: Callable[[Any], list[Any]]
 ) -> planning.Answer:
     """How likely what the person does is under each option, or why that cannot be judged."""
     contents, who = Contents(question.context.scene), question.person

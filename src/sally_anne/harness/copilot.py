@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,12 @@ from sally_anne.core.console import Bars, Console, print_table
 from sally_anne.core.folder import claims
 from sally_anne.core.processes import within_memory
 from sally_anne.data.items import Option, Question
-from sally_anne.data.moments import LABELS, NAME, SILENCE
-from sally_anne.data.read import Field, named_lines
-from sally_anne.data.transcripts import read_transcript, within
+from sally_anne.data.moments import LABELS, NAME
+from sally_anne.data.read import named_lines
 from sally_anne.harness import distractors as check
 from sally_anne.harness.chat_endpoint import AnyModel
 from sally_anne.harness.distractors import Shuffled, Verdict
-from sally_anne.harness.limp import read_list
+from sally_anne.harness.limp import LETTER, read_list
 from sally_anne.harness.method_config import CopilotConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.parse import parse_choice
@@ -35,14 +33,9 @@ from sally_anne.harness.planning import Session, ask_rest
 from sally_anne.models.loading import LoadedModel
 
 SESSION, SETS, TASK = "session.jsonl", "sets.jsonl", "task.jsonl"
-# In a question's place, where the options alone are shown.
-UNKNOWN = "(unknown) Which of these is the right answer?"
 # MoMentS has one right option and three wrong ones (section 3.3).
 WRONG = 3
-FIELDS = (
-    *("id", "question", "answer", "distractors"),
-    *("transcript", "transcript_file", "start", "end"),
-)
+FIELDS = ("id", "question", "answer", "distractors", "transcript")
 _PROMPT = """\
 This is said in a film:
 
@@ -65,10 +58,6 @@ The last of them were not good enough:
 """
 _THOUGHTS = re.compile(r".*</think>", re.DOTALL | re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
-# Shorter words stand in any two sentences.
-_LETTERS = 4
-# Tokens of a reply that is a letter.
-_LETTER_TOKENS = 16
 
 # The labels chosen for questions in some order of their options, None for none.
 Choose = Callable[[Sequence[Shuffled]], list[str | None]]
@@ -87,21 +76,15 @@ class Draft:
 
 def read_questions(path: Path) -> list[Draft]:
     """All questions of a JSON-lines file; RecordError names file, line and field."""
-    questions = []
+    drafts = []
     for item_id, record in named_lines(path, "question", "id", "{}", FIELDS).items():
         answer = record.get("answer").stripped()
         own = record.opt("distractors", lambda texts: tuple(f.stripped() for f in texts.items()))
         if own is not None and (problem := faults(own, answer)):
             record.get("distractors").fail(problem)
-        text = record.get("question").text()
-        if record.has("transcript_file"):
-            speech = read_transcript(record.get("transcript_file").file(path.parent))
-            start = record.opt("start", Field.seconds) or 0.0
-            transcript = within(speech, start, record.opt("end", Field.seconds)) or SILENCE
-        else:
-            transcript = record.get("transcript").text()
-        questions.append(Draft(item_id, text, answer, transcript, own or ()))
-    return questions
+        question, transcript = (record.get(k).text() for k in ("question", "transcript"))
+        drafts.append(Draft(item_id, question, answer, transcript, own or ()))
+    return drafts
 
 
 @dataclass(frozen=True)
@@ -124,12 +107,8 @@ def proposal_prompt(question: Draft, rounds: Sequence[Round] = ()) -> str:
         listed = "\n".join(f"- {text}" for text in texts) or "(none)"
         wrong = "\n".join(f"- {problem}" for problem in rounds[-1].problems)
         feedback = _FEEDBACK.format(tried=listed, problems=wrong)
-    return _PROMPT.format(
-        transcript=question.transcript,
-        question=question.question,
-        answer=question.answer,
-        feedback=feedback,
-    )
+    parts = {name: getattr(question, name) for name in ("transcript", "question", "answer")}
+    return _PROMPT.format(**parts, feedback=feedback)
 
 
 def faults(texts: Sequence[str], answer: str) -> str:
@@ -144,51 +123,23 @@ def faults(texts: Sequence[str], answer: str) -> str:
     return "holds the same option twice" if len(set(plain)) < WRONG else ""
 
 
-def giveaways(
-    question: Draft,
-    distractors: Sequence[str],
-    picked: Mapping[str | None, int],
-    blind: int,
-    threshold: int,
-) -> list[str]:
-    """What gave a biased set away, in sentences.
-
-    ``picked`` counts by text which options were chosen without the transcript, ``blind`` how often
-    the right one was chosen without the question as well, in the same orders; from ``threshold`` on
-    the options' own wording tells it.
-    """
-    answer = question.answer
-    why = f"but {blind} times without the question: it is the question that points to it"
-    if blind >= threshold:
-        why = f"and {blind} times without knowing the question: the wording of the options tells it"
+def giveaways(answer: str, distractors: Sequence[str], chosen: Sequence[str | None]) -> list[str]:
+    """What gave a biased set away, in sentences; ``chosen`` are the texts that were picked."""
     problems = [
         "somebody who knew nothing of the film picked the right answer "
-        f"{picked.get(answer, 0)} times, {why}"
+        f"{chosen.count(answer)} times"
     ]
-    if never := [text for text in distractors if not picked.get(text)]:
+    if never := [text for text in distractors if text not in chosen]:
         problems.append("nobody was tempted by " + ", ".join(f'"{text}"' for text in never))
     length, others = len(_words(answer)), [len(_words(text)) for text in distractors]
-    extreme = "longest" if length > max(others) else "shortest" if length < min(others) else ""
-    if extreme:
+    if extreme := "longest" if length > max(others) else "shortest" if length < min(others) else "":
         counts = f"{length} words, the others have {', '.join(map(str, others))}"
         problems.append(f"the right answer is the {extreme} ({counts})")
-    right, asked = _content(answer), _content(question.question)
-    wrong = [_content(text) for text in distractors]
-    if alone := right & asked - set().union(*wrong):
-        words = ", ".join(sorted(alone))
-        problems.append(f"only the right answer repeats words of the question: {words}")
-    if shared := set.intersection(*wrong) - right - asked:
-        words = ", ".join(sorted(shared))
-        problems.append(f"all wrong options have words that the right one lacks: {words}")
     return problems
 
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
-
-
-def _content(text: str) -> set[str]:
-    return {word for word in _words(text) if len(word) >= _LETTERS}
 
 
 def work(
@@ -233,18 +184,12 @@ def _checked(
         return Round((), (f"the reply {problem}",), None)
     # The orders do not depend on where the right option stands in the record.
     options = tuple(map(Option, LABELS, (question.answer, *texts)))
-
-    def asked(text: str) -> list[str | None]:
-        record = Question(question.item_id, NAME, "", question.item_id, text, options, LABELS[0])
-        shuffled = check.shuffles(record, config.trials, seed)
-        return [one.text(label) for one, label in zip(shuffled, choose(shuffled), strict=True)]
-
-    chosen = asked(question.question)
+    name, asked = question.item_id, question.question
+    record = Question(name, NAME, "", name, asked, options, LABELS[0])
+    shuffled = check.shuffles(record, config.trials, seed)
+    chosen = [one.text(label) for one, label in zip(shuffled, choose(shuffled), strict=True)]
     verdict = check.assess(question.answer, chosen, config.threshold)
-    if not verdict.biased:
-        return Round(texts, (), verdict)
-    blind = asked(UNKNOWN).count(question.answer)
-    problems = giveaways(question, texts, Counter(chosen), blind, config.threshold)
+    problems = giveaways(question.answer, texts, chosen) if verdict.biased else ()
     return Round(texts, tuple(problems), verdict)
 
 
@@ -257,7 +202,7 @@ def _choices(model: AnyModel, asked: Sequence[Shuffled]) -> Iterator[dict[str, A
     if isinstance(model, SteeredModel):
         labels = [one["label"] for one in check.likeliest(model, asked)]
     else:
-        replies = model.generate([one.prompt for one in asked], _LETTER_TOKENS)
+        replies = model.generate([one.prompt for one in asked], LETTER)
         labels = [parse_choice(r, one.options) for r, one in zip(replies, asked, strict=True)]
     for one, label in zip(asked, labels, strict=True):
         yield {"question": one.record.item_id, "label": label}
@@ -312,9 +257,5 @@ def run(
         ]
         title = f"Distractors: right answer chosen without the transcript, of {config.trials}"
         print_table(session.console, title, ["question", "set", "sets tried", "right"], rows)
-        last = ((one["id"], one["rounds"][-1]["problems"]) for one in lines)
-        session.end(
-            *(f"{name}: {'; '.join(problems)}" for name, problems in last if problems),
-            f"{len(held)} of {len(questions)} questions have a set that holds",
-        )
+        session.end(f"{len(held)} of {len(questions)} questions have a set that holds")
         return lines

@@ -30,7 +30,6 @@ from sally_anne.harness.planning import Session, choose
 from sally_anne.harness.questions import PromptConfig, prompt_text
 from sally_anne.harness.report import save
 from sally_anne.harness.score import by_value, estimates
-from sally_anne.harness.tasks import sample_groups
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room
@@ -44,7 +43,7 @@ PUBLISHED: Order = tuple(range(len(LABELS)))
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a set of distractors is worth: in so many orders the right one, or none, was chosen."""
+    """In so many ``orders`` the ``right`` option, or none (``invalid``), was chosen."""
 
     orders: int
     right: int
@@ -55,8 +54,7 @@ class Verdict:
 def assess(right_text: str, chosen: Sequence[str | None], threshold: int) -> Verdict:
     """Algorithm 1 for one question, by the texts that were ``chosen`` in each order, None for none.
 
-    An option with the text of the right one is right, too; a reply that chooses nothing is a trial
-    without the right answer.
+    An option with the text of the right one is right, too.
     """
     right = chosen.count(right_text)
     return Verdict(len(chosen), right, chosen.count(None), right >= threshold)
@@ -65,8 +63,7 @@ def assess(right_text: str, chosen: Sequence[str | None], threshold: int) -> Ver
 def check_trials(config: Any) -> None:
     """HarnessError if N and k make no sense."""
     if not 1 <= config.threshold <= config.trials:
-        numbers = f"{config.threshold} and {config.trials}"
-        raise HarnessError(f"--threshold must be between 1 and --trials, got {numbers}")
+        raise HarnessError(f"--threshold must be between 1 and --trials, {config.trials}")
 
 
 @dataclass(frozen=True)
@@ -125,17 +122,13 @@ def run(
     with Session(config, console) as session:
         check_trials(config)
         every = [record for record in MOMENTS.load(config.data) if record.split == config.split]
-        tagged = ((record.item_id, record.tags) for record in every if not record.hidden)
-        kept = sample_groups(tagged, MOMENTS.breakdowns, config.limit, config.seed)
-        records = [record for record in every if record.item_id in kept]
+        records = [record for record in every if not record.hidden]
         if not records:
             raise HarnessError(f"{config.data}: no question of split {config.split!r} has a key")
         model = session.open(loaded)
         assert isinstance(model, SteeredModel)
         texts = {record.item_id: Shuffled(record, PUBLISHED).prompt.text for record in every}
         about = model.loaded.about | {"data": fingerprint(texts.items())}
-        if config.limit is not None:
-            about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
         asked = {}
         for record in records:
             others = shuffles(record, config.trials, f"{config.seed} {record.item_id}")
@@ -148,9 +141,9 @@ def run(
             first, *others = asked[record.item_id]
             label, right = answers[first.name]["label"], str(first.text(record.answer))
             chosen = [one.text(answers[one.name]["label"]) for one in others]
-            row = {"item_id": record.item_id, "movie": record.group}
-            row["abilities"] = "|".join(record.tags.get("ability", ()))
-            row |= {"chosen": label, "correct": label == record.answer}
+            row = {"item_id": record.item_id, "movie": record.group, "chosen": label}
+            row |= {"abilities": "|".join(record.tags.get("ability", ()))}
+            row |= {"correct": label == record.answer}
             rows.append(row | asdict(assess(right, chosen, config.threshold)))
         table = pd.DataFrame(rows)
         results = _results(table)
@@ -160,7 +153,7 @@ def run(
             "counts": {"questions": len(records), "hidden": sum(one.hidden for one in every)},
             "results": results,
         }
-        shown = [text for item_id, text in texts.items() if item_id in kept]
+        shown = [texts[record.item_id] for record in records]
         save(session.console, config.folder / TABLE, table, saved, model.loaded, shown)
         print_table(
             session.console,
@@ -173,10 +166,7 @@ def run(
 
 
 def _results(table: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy without context and the share of biased sets, over all and by ability.
-
-    Intervals are over films.
-    """
+    """Accuracy without context and share of biased sets, by ability; intervals are over films."""
     table = table.rename(columns={"movie": "story"})
     parts = {name: table[having] for name, having in by_value(table["abilities"])}
     results = {}
@@ -189,9 +179,6 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
     return results
 
 
-# --- What the copilot and the ranking of films do as well ----------------------------------------
-
-
 def require_room(model: AnyModel, what: str, prompt: str, tokens: int, remedy: str) -> None:
     """ContextError if a model here has no room for a prompt and a reply of so many tokens."""
     if isinstance(model, SteeredModel):
@@ -200,7 +187,6 @@ def require_room(model: AnyModel, what: str, prompt: str, tokens: int, remedy: s
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines."""
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     # Replies may hold half a surrogate pair.
     write_atomic(path, text.encode(errors="backslashreplace"))

@@ -52,8 +52,6 @@ PROMPT = "\n".join(
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Of a reply that is a number, perhaps with words.
 _TOKENS = 16
-# Rows that are printed; the file has all.
-_SHOWN = 20
 
 
 def read_films(path: Path, template: str = PROMPT) -> pd.DataFrame:
@@ -65,11 +63,10 @@ def read_films(path: Path, template: str = PROMPT) -> pd.DataFrame:
         texts = dict.fromkeys(FIELDS, "") | {n: one_line(record.get(n).text()) for n in given}
         prompt = template.format(**texts) if texts["synopsis"] else ""
         title = record.get("title").text()
-        name = record.opt("id", Field.name) or title
-        # In the journal: a synopsis that is changed is read again.
-        key = hashlib.sha256(prompt.encode()).hexdigest()
-        films.append({"id": name, "title": title, "prompt": prompt, "key": key})
-    return pd.DataFrame(films)
+        films.append([record.opt("id", Field.name) or title, title, prompt])
+    table = pd.DataFrame(films, columns=["id", "title", "prompt"])
+    # In the journal: a synopsis that is changed is read again.
+    return table.assign(key=[hashlib.sha256(text.encode()).hexdigest() for text in table["prompt"]])
 
 
 @claims("a ranking of films")
@@ -83,7 +80,7 @@ def run(
     an endpoint the label is read, and of replies to a template the first number. Returns the table
     of ``films.jsonl``, best first: ``rank`` (films of one score share the best of their places),
     ``score``, ``id, title``; films without a synopsis, or with a reply that names no label, come
-    last and have neither rank nor score, and ``why`` gives the reason.
+    last, without rank and score.
     """
     with Session(config, console) as session:
         file = config.template
@@ -105,25 +102,17 @@ def run(
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
         scores = [answers.get(key, {}).get("score") for key in films["key"]]
         films["score"] = pd.Series(scores, dtype=float)
-        rank = films["score"].rank(ascending=False, method="min").astype("Int64")
-        why = films["prompt"].map(lambda prompt: "unread" if prompt else "no synopsis")
-        table = films.assign(rank=rank, why=why.where(films["score"].isna(), ""))
+        table = films.assign(rank=films["score"].rank(ascending=False, method="min").astype("Int64"))
         # Ties stay in their order.
         table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
-        table = table[["rank", "score", "id", "title", "why"]]
+        table = table[["rank", "score", "id", "title"]]
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         write_lines(config.folder / TABLE, rows)
         scored = table.dropna(subset="rank")
-        shown = [[one.title, one.rank, f"{one.score:.2f}"] for one in scored[:_SHOWN].itertuples()]
+        shown = [[one.title, one.rank, f"{one.score:.2f}"] for one in scored[:20].itertuples()]
         title = f"Films by how social they are ({f'as {file.name} asks' if file else '1 to 5'})"
         print_table(session.console, title, ["film", "rank", "score"], shown)
-        lines = [f"{len(scored) - _SHOWN} more are in {TABLE}"] if len(scored) > _SHOWN else []
-        if tied := scored["rank"].duplicated(keep=False).sum():
-            lines.append(f"{tied} of {len(scored)} films share their rank with another")
-        for reason, rest in table[table["why"] != ""].groupby("why")["title"]:
-            names = ", ".join(rest.head(5)) + (", ..." if len(rest) > 5 else "")
-            lines.append(f"{len(rest)} films are not ranked ({reason}): {names}")
-        session.end(*lines)
+        session.end(f"{len(scored)} of {len(table)} films are ranked, all of them in {TABLE}")
         return table
 
 

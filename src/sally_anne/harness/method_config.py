@@ -38,11 +38,10 @@ class PlanningConfig(RunOptions, EndpointOptions):
 
     Attributes:
         data: the benchmark's folder.
-        steer: folder of a steering vector, or user/name[@revision] on a hub. It steers
-            the judging of likelihoods alone.
+        steer: folder of a steering vector, or user/name[@revision] on a hub, for the judging alone.
         alpha: strength of the vector; its own by default.
-        mode: how steps are weighed: log sums logarithms; official is what the released code does.
-            Both are computed, and this one is the run's answer.
+        mode: which of both ways to weigh steps is the run's answer: log sums logarithms; official
+            is what the released code does.
         limit: only so many episodes, sampled evenly over what accuracy is broken down by.
         limit_seed: which of them are sampled.
         allow_mismatch: steer a model that the vector was not fitted on.
@@ -72,19 +71,17 @@ class LimpConfig(PlanningConfig):
         data: folder with questions.json, texts.json and videos/.
         actions: what the films show, in the form of actions_extracted.json with its fields action
             filled in; the model watches the films if none is given.
-        perceiver: who watches the films (paper: Gemini 1.5 Pro, with GPT-4o): a model's name, or
-            the address of an endpoint; by default the model that reads. A model here is opened as
-            the one that reads: its dtype, quantization and attention.
+        perceiver: who watches the films: a model's name, or the address of an endpoint; by default
+            the model that reads.
         perceiver_model: model to ask for at the address.
         perceiver_key: name of the environment variable that holds its key, if it needs one.
-        latents: what an option says of a mind is read by rules where they know its wording, else
-            by the model; model has it read every option, as in the paper.
+        latents: what an option says of a mind is read by rules where they know its wording; or
+            always by the model, as in the paper.
         utterance_goal: whether the prompt of an utterance says what its speaker thinks that the
             other wants, as in the paper; the released code leaves it out.
         templates: folder of prompts of your own: watch, text, film, initial, hypotheses, likely
             (.txt), with fields in braces; ours where one is not there.
-        choice: who chooses in the end: the posterior, or the model given the posterior, as in the
-            released code.
+        choice: posterior, or the model given the posterior, as in the released code.
         max_new_tokens: length of a list that the model writes.
     """
 
@@ -113,9 +110,8 @@ class BipAlmConfig(PlanningConfig):
 
     Attributes:
         data: folder with questions.json.
-        likelihood: reply takes the probability of the action as the model's reply, as in the paper;
-            judged asks whether it is likely, as LIMP does. An endpoint scores no given reply: it is
-            always judged, by the probabilities of its likeliest first tokens (top_logprobs).
+        likelihood: the probability of the action as the model's reply, as in the paper; or judged,
+            as LIMP does, and an endpoint always (by top_logprobs).
     """
 
     likelihood: Literal["reply", "judged"] = "reply"
@@ -131,9 +127,8 @@ class DistractorConfig(RunOptions):
         data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
         trials: number of sampled orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
-        seed: samples the orders, and the questions of a limit.
+        seed: samples the orders.
         split: which questions; the benchmark's own choice is validation.
-        limit: only so many questions of the split, sampled evenly over abilities and cues.
     """
 
     data: Path
@@ -141,10 +136,9 @@ class DistractorConfig(RunOptions):
     threshold: int = 5
     seed: Seed = 0
     split: str = "validation"
-    limit: int | None = None
 
     kind = "distractors"
-    named = ("data", "trials", "threshold", "seed", "split", "limit")
+    named = ("data", "trials", "threshold", "seed", "split")
 
 
 @dataclass(frozen=True)
@@ -152,8 +146,7 @@ class CopilotConfig(RunOptions, EndpointOptions):
     """A model writes three wrong options for each question, and again while they give it away.
 
     Attributes:
-        data: questions, one a line of JSON: question, answer, transcript (or transcript_file, SRT,
-            VTT or WhisperX's JSON, with start and end in seconds), and if you like id and
+        data: questions, one a line of JSON: question, answer, transcript, and if you like id and
             distractors, three of your own that are checked first.
         checker: model that tries to answer without the transcript; by default the one that writes.
         rounds: sets that are checked for a question at most. More rounds go on where fewer ended.
