@@ -169,17 +169,15 @@ def test_the_sound_of_a_film(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_whisper_says_what_transformers_decodes(whisper: Path) -> None:
     sound = np.random.default_rng(0).normal(0, 0.1, 8 * RATE).astype(np.float32)
-    said = Transcriber(str(whisper), language="de").transcribe(sound)
+    said = Transcriber(str(whisper)).transcribe(sound)
     model = WhisperForConditionalGeneration.from_pretrained(whisper)
     processor = WhisperProcessor.from_pretrained(whisper)
     inputs = processor(sound, sampling_rate=RATE, return_tensors="pt", return_attention_mask=True)
-    tokens = model.generate(**inputs, return_timestamps=True, language="de", task="transcribe")
+    tokens = model.generate(**inputs, return_timestamps=True, task="transcribe")
     parts = processor.tokenizer.decode(tokens[0], output_offsets=True)["offsets"]
     texts = [" ".join(part["text"].split()) for part in parts]
     assert [one.text for one in said] == [text for text in texts if text] != []
     assert all(0 <= one.start <= one.end <= 8 for one in said)
-    with pytest.raises(ModelError):
-        Transcriber(str(whisper), language="xx")
 
 
 @pytest.mark.integration
@@ -297,8 +295,8 @@ def test_a_folder_of_films(
         (films.parent / "mine" / f"{name}.srt").write_text(srt(named))
     found, words = transcribe(replace(config, reference=films.parent / "mine"))
     assert len(heard) == 2 and found["all"]["word_errors"] == 0 and found["all"]["words"] > 0
-    assert "without a reference: mute" in words and "0.0" in words
+    assert "0.0" in words
     saved = json.loads((config.folder / "results.json").read_text())["results"]
     assert saved == found and set(found) == {"one", "two", "all"}
     with pytest.raises(FolderError):
-        transcribe(replace(config, language="en"))
+        transcribe(replace(config, diariser=None))

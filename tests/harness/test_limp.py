@@ -230,6 +230,7 @@ def test_the_rules_know_all_options_in_the_published_wording(source: str) -> Non
 )
 def test_lists_of_all_forms(reply: str) -> None:
     assert read_list(reply) == ("walks to the bed", "takes the hat")
+    assert read_list("1. Walks. Sits.") == ("Walks. Sits.",)
 
 
 A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat")

@@ -15,10 +15,9 @@ import av
 import numpy as np
 import torch
 import transformers
-from rich.markup import escape
 from scipy.optimize import linear_sum_assignment
 
-from sally_anne.core.console import Bars, Console, print_table
+from sally_anne.core.console import Bars, Console, print_lines, print_table
 from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
@@ -40,47 +39,37 @@ SOUNDS = (".wav", ".mp3", ".flac", ".m4a", ".ogg", ".opus")
 class Transcriber:
     """A Whisper checkpoint; always the likeliest token, as the paper's temperature of 0."""
 
-    def __init__(self, location: str, device: str = "cpu", language: str | None = None) -> None:
+    def __init__(self, location: str, device: str = "cpu") -> None:
         self.about = _about(location)
         self._model = _opened("WhisperForConditionalGeneration", location).to(device).eval()
         self._processor = _opened("WhisperProcessor", location, weights=False)
-        settings = self._model.generation_config
-        known = getattr(settings, "lang_to_id", None) or {}
-        if language is not None and f"<|{language}|>" not in known:
-            codes = ", ".join(sorted(code.strip("<|>") for code in known)) or "one alone"
-            raise ModelError(f"{location} knows no language {language!r}; it has {codes}")
-        many = getattr(settings, "is_multilingual", False)
-        self._options = {"task": "transcribe", "language": language} if many else {}
+        many = getattr(self._model.generation_config, "is_multilingual", False)
+        self._options = {"task": "transcribe"} if many else {}
 
     def transcribe(self, sound: np.ndarray) -> list[Utterance]:
         """The speech of a sound ``float32 [S]``, in Whisper's own segments."""
         extract = self._processor.feature_extractor
+        options: dict[str, Any] = {"sampling_rate": RATE, "return_attention_mask": True}
         # Less than a window is padded to one, more is read window by window.
-        long = len(sound) > extract.n_samples
-        options: dict[str, Any] = {"truncation": False, "padding": "longest"} if long else {}
-        inputs = extract(
-            sound, sampling_rate=RATE, return_attention_mask=True, return_tensors="pt", **options
-        ).to(self._model.device, self._model.dtype)
+        if len(sound) > extract.n_samples:
+            options |= {"truncation": False, "padding": "longest"}
+        inputs = extract(sound, return_tensors="pt", **options)
+        inputs = inputs.to(self._model.device, self._model.dtype)
         with torch.inference_mode():
             output = self._model.generate(
                 **inputs, return_timestamps=True, return_segments=True, **self._options
             )
-        length = len(sound) / RATE
         utterances = []
         for segment in output["segments"][0]:
             text = self._processor.tokenizer.decode(segment["tokens"], skip_special_tokens=True)
-            start, end = (min(max(float(segment[k]), 0.0), length) for k in ("start", "end"))
-            if text := one_line(text):
-                utterances.append(Utterance(start, max(start, end), text))
-        return utterances
+            times = [float(segment[name]) for name in ("start", "end")]
+            start, end = np.clip(times, 0, len(sound) / RATE).tolist()
+            utterances.append(Utterance(start, max(start, end), one_line(text)))
+        return [one for one in utterances if one.text]
 
 
 class Diariser:
-    """A model that says for each moment of a sound which of its speakers speak.
-
-    Any checkpoint of transformers with a head for audio frames, such as WavLM's for diarisation; it
-    distinguishes as many speakers as it has labels.
-    """
+    """A model with a head for audio frames that says which of its speakers speak when."""
 
     def __init__(self, location: str, device: str = "cpu") -> None:
         self.about = _about(location)
@@ -112,7 +101,6 @@ class Diariser:
         return total / np.maximum(counts, 1)
 
     def named(self, utterances: list[Utterance], sound: np.ndarray) -> list[Utterance]:
-        """Utterances with the speaker who speaks most in each; without one where nobody does."""
         activity, step = self.activity(sound), self._step / RATE
         named = []
         for one in utterances:
@@ -149,31 +137,27 @@ def _about(location: str) -> str:
 
 @claims("a transcription")
 def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, dict[str, Any]]:
-    """Write ``<film>.srt`` for each film in ``config.folder``; returns the errors by film.
+    """Write ``<film>.srt`` for each film in ``config.folder``.
 
-    Silence gives an empty file. Films whose sound cannot be read are named in the end. With
-    references, ``results.json`` has for each film, and over ``all``, word and speaker errors with
-    the totals of which they are shares (the paper's appendix A.4).
+    Returns, for films with a reference and over ``all``, word and speaker errors with their totals
+    (the MoMentS paper's appendix A.4).
     """
     console = console or Console()
     check_place(config.device)
     films = _films(config.data)
-    references: dict[str, tuple[Utterance, ...]] = {}
-    if config.reference is not None:
-        there = videos_in(config.reference, (".srt", *transcripts.SUFFIXES[::-1]))
-        references = {name: read_transcript(there[name]) for name in films if name in there}
-        if not references:
-            raise BenchmarkError(f"--reference {config.reference}: has no transcript of any film")
-    transcriber = Transcriber(config.whisper, config.device, config.language)
+    there = videos_in(config.reference, (".srt", ".vtt", ".json")) if config.reference else {}
+    references = {name: read_transcript(there[name]) for name in films if name in there}
+    if config.reference is not None and not references:
+        raise BenchmarkError(f"--reference {config.reference}: has no transcript of any film")
+    transcriber = Transcriber(config.whisper, config.device)
     diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
     about = {"whisper": transcriber.about, "diariser": diariser and diariser.about}
-    about["language"] = config.language
     path = config.folder / CONFIG
     made = read_json(path).value["about"] if path.exists() else about
     if other := [name for name, value in about.items() if made.get(name) != value]:
         raise FolderError(
-            f"{config.folder} holds transcripts of another {other[0]} ({made.get(other[0])}, not "
-            f"{about[other[0]]}); choose another --out"
+            f"{config.folder} holds transcripts of another {other[0]} ({made.get(other[0])}); "
+            "choose another --out"
         )
     save_config(config.folder, asdict(config), about=about)
     problems: list[str] = []
@@ -201,43 +185,34 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
         results["all"] = dict(every)
         write_json(config.folder / RESULTS, {"results": results})
         _print(console, results)
-    for problem in problems:
-        console.print(f"left out: {escape(problem)}", soft_wrap=True)
-    bare = [name for name in films if name not in references]
-    if config.reference is not None and bare:
-        console.print(escape(f"without a reference: {', '.join(bare)}"), soft_wrap=True)
-    if problems and len(problems) == len(films):
+    print_lines(console, [f"left out: {problem}" for problem in problems])
+    if len(problems) == len(films):
         raise BenchmarkError(f"{config.data}: none of its {len(films)} files has readable sound")
-    console.print(f"transcripts: {escape(str(config.folder))}", soft_wrap=True)
+    print_lines(console, [f"transcripts: {config.folder}"])
     return results
 
 
 def srt(utterances: Sequence[Utterance]) -> str:
-    """Utterances as SubRip, ``[SPEAKER]: text`` where a speaker is named."""
+    def clock(seconds: float) -> str:
+        whole, thousandths = divmod(round(seconds * 1000), 1000)
+        minutes, second = divmod(whole, 60)
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d},{thousandths:03d}"
+
     blocks = []
     for number, one in enumerate(utterances, start=1):
         text = f"[{one.speaker}]: {one.text}" if one.speaker else one.text
-        blocks.append(f"{number}\n{_clock(one.start)} --> {_clock(one.end)}\n{text}\n")
+        blocks.append(f"{number}\n{clock(one.start)} --> {clock(one.end)}\n{text}\n")
     return "\n".join(blocks)
 
 
-def _clock(seconds: float) -> str:
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
-    minutes, second = divmod(whole, 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d},{thousandths:03d}"
-
-
 def _films(data: Path) -> dict[str, Path]:
-    """Files with sound by name; of two files of one name the ending that is listed first."""
     suffixes = (*VIDEOS, *SOUNDS)
     films = videos_in(data, suffixes)
     if data.suffix.lower() in suffixes and data.exists() and not data.is_dir():
         films = {data.stem: data}
     if not films:
-        raise BenchmarkError(
-            f"{data}: must be a film, a sound file or a folder of them; they end in "
-            f"{', '.join(suffixes)}"
-        )
+        endings = ", ".join(suffixes)
+        raise BenchmarkError(f"{data}: must be a film or sound ({endings}), or a folder of them")
     return dict(sorted(films.items()))
 
 
@@ -253,13 +228,15 @@ def _errors(reference: Sequence[Utterance], speech: Sequence[Utterance]) -> dict
 
 
 def _print(console: Console, results: dict[str, dict[str, Any]]) -> None:
+    def share(errors: float, total: float) -> str:
+        return f"{100 * errors / total:.1f}" if total else ""
+
     rows = []
     for name, one in results.items():
-        rows.append(cells := [name, one["words"], "", "", ""])
-        if one["words"]:
-            cells[2] = f"{100 * one['word_errors'] / one['words']:.1f}"
-        if seconds := one.get("seconds"):
-            cells[3:] = f"{seconds:.1f}", f"{100 * (one['missed'] + one['confused']) / seconds:.1f}"
+        words, seconds = one["words"], one.get("seconds", 0.0)
+        wrong = one.get("missed", 0.0) + one.get("confused", 0.0)
+        rows.append([name, words, share(one["word_errors"], words), f"{seconds:.1f}"])
+        rows[-1].append(share(wrong, seconds))
     columns = ("film", "words", "WER", "speech (s)", "DER")
     print_table(console, "Errors against the reference (%)", columns, rows)
 
@@ -298,13 +275,9 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     return part
 
 
+@lru_cache(maxsize=1024)
 def seconds_of(path: Path) -> float | None:
     """How long a file's first sound is by its header, 0 where it is unknown; None without sound."""
-    return _seconds(path, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@lru_cache(maxsize=1024)
-def _seconds(path: Path, changed: int) -> float | None:
     with _opened_sound(path) as container:
         for stream in container.streams.audio[:1]:
             if stream.duration is not None and stream.time_base is not None:

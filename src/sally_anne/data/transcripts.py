@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,6 @@ class TranscribeConfig:
         whisper: hub id or folder of a Whisper checkpoint.
         diariser: hub id or folder of a model that distinguishes speakers, frame by frame
             (...ForAudioFrameClassification, as WavLM's); nobody is named without one.
-        language: of the speech, as en; Whisper finds out by itself if it is left out.
         reference: folder of your own transcripts, named as the films: word errors, and speaker
             errors where these name all speakers.
         out: folder to write to. In an existing one films that are written are left as they are.
@@ -48,7 +47,6 @@ class TranscribeConfig:
     data: Path
     whisper: str
     diariser: str | None = None
-    language: str | None = None
     reference: Path | None = None
     out: Path | None = None
     device: str = "cpu"
@@ -61,8 +59,6 @@ class TranscribeConfig:
 
 @dataclass(frozen=True)
 class Word:
-    """One word and its seconds from the film's beginning; None where the aligner has no time."""
-
     text: str
     start: float | None = None
     end: float | None = None
@@ -80,17 +76,14 @@ class Utterance:
 
 
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
-    """All speech of a film, as :func:`parse` reads it."""
     return parse(read_text(path), str(path), path.suffix.lower())
 
 
 def parse(text: str, where: str, suffix: str) -> tuple[Utterance, ...]:
     """All speech of a film, in order of time; what has no words is left out.
 
-    Of SubRip and WebVTT markup is removed; ``[NAME]: text`` and in WebVTT ``<v NAME>`` name the
-    speaker. WhisperX's JSON has ``segments`` with start, end, text, and optional speaker and words,
-    of which those that the aligner could not place lack times. RecordError names ``where`` and the
-    line, or the field of JSON.
+    SubRip and WebVTT without markup; ``[NAME]: text`` and ``<v NAME>`` name the speaker. WhisperX's
+    JSON. RecordError names ``where`` and the line, or the field of JSON.
     """
     if suffix not in SUFFIXES:
         raise RecordError(f"{where}: is no transcript; it must end in {', '.join(SUFFIXES)}")
@@ -101,12 +94,10 @@ def parse(text: str, where: str, suffix: str) -> tuple[Utterance, ...]:
 
 
 def within(utterances: Iterable[Utterance], start: float, end: float | None) -> str:
-    """The speech of a window, a line an utterance, ``SPEAKER: text`` where speakers are named.
+    """The speech of a window in seconds, a line an utterance, ``SPEAKER: text`` if named.
 
-    Of an utterance partly in the window the words are kept whose middle is in it, ends included; a
-    word without times goes with the one before it, or at the beginning with the first that has
-    times. Without times of words the utterance's own middle decides. Seconds; ``end`` is None for
-    the end of the film.
+    Of an utterance partly in it the words are kept whose middle is; one without times goes with the
+    one before it. Without times of words the utterance's own middle decides.
     """
     last = float("inf") if end is None else end
     lines = []
@@ -120,18 +111,17 @@ def within(utterances: Iterable[Utterance], start: float, end: float | None) -> 
 
 
 def _part(one: Utterance, start: float, last: float) -> str:
-    # In or out by word; None until the first word with times.
-    inside: list[bool | None] = []
-    for word in one.words:
-        if word.start is not None and word.end is not None:
-            inside.append(start <= (word.start + word.end) / 2 <= last)
-        else:
-            inside.append(inside[-1] if inside else None)
-    first = next((state for state in inside if state is not None), None)
+    def inside(part: Utterance | Word) -> bool | None:
+        if part.start is None or part.end is None:
+            return None
+        return start <= (part.start + part.end) / 2 <= last
+
+    states = [inside(word) for word in one.words]
+    first = next((state for state in states if state is not None), None)
     if first is None:
-        return one.text if start <= (one.start + one.end) / 2 <= last else ""
-    kept = [first if state is None else state for state in inside]
-    return " ".join(word.text for word, keep in zip(one.words, kept, strict=True) if keep)
+        return one.text if inside(one) else ""
+    kept = accumulate([first, *states], lambda before, now: before if now is None else now)
+    return " ".join(word.text for word, keep in zip(one.words, [*kept][1:], strict=True) if keep)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -145,7 +135,6 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cues(text: str, where: str, vtt: bool) -> Iterator[Utterance]:
-    """Blocks of an optional number or name, times and text."""
     blocks = list(_blocks(text))
     if vtt:
         if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
@@ -158,7 +147,7 @@ def _cues(text: str, where: str, vtt: bool) -> Iterator[Utterance]:
         if end < start:
             raise RecordError(
                 f"{where}, line {number + timed}: must be rising times such as 00:01:02,500 --> "
-                f"00:01:04,000 (a number may come before them), is {lines[timed].strip()[:60]!r}"
+                f"00:01:04,000, is {lines[timed].strip()[:60]!r}"
             )
         raw, speaker = "\n".join(lines[timed + 1 :]), ""
         if vtt:
@@ -201,24 +190,19 @@ def _span(field: Field) -> tuple[float, float]:
     return start, end
 
 
-# Errors of a transcript against a reference: words and speakers, as in MoMentS' appendix A.4.
-
-
 def words_of(utterances: Iterable[Utterance]) -> list[str]:
-    """All words in order, in lower case and without punctuation ("it's" is "its")."""
     return _MARKS.sub("", " ".join(one.text for one in utterances).casefold()).split()
 
 
 def word_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """The edit distance in words."""
+    """The edit distance in words (MoMentS' appendix A.4)."""
     ids = {word: i for i, word in enumerate(dict.fromkeys([*reference, *hypothesis]))}
     columns = np.array([ids[word] for word in hypothesis], dtype=int)
     steps = np.arange(len(hypothesis) + 1)
     row = steps
     for number, word in enumerate(reference, start=1):
-        best = np.concatenate(
-            [[number], np.minimum(row[1:] + 1, row[:-1] + (columns != ids[word]))]
-        )
+        other = np.minimum(row[1:] + 1, row[:-1] + (columns != ids[word]))
+        best = np.concatenate([[number], other])
         # Inserted words add up along the row: the least of all before, and one for each step.
         row = np.minimum.accumulate(best - steps) + steps
     return int(row[-1])
@@ -229,8 +213,7 @@ def speaker_errors(
 ) -> tuple[float, float, float]:
     """Seconds of the reference's speech that are missed, attributed wrongly, and in all.
 
-    Only what the reference marks as speech counts; names are mapped one to one so that most is
-    right. Where fewer speak than in the reference the others are missed.
+    Names are mapped one to one so that most is right.
     """
     edges = np.unique([edge for one in (*reference, *hypothesis) for edge in (one.start, one.end)])
     lengths = np.diff(edges)
@@ -246,7 +229,6 @@ def speaker_errors(
 
 
 def _speaking(speech: Iterable[Utterance], edges: np.ndarray) -> dict[str, np.ndarray]:
-    """Whether each speaker speaks between one edge and the next."""
     rows: dict[str, np.ndarray] = {}
     for one in speech:
         now = (edges[:-1] >= one.start) & (edges[1:] <= one.end)

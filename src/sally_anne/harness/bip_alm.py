@@ -1,10 +1,8 @@
 """BIP-ALM: Bayesian inverse planning accelerated by language models (MMToM-QA paper, section 4).
 
 What is in an apartment and what a person does there are symbols, read from text. Each option of a
-question is a goal and a belief; a language model says how likely each action is for somebody who
-has them. Beliefs are followed along what is seen: whoever enters a room sees what lies on its
-surfaces, whoever opens a container sees what is in it. Departures from the paper are in
-docs/inverse-planning.md.
+question is a goal and a belief, followed along what is seen; a language model says how likely each
+action is for somebody who has them. Departures from the paper are in docs/inverse-planning.md.
 """
 
 from __future__ import annotations
@@ -62,8 +60,7 @@ class Hypothesis:
 class Step:
     """An action to be judged, and what its person knows before it.
 
-    The person is in ``room`` (empty if unknown), ``at`` a place that ``is_open`` or not (empty in
-    the middle of a room); the thing may be in the ``suspected`` places.
+    ``at`` is empty in the middle of a room; the thing may be in the ``suspected`` places.
     """
 
     action: Action
@@ -74,7 +71,6 @@ class Step:
 
 
 def hypotheses(question: Question, contents: Contents) -> dict[str, Hypothesis] | None:
-    """The hypothesis of each option, by label; None if their wording is not known."""
     minds = {o.label: _hypothesis(question.question, o.text, contents) for o in question.options}
     known = {label: mind for label, mind in minds.items() if mind}
     return known if len(known) == len(minds) else None
@@ -102,10 +98,7 @@ def _places(name: str, contents: Contents) -> tuple[str, ...]:
 
 
 def steps(hypothesis: Hypothesis, course: Course, contents: Contents) -> tuple[Step, ...]:
-    """What is judged under a hypothesis: all steps for a goal, the last visit for a belief.
-
-    Before the last visit both options of a belief question say the same: what was seen so far.
-    """
+    """All steps for a goal; for a belief the last visit, before which both options say the same."""
     places = hypothesis.places
     if hypothesis.says == "goal":
         return tuple(followed(hypothesis.goal, course, contents, places))
@@ -180,13 +173,11 @@ _RULE = (
 
 
 def next_action(step: Step, goal: str, person: str, contents: Contents) -> tuple[str, str]:
-    """What does somebody do next who wants this and knows that? The prompt, and the action."""
     lines = [*_state(step, goal, person, contents), f"What does {person} do next?", _FORM]
     return "\n".join(lines), in_words(step.action)
 
 
 def judged_action(step: Step, goal: str, person: str, contents: Contents) -> str:
-    """Is the action likely for somebody who wants this and knows that?"""
     now = f"Now {person} {in_words(step.action)}."
     return planning.likely_prompt([*_state(step, goal, person, contents), now], _RULE)
 
@@ -227,6 +218,13 @@ def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
 
 # --- Run -----------------------------------------------------------------------------------------
 
+# By whether the model is here: an endpoint scores no given reply.
+_WAYS: dict[bool, tuple[str, Any, Any, Any]] = {
+    True: ("reply", planning.score_replies, next_action, planning.posterior_of_replies),
+    False: ("judged", planning.judge_likely, judged_action, planning.posterior_of_judgements),
+}
+
+
 @claims("a BIP-ALM run")
 @within_memory("use a smaller --batch-size")
 def run(
@@ -236,13 +234,7 @@ def run(
     loaded: LoadedModel | None = None,
 ) -> pd.DataFrame:
     """As :func:`sally_anne.harness.limp.run`."""
-    # An endpoint scores no given reply.
-    form = config.likelihood if config.endpoint is None else "judged"
-    ways: dict[str, tuple[Any, Any, Any]] = {
-        "reply": (planning.score_replies, next_action, planning.posterior_of_replies),
-        "judged": (planning.judge_likely, judged_action, planning.posterior_of_judgements),
-    }
-    judge_by, request, weigh = ways[form]
+    form, judge_by, request, weigh = _WAYS[config.endpoint is None]
     with planning.Planning(config, vector, MMTOM_QA, console) as session:
         session.open(loaded)
         judging = session.judging()
@@ -258,7 +250,6 @@ def run(
 def answer(
     question: Question, request: Callable[..., Any], model: Callable[[Any], list[Any]]
 ) -> planning.Answer:
-    """How likely what the person does is under each option, or why that cannot be judged."""
     contents, who = Contents(question.context.scene), question.person
     course = read_actions(question.context.actions, contents)
     for name, known in (("what is in the apartment", contents.rooms), ("any step", course.actions)):

@@ -67,7 +67,6 @@ class ChatCompletion:
 
     @property
     def ended(self) -> bool:
-        """Whether it came to an end; if not, it was cut."""
         return self.finish != CUT
 
 
@@ -116,13 +115,12 @@ class ChatEndpoint:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its replies depend on."""
         place = {"endpoint": self.url, "endpoint_model": self.model, "fields": self.fields}
         return {**place, "model": self.model}
 
     @property
     def usage(self) -> dict[str, int]:
-        """What it was asked, earlier runs of the folder included."""
+        """Earlier runs of the folder included."""
         used = [reply.usage for reply in self._kept.values() if reply.usage]
         read, written = (sum(column) for column in zip((0, 0), *used, strict=True))
         return {"requests": len(self._kept), "read": read, "written": written}
@@ -149,7 +147,6 @@ class ChatEndpoint:
     def replies(
         self, prompts: Sequence[Prompt], max_new_tokens: int = 16, **fields: Any
     ) -> list[ChatCompletion]:
-        """As :meth:`generate`, with all that is known of each reply."""
         return self.ask([messages_of(p) for p in prompts], max_tokens=max_new_tokens, **fields)
 
     def ask(self, requests: Sequence[Messages], **fields: Any) -> list[ChatCompletion]:
@@ -190,7 +187,6 @@ class ChatEndpoint:
         return min(many, self.at_once, int(left // most)) if most else 1
 
     def _one(self, key: str, body: Mapping[str, Any]) -> None:
-        """Make one request and keep the reply."""
         for _ in range(_TRIES):
             with self._lock:
                 begin = max(self._next, time.monotonic())
@@ -227,7 +223,6 @@ class ChatEndpoint:
             raise self._failed(f"does not answer ({error} {error.__cause__ or ''})") from None
 
     def _read(self, text: str) -> ChatCompletion | None:
-        """The reply in a chat completion; None if there is none."""
         try:
             completion = json.loads(text)
             usage = completion.get("usage") or {}
@@ -306,7 +301,6 @@ def open_second(config: Any, role: str, videos: bool = False, **opening: Any) ->
 
 
 def usage_line(role: str, usage: Mapping[str, Any]) -> str:
-    """One line: what was asked of an endpoint in a run folder."""
     return (
         f"endpoint of the {role}: {usage['requests']:,} replies, {usage['read']:,} tokens read, "
         f"{usage['written']:,} written"

@@ -75,7 +75,6 @@ class Draft:
 
 
 def read_questions(path: Path) -> list[Draft]:
-    """All questions of a JSON-lines file; RecordError names file, line and field."""
     drafts = []
     for item_id, record in named_lines(path, "question", "id", "{}", FIELDS).items():
         answer = record.get("answer").stripped()
@@ -89,10 +88,7 @@ def read_questions(path: Path) -> list[Draft]:
 
 @dataclass(frozen=True)
 class Round:
-    """One set, what is wrong with it, and its verdict by algorithm 1.
-
-    Where a reply held no set there are no distractors and no verdict; a set without problems holds.
-    """
+    """One set, what is wrong with it (nothing if it holds), and its verdict, if it is a set."""
 
     distractors: tuple[str, ...]
     problems: tuple[str, ...]
@@ -100,7 +96,6 @@ class Round:
 
 
 def proposal_prompt(question: Draft, rounds: Sequence[Round] = ()) -> str:
-    """Asks for a set; after one that failed, with the sets before and what was wrong with it."""
     feedback = ""
     if rounds:
         texts = dict.fromkeys(text for one in rounds for text in one.distractors)
@@ -116,15 +111,12 @@ def faults(texts: Sequence[str], answer: str) -> str:
     plain = [" ".join(_words(text)) for text in texts]
     if len(texts) != WRONG:
         return f"must be {WRONG} wrong options, there are {len(texts)}"
-    if "" in plain:
-        return "holds an option without words"
-    if " ".join(_words(answer)) in plain:
-        return f"holds the right answer, {answer!r}"
-    return "holds the same option twice" if len(set(plain)) < WRONG else ""
+    if "" in plain or len({" ".join(_words(answer)), *plain}) <= WRONG:
+        return "holds the right answer, the same option twice, or one without words"
+    return ""
 
 
 def giveaways(answer: str, distractors: Sequence[str], chosen: Sequence[str | None]) -> list[str]:
-    """What gave a biased set away, in sentences; ``chosen`` are the texts that were picked."""
     problems = [
         "somebody who knew nothing of the film picked the right answer "
         f"{chosen.count(answer)} times"
@@ -145,10 +137,9 @@ def _words(text: str) -> list[str]:
 def work(
     question: Draft, config: CopilotConfig, propose: Callable[[Draft, str], str], choose: Choose
 ) -> dict[str, Any]:
-    """Tries sets for one question, until one holds or ``config.rounds`` have been checked.
+    """The line of ``sets.jsonl``: tries sets until one holds, or ``config.rounds`` were checked.
 
-    Returns the line of ``sets.jsonl``: its ``distractors`` hold, or are ``biased`` and the first of
-    those that give least away; both are None where no reply held a set.
+    ``distractors`` hold, or are ``biased`` and give least away; None where no reply held a set.
     """
     rounds: list[Round] = []
     while len(rounds) < config.rounds and (not rounds or rounds[-1].problems):
@@ -165,12 +156,11 @@ def work(
     if sets:
         right, best = min(sets, key=lambda found: found[0] if found[1].problems else -1)
         line |= {"distractors": list(best.distractors), "biased": bool(best.problems)}
-        line |= {"right": right}
+        line["right"] = right
     return line
 
 
 def task_line(question: Draft, distractors: Sequence[str], seed: int) -> dict[str, Any]:
-    """For ``task.jsonl``; the right option's place is random."""
     options = [question.answer, *distractors]
     random.Random(f"{seed} {question.item_id}").shuffle(options)
     line = {"id": question.item_id, "question": question.question, "options": options}
@@ -198,7 +188,6 @@ def _key(kind: str, prompt: str) -> str:
 
 
 def _choices(model: AnyModel, asked: Sequence[Shuffled]) -> Iterator[dict[str, Any]]:
-    """Labels by probability, or as an endpoint's replies are read."""
     if isinstance(model, SteeredModel):
         labels = [one["label"] for one in check.likeliest(model, asked)]
     else:
@@ -215,8 +204,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """Hold the session in ``config.folder``; what was answered there is not asked again.
 
-    ``sets.jsonl`` has every set with its verdict and what gave it away, ``task.jsonl`` the
-    questions whose set holds, as a task of one's own: ``sally-anne evaluate --task``.
+    ``sets.jsonl`` has the sets with their verdicts, ``task.jsonl`` the questions whose set holds.
     """
     with Session(config, console) as session:
         check.check_trials(config)

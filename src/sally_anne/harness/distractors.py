@@ -61,15 +61,12 @@ def assess(right_text: str, chosen: Sequence[str | None], threshold: int) -> Ver
 
 
 def check_trials(config: Any) -> None:
-    """HarnessError if N and k make no sense."""
     if not 1 <= config.threshold <= config.trials:
         raise HarnessError(f"--threshold must be between 1 and --trials, {config.trials}")
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """One question with its option texts in an order, under the labels in theirs."""
-
     record: Question
     order: Order
 
@@ -88,12 +85,10 @@ class Shuffled:
         return Prompt(prompt_text(MOMENTS, replace(self.record, options=self.options), NO_CONTEXT))
 
     def text(self, label: str | None) -> str | None:
-        """The text under a label."""
         return next((option.text for option in self.options if option.label == label), None)
 
 
 def shuffles(record: Question, trials: int, seed: str) -> list[Shuffled]:
-    """A question in ``trials`` orders that ``seed`` samples, with replacement."""
     # A string seeds the same sample in every process.
     rng, count = random.Random(seed), len(record.options)
     return [Shuffled(record, tuple(rng.sample(range(count), count))) for _ in range(trials)]
@@ -116,8 +111,8 @@ def run(
 ) -> pd.DataFrame:
     """Ask all that is needed, in ``config.folder``; what is there is not asked again.
 
-    A model chooses as in :func:`likeliest`. The table has a row a question: ``item_id, movie,
-    abilities, chosen, correct`` (in the published order), ``orders, right, invalid, biased``.
+    The table has a row a question: ``item_id, movie, abilities, chosen, correct`` (in the published
+    order), ``orders, right, invalid, biased``.
     """
     with Session(config, console) as session:
         check_trials(config)
@@ -166,7 +161,7 @@ def run(
 
 
 def _results(table: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy without context and share of biased sets, by ability; intervals are over films."""
+    """Accuracies and shares by ability; intervals are over films."""
     table = table.rename(columns={"movie": "story"})
     parts = {name: table[having] for name, having in by_value(table["abilities"])}
     results = {}
@@ -180,7 +175,6 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def require_room(model: AnyModel, what: str, prompt: str, tokens: int, remedy: str) -> None:
-    """ContextError if a model here has no room for a prompt and a reply of so many tokens."""
     if isinstance(model, SteeredModel):
         text = reply_prompt(model.loaded, prompt, False)
         check_room(model.loaded, what, text, None, tokens, remedy)

@@ -76,11 +76,9 @@ def run(
 ) -> pd.DataFrame:
     """Rank all films, in ``config.folder``; a synopsis that was read there is not read again.
 
-    A model here gives the mean of :data:`SCALE` by the probabilities of its five labels; of one at
-    an endpoint the label is read, and of replies to a template the first number. Returns the table
-    of ``films.jsonl``, best first: ``rank`` (films of one score share the best of their places),
-    ``score``, ``id, title``; films without a synopsis, or with a reply that names no label, come
-    last, without rank and score.
+    A model here gives the mean of :data:`SCALE` by its labels' probabilities; of one at an endpoint
+    the label is read, and of replies to a template the first number. Best first: ``rank`` (films of
+    one score share the best of their places), ``score``, ``id, title``; last those without a score.
     """
     with Session(config, console) as session:
         file = config.template
@@ -102,9 +100,9 @@ def run(
         answers = session.answers(SCORES, model.about, asked, scoring, config.batch_size)
         scores = [answers.get(key, {}).get("score") for key in films["key"]]
         films["score"] = pd.Series(scores, dtype=float)
-        table = films.assign(rank=films["score"].rank(ascending=False, method="min").astype("Int64"))
+        films["rank"] = films["score"].rank(ascending=False, method="min").astype("Int64")
         # Ties stay in their order.
-        table = table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+        table = films.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
         table = table[["rank", "score", "id", "title"]]
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
         write_lines(config.folder / TABLE, rows)
@@ -128,7 +126,6 @@ def _scores(model: AnyModel, numbers: bool, films: Sequence[Any]) -> Iterator[di
 
 
 def mean(log_probs: Sequence[float]) -> float | None:
-    """Mean label where each has a log-probability (nats); None if one is no number."""
     with np.errstate(invalid="ignore"):
         value = float(softmax(log_probs) @ np.arange(1, 1 + len(SCALE)))
     return None if np.isnan(value) else value

@@ -69,8 +69,6 @@ _VERDICT = re.compile(
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """One reply to be judged: to which question, and against which known answer."""
-
     question: str
     reply: str
     reference: str
@@ -104,7 +102,6 @@ class Judge:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its verdicts depend on, for a journal."""
         if isinstance(self.model, SteeredModel):
             about = {f"judge_{name}": value for name, value in self.model.loaded.about.items()}
             about["judge"] = about.pop("judge_model")
@@ -120,7 +117,6 @@ class Judge:
         return [next(given) if r.reply.strip() else JudgeResult(right=False) for r in requests]
 
     def ask(self, prompts: Sequence[Prompt]) -> list[JudgeResult]:
-        """A verdict on each, in one batch; its probability is of the two words alone."""
         if not isinstance(self.model, SteeredModel):
             texts = self.model.generate(prompts, TOKENS)
             read = [(parse_verdict(text), text) for text in texts]
@@ -164,7 +160,6 @@ def parse_verdict(text: str) -> bool | None:
 def open_judge(
     config: EvalConfig, items: Sequence[Question], device_map: str | None
 ) -> Judge | None:
-    """The judge that ``--judge`` and its options name, if any."""
     if config.judge is None:
         return None
     if any(item.options for item in items):
@@ -183,9 +178,8 @@ def judge_answers(
 ) -> pd.DataFrame:
     """Judge what the open journal does not hold yet, or holds for another reply or reference.
 
-    The table is :func:`sally_anne.harness.score.score` of open questions; of replies that think
-    aloud the judge is shown the conclusion. It comes back with ``judge_correct`` (bool; False where
-    the reference is hidden), ``judge_probability`` (NaN where there is none) and ``judge_invalid``.
+    Of replies that think aloud the judge is shown the conclusion. Adds ``judge_correct`` (False
+    where the reference is hidden), ``judge_probability`` (NaN for none) and ``judge_invalid``.
     """
     replies = table["conclusion" if "conclusion" in table else "reply"]
     texts = pd.DataFrame([table["question"], replies, table["reference"]]).T.fillna("")
@@ -196,7 +190,6 @@ def judge_answers(
     }
 
     def kept(item_id: str) -> JudgeResult | None:
-        """The journal's verdict on this very reply, if it has one."""
         line = journal.answers.get(item_id, {})
         if item_id not in requests or line.get("asked") != requests[item_id].hash:
             return None
@@ -217,7 +210,7 @@ def judge_answers(
 
 
 def read_sheet(path: Path, column: str) -> pd.DataFrame:
-    """``item_id`` and a column of a CSV that people filled in, as texts, without empty ones."""
+    """``item_id`` and a column of a CSV that people filled in, without empty ones."""
     with reading(path, HarnessError):
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     if not {"item_id", column} <= set(table):
@@ -230,10 +223,7 @@ def read_sheet(path: Path, column: str) -> pd.DataFrame:
 
 
 def read_labels(path: Path) -> pd.DataFrame:
-    """People's labels from a CSV with the columns ``item_id`` and ``label``, as bools.
-
-    Labels are words such as true and false, right and wrong, or 1 and 0; empty ones are left out.
-    """
+    """People's labels (true, wrong, 1 ...) from a CSV, as bools; empty ones are left out."""
     table = read_sheet(path, "label")
     words = table["label"].str.lower()
     if (other := ~words.isin(RIGHT | WRONG)).any():

@@ -54,8 +54,6 @@ Write = Callable[..., str]
 
 @dataclass(frozen=True)
 class Person:
-    """One person's part: what is done and what is said, each in the order of time."""
-
     actions: tuple[str, ...] = ()
     utterances: tuple[str, ...] = ()
 
@@ -151,8 +149,8 @@ def judge_steps(
 ) -> list[str]:
     """Is each utterance of a person, and then each action, likely under a hypothesis?
 
-    An utterance is judged by what its speaker believes and was asked (with ``utterance_goal`` also
-    by what the other seems to want), an action by what both did before, as in the released code.
+    An utterance is judged by what its speaker believes and was asked, an action by what both did
+    before, as in the released code.
     """
     subject, other = (episode.people[name] for name in who)
     names = {"name": who.subject, "other": who.other}
@@ -176,7 +174,6 @@ def judge_steps(
 
 
 def choose(question: Question, beliefs: Mapping[str, float]) -> str:
-    """Asks which option answers the question, given the posterior of each."""
     options = "\n".join(
         f"{o.label}. {o.text} (probability that this is so: {beliefs[o.label]:.4f})"
         for o in question.options
@@ -188,7 +185,6 @@ def choose(question: Question, beliefs: Mapping[str, float]) -> str:
 
 
 def actions_of(parts: Mapping[str, Person]) -> str:
-    """What each person did, a line an action."""
     return "\n".join(
         "\n- ".join([f"What {name} did:", *part.actions])
         for name, part in parts.items()
@@ -207,14 +203,11 @@ MOST = 40
 
 
 def read_list(reply: str) -> tuple[str, ...]:
-    """The texts of the first list: JSON, Python, bulleted or numbered lines, or one a line.
-
-    At most :data:`MOST`, without empty ones and "none"; immediate repetitions count once.
-    """
+    """At most :data:`MOST` texts of a list: JSON, Python, bulleted or numbered, or one a line."""
     lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
+    bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
     if len(lines) == 1:
         lines = re.split(r"(?<=[.;!?])\s+", lines[0])
-    bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
     lists = (value for value in _values(reply, _FLAT) if isinstance(value, list))
     listed = (value for value in lists if all(isinstance(entry, str) for entry in value))
     plain = [line for line in lines if not line.rstrip().endswith(":")]
@@ -255,7 +248,6 @@ def _hypothesis_of(entry: Any) -> Hypothesis | None:
 
 
 def _values(reply: str, form: str) -> Iterator[Any]:
-    """The JSON or Python values of a form, from left to right."""
     for part in re.findall(form, reply):
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -318,10 +310,7 @@ def actor_of(text: str, who: People, episode: str) -> str:
 
 
 def read_accounts(path: Path, episodes: Iterable[str]) -> dict[str, Account]:
-    """What the films of these episodes show, from a file in the form of actions_extracted.json.
-
-    The published file holds prompts alone; its fields ``action`` are to be filled in.
-    """
+    """What films show, from a file like actions_extracted.json with its ``action`` filled in."""
     entries = read_json(path)
 
     def account(actions: Field) -> Account:
@@ -387,7 +376,6 @@ def _by_wording(
 
 
 def _left_at(thing: str, name: str, episode: Episode) -> str:
-    """Where a person last put a thing, as the actions have it."""
     for action in reversed(episode.people[name].actions):
         put = re.search(r"\b(?:put|puts|place|places|placed|set|sets|move|moves|moved)\b", action)
         where = re.search(r"\b(?:on|onto|in|into|inside|at)\b.*", action)
@@ -397,7 +385,6 @@ def _left_at(thing: str, name: str, episode: Episode) -> str:
 
 
 def _names(text: str, thing: str) -> bool:
-    """Whether a text names a thing, in whole words and without its article."""
     bare = re.sub(r"^(?:the|an?|some) ", "", thing)
     return re.search(rf"\b{re.escape(bare)}\b", text, re.IGNORECASE) is not None
 
@@ -415,10 +402,7 @@ def answer(
     utterance_goal: bool = True,
     prompts: Mapping[str, str] = PROMPTS,
 ) -> planning.Answer:
-    """How likely is what a person says and does under each option, or why that cannot be judged?
-
-    ``model`` judges prompts; ``write`` reads options that the rules do not know, or all of them.
-    """
+    """``model`` judges prompts, ``write`` reads options that the rules do not know, or all."""
     if episode.people[who.subject] == Person():
         return {"problem": f"nothing is known of what {who.subject} says or does"}
     minds = by_rules(item, who, episode) if latents == "rules" else None

@@ -106,17 +106,14 @@ class BipAlmConfig(PlanningConfig):
     """Answer MMToM-QA's questions by inverse planning.
 
     What is in the apartment and what its person does are read from the text by rules; the model
-    says how likely each action is under the goal and the belief of each option. Films are not used.
+    says how probable each action is as a reply under the goal and the belief of each option; one at
+    an endpoint, whether it is likely (by top_logprobs). Films are not used.
 
     Attributes:
         data: folder with questions.json.
-        likelihood: the probability of the action as the model's reply, as in the paper; or judged,
-            as LIMP does, and an endpoint always (by top_logprobs).
     """
 
-    likelihood: Literal["reply", "judged"] = "reply"
     kind, title = "bip-alm", "BIP-ALM"
-    named = ("likelihood", *PlanningConfig.named)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Inverse planning: what a mind must be like for what it does and says to be likely.
 
 Each option of a question is a hypothesis about a mind, a model judges how likely each step is under
-it, and the option with the most, or the least, of that is the answer. What LIMP (MuMA-ToM) and
-BIP-ALM (MMToM-QA) have in common is here.
+it, and the option with the most, or the least, of that is the answer.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ _LEAST = 1e-9
 
 
 class Session(ExitStack):
-    """A run in its folder: its models by role, what they are asked, and what is said in the end.
-
-    The block of a ``with`` statement holds its journals, those of endpoints too.
-    """
+    """A run in its folder: its models by role, what they are asked, and what is said in the end."""
 
     def __init__(self, config: Any, console: Console | None) -> None:
         super().__init__()
@@ -67,7 +63,6 @@ class Session(ExitStack):
         self.models: dict[str, AnyModel] = {}
 
     def open(self, loaded: LoadedModel | None = None, videos: bool = False) -> AnyModel:
-        """The model that the options name, unless it is ``loaded`` already."""
         if getattr(self.config, "endpoint", None) is not None:
             return self._add("model", chat_endpoint.open_endpoint(self.config))
         here = loaded or load_model(**self.config.opening(), videos=videos)
@@ -85,7 +80,6 @@ class Session(ExitStack):
         return model
 
     def journal(self, file: str, about: dict[str, Any]) -> Journal:
-        """The run's open journal of this name, with the run's options next to it."""
         journal = self.enter_context(Journal(self.config.folder / file, about))
         loaded = getattr(self.models["model"], "loaded", None)
         save_config(self.config.folder, asdict(self.config), loaded)
@@ -99,7 +93,6 @@ class Session(ExitStack):
         answer: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
         batch_size: int = 1,
     ) -> dict[str, Answer]:
-        """The answers by name; what the journal ``file`` holds is not asked again."""
         journal = self.journal(file, about)
         with Bars(self.console) as bar:
             advance = partial(bar.advance, bar.add_task(Path(file).stem, total=len(asked)))
@@ -107,11 +100,9 @@ class Session(ExitStack):
 
     @property
     def usage(self) -> dict[str, Any]:
-        """What endpoints were asked, by role."""
         return {role: model.usage for role, model in self.models.items() if model.usage}
 
     def end(self, *lines: str) -> None:
-        """Print lines, what endpoints were asked, and where the run is."""
         used = [chat_endpoint.usage_line(role, usage) for role, usage in self.usage.items()]
         print_lines(self.console, [*lines, *used, f"run folder: {self.config.folder}"])
 
@@ -134,10 +125,7 @@ def ask_rest(
 
 
 class Planning(Session):
-    """A run of inverse planning: its questions, the sample of --limit, and the vector that steers.
-
-    HarnessError names an unusable option.
-    """
+    """A run of inverse planning: its questions, the sample of --limit, the vector that steers."""
 
     def __init__(
         self,
@@ -156,7 +144,6 @@ class Planning(Session):
         print_lines(self.console, [note] if note else [])
 
     def judging(self) -> AnyModel:
-        """The opened model, steered."""
         model = self.models["model"]
         if not isinstance(model, SteeredModel):
             return model
@@ -165,10 +152,7 @@ class Planning(Session):
         return replace(model, steering=self.vector, alpha=self.config.alpha)
 
     def finish(self, table: pd.DataFrame, about: Mapping[str, Any]) -> pd.DataFrame:
-        """Write and print the table of :func:`score`, which is returned.
-
-        ``config.mode`` answers for the run, or a model that chose.
-        """
+        """Write, print and return the table; ``config.mode`` answers, or a model that chose."""
         config = self.config
         first = "model" if "model_label" in table else config.mode
         choosers = list(dict.fromkeys((first, config.mode, *MODES)))
@@ -202,7 +186,6 @@ class Planning(Session):
 
 
 def likely_prompt(lines: Sequence[str], rule: str) -> str:
-    """Asks whether the last line is likely after those before it."""
     return (
         "\n".join(lines) + f"\n\n{rule} Is the last line likely?\n"
         f"{LIKELY}) likely\n{UNLIKELY}) unlikely\nReply with {LIKELY} or {UNLIKELY} only."
@@ -212,10 +195,9 @@ def likely_prompt(lines: Sequence[str], rule: str) -> str:
 def judge_likely(
     model: AnyModel, batch_size: int, prompts: Sequence[str]
 ) -> list[LikelyUnlikely | None]:
-    """Log-probabilities of :data:`LABELS` as the beginning of each reply, in nats.
+    """Log-probabilities (nats) of :data:`LABELS` as the beginning of each reply.
 
-    None where an endpoint's filter holds a step back; HarnessError if it gives no probabilities of
-    first tokens.
+    None where an endpoint's filter holds a step back.
     """
     scores: list[LikelyUnlikely | None] = []
     for texts in in_batches(prompts, batch_size):
@@ -251,9 +233,8 @@ def score_replies(
 def from_top_tokens(first: Mapping[str, float]) -> LikelyUnlikely:
     """Both answers' log-probabilities among the listed first tokens, in nats.
 
-    Spellings of an answer ("A", " A", "A)") count together. One that is not listed is at most as
-    probable as the last one that is, and as all that is left: it counts as the smaller of both,
-    where the released code takes 0 or stops.
+    Spellings of an answer count together. One that is not listed counts as the last one that is,
+    or as all that is left, where that is less; the released code takes 0 or stops.
     """
     left = max(_LEAST, 1.0 - math.fsum(map(math.exp, first.values())))
     most = min(*first.values(), math.log(left)) if len(first) > 1 else math.log(left)
@@ -270,10 +251,10 @@ def judge(
     requests: Mapping[str, Sequence[Any]],
     minds: Mapping[str, Any],
 ) -> Answer:
-    """The answer to a question: the judgement of all steps of each hypothesis, by its label.
+    """The judgement of all steps of each hypothesis, by label.
 
     Each step is asked once: in different batches the same prompt may differ in its last digits, and
-    would settle what nothing in the question does. The hypotheses, ``minds``, are recorded with it.
+    would settle what nothing in the question does.
     """
     kept = {"hypotheses": {label: asdict(mind) for label, mind in minds.items()}}
     distinct = list(dict.fromkeys(step for steps in requests.values() for step in steps))
@@ -362,7 +343,6 @@ def score(
 
 
 def marked(chooser: str, label: str | None, item: Question) -> dict[str, Any]:
-    """A chosen option and whether it is right, in columns that begin with ``chooser``."""
     values = {"label": label, "correct": label == item.answer, "invalid": label is None}
     return {f"{chooser}_{name}": value for name, value in values.items()}
 

@@ -2,11 +2,8 @@
 
 One question a line of ``questions.json``; the videos are folders of frames, each with a pickle that
 tells at which frame each step of the episode ends. A question is about all that happens up to its
-``end_time``, which counts steps from 0.
-
-Types: 1.1 true belief, 1.2 false belief, 1.3 belief tracked over a longer time; 2.1 goal given a
-true belief, 2.2 a false belief, 2.3 an updated belief, 2.4 future actions. Of the beliefs asked
-for, the published types say of 1.1 and 1.2 alone whether they are true.
+``end_time``, which counts steps from 0. Types: 1.1 true belief, 1.2 false belief, 1.3 belief
+tracked over a longer time; 2.1 to 2.4 goals.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ LISTS = {
 def load(folder: Path) -> list[Question]:
     """All questions of a folder, see :data:`LAYOUT`, in the order of the file.
 
-    Without videos ``Media.path`` is None. RecordError names file, line and field, or a pickle.
+    RecordError names file, line and field, or a pickle.
     """
     folder = Path(folder)
     path = find_files(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)[0]
@@ -88,7 +85,6 @@ def load(folder: Path) -> list[Question]:
 def read_record(
     record: Field, videos: Callable[[str, Field], Media] = lambda *_: NOT_HERE
 ) -> Question:
-    """One line of the file; ``videos`` gives an episode's frames up to a step."""
     # Published as a number with one decimal.
     published = record.get("question_type")
     kind = replace(published, value=str(published.value).strip()).one_of(TYPES)
@@ -132,23 +128,16 @@ def take_apart(text: Field) -> dict[str, str]:
 
 
 def picture(number: int) -> str:
-    """File name of a frame."""
     return f"Action_{number:04d}_0_normal.png"
 
 
 def episode_media(folder: Path) -> Callable[[str, Field], Media]:
-    """Finds, in the benchmark's folder, the frames of an episode up to the end of a field's step.
-
-    What it returns raises RecordError for an unusable pickle of intervals and for a step that the
-    episode does not have.
-    """
     places = ("", *(f"{place}/{deeper}" for place in PLACES for deeper in ("", "*/")))
     found = [path for place in places for path in sorted(folder.glob(f"{place}task_*"))]
     tasks = {path.name: path for path in reversed(found)}
 
     @cache
     def film(task: Path) -> tuple[tuple[tuple[int, int], ...], tuple[Path, ...]]:
-        """The steps, and all pictures; depth and segmentation are beside them."""
         steps = read_intervals(task / INTERVALS)
         files = tuple(task / "script/0" / picture(number) for number in range(steps[-1][1] + 1))
         # The last step ends with the number of frames, at which there is no frame any more.
@@ -168,9 +157,9 @@ def episode_media(folder: Path) -> Callable[[str, Field], Media]:
 
 
 def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
-    """First frame and frame of the end of each step, counted from 0, from a pickled list of pairs.
+    """First frame and frame of the end of each step, from a pickled list of pairs.
 
-    RecordError names the file, and an instruction of a pickle that makes anything else.
+    RecordError names an instruction of a pickle that makes anything else.
     """
     data = read_bytes(path, "; it has the frames at which steps end: unpack it with the frames")
     numbers: list[Any] = []
@@ -206,15 +195,11 @@ MMTOM_QA = Benchmark(
 
 # Pairs of belief statements for probes (GridToM paper, appendix H and section 4.4).
 #
-# The paper takes the belief questions alone and filters by hand for true and false beliefs. Here
-# both follow from the records: the right option is what the person believes, the description of the
-# apartment says what is so, and the belief is true if the two agree. Questions whose container is
-# not described, and those whose published type says otherwise, are left out.
-#
-# Both statements of a pair come after the very same words. In the published questions the right
+# The paper filters the belief questions by hand for true and false beliefs. Here both follow from
+# the records: the right option is what the person believes, the description of the apartment says
+# what is so, and the belief is true if the two agree. In the published questions the right
 # statement says "is inside" for all of types 1.1 and 1.2 and "is not inside" for all of 1.3, and
-# all of 1.3 are false beliefs. Within true beliefs, and within either type, "not" alone tells the
-# two statements apart; :func:`balanced` keeps as many of one kind as of the other.
+# all of 1.3 are false beliefs: "not" alone would do; :func:`balanced` keeps as many of each.
 
 # The two statements about one belief, the true one first: labelled inputs on one context.
 BeliefPair = tuple[Sample, Sample]
@@ -238,7 +223,8 @@ def sample_set(
     """
     items = list(items)
     films = {item.item_id: item.media[0] for item in items if item.media}
-    samples = [sample for pair in balanced(belief_pairs(items)) for sample in pair]
+    pairs = [pair for pair in map(belief_pair, items) if pair]
+    samples = [sample for pair in balanced(pairs) for sample in pair]
     if setting != "text":
         samples = [replace(sample, video=films[sample.context]) for sample in samples]
     facts = {"task": "mmtom_qa", "setting": setting}
@@ -246,13 +232,11 @@ def sample_set(
     return replace(found, meaning=MEANING, features=FEATURES, content=("says",))
 
 
-def belief_pairs(items: Iterable[Question]) -> list[BeliefPair]:
-    """Pairs of all belief items whose belief is known to be true or false, in their order."""
-    return [pair for pair in map(belief_pair, items) if pair]
-
-
 def belief_pair(item: Question) -> BeliefPair | None:
-    """The pair of one item; None where it asks for no belief that is surely true or false."""
+    """The pair of one item; None where it asks for no belief that is surely true or false.
+
+    Its container may not be described, or its published type say otherwise.
+    """
     read = {o.label: STATEMENT.fullmatch(o.text.strip()) for o in item.options}
     goal = _GOAL.match(item.question)
     held, others = read.pop(item.answer or "", None), [*read.values()]
@@ -290,10 +274,8 @@ def belief_pair(item: Question) -> BeliefPair | None:
 def balanced(pairs: Sequence[BeliefPair]) -> list[BeliefPair]:
     """As many pairs whose true statement says "inside" as pairs where it says "not inside".
 
-    Y_p then does not follow from "not" alone. Y_o can still be guessed by it: in the published
-    questions no true belief says "not inside". Only of false beliefs alone (give those) are both
-    labels free of it, but there Y_o is the opposite of Y_p. Of those that say the same, as many
-    are of either condition as there can be. Which are kept depends on their names alone.
+    Y_p then does not follow from "not" alone; Y_o still can, but within false beliefs. Of those
+    that say the same, as many are of either condition as there can be, chosen by their names alone.
     """
     halves = [[p for p in pairs if p[0].tags["says"] == says] for says in ("inside", "not-inside")]
     count = min(map(len, halves))

@@ -29,7 +29,6 @@ SURFACES = ("coffee table", "desk", "sofa")
 
 
 def _pattern(thing: str) -> str:
-    """One or several of the thing; "the wine" and "the chips" are so called, too."""
     head, of, rest = thing.partition(" of ")
     several = head.replace(" ", " ?") + ("(?:es)?" if head.endswith("s") else "s?")
     return rf"(?:{several}{of})?{rest}(?! ?glass)" if of else several
@@ -59,10 +58,7 @@ _AND = re.compile(r"\band\b")
 
 @dataclass
 class _Mention:
-    """A thing, or containers of one list, and where they stand in a sentence.
-
-    For a thing, ``containers`` are those that it is in; containers have no ``thing``.
-    """
+    """A thing and the containers it is in, or (without a thing) containers of one list."""
 
     start: int
     end: int
@@ -71,10 +67,7 @@ class _Mention:
 
 
 class Contents:
-    """What the description of a scene says of its containers.
-
-    ``rooms`` has the room of each place, also of those that are only known to be there.
-    """
+    """What the description of a scene says of its containers; ``rooms`` by place."""
 
     def __init__(self, scene: str) -> None:
         self.rooms: dict[str, str] = {}
@@ -95,22 +88,16 @@ class Contents:
         self._known |= {place for _, place in self._inside}
 
     def holds(self, container: str, thing: str) -> bool | None:
-        """Whether the thing is in the container; None if it is not stated.
-
-        Both as the questions name them, e.g. ``dishbowl``, ``4th kitchen cabinet``; ``cabinet`` is
-        one outside of kitchen and bathroom, of which there may be two.
-        """
+        """Whether the thing is in the container, as the questions name them; None if not stated."""
         name, called = thing_of(thing), places_called(container)
         known = [place for place in called if len(called) == 1 or place in self._known]
         states = {self._one(place, name) for place in known if name}
         return states.pop() if len(states) == 1 else None
 
     def places_of(self, thing: str) -> set[str]:
-        """Where a thing of :data:`THINGS` is."""
         return {place for name, place in self._inside if name == thing}
 
     def things_in(self, place: str) -> list[str] | None:
-        """What is in a place, in the order of :data:`THINGS`; None if nothing is stated."""
         found = [thing for thing in THINGS if (thing, place) in self._inside]
         return found if place in self._known else None
 
@@ -121,7 +108,6 @@ class Contents:
 
 
 def is_surface(place: str) -> bool:
-    """Whether what lies there is seen by all in the room, as nothing closes it."""
     return place.endswith((*SURFACES, "kitchen table"))
 
 
@@ -131,10 +117,7 @@ def thing_of(name: str) -> str | None:
 
 
 def places_called(name: str) -> tuple[str, ...]:
-    """The places that may be meant by a name as the questions have it, in lower case.
-
-    ``4th kitchen cabinet`` is one; ``cabinet`` and ``desk`` may stand in one room or another.
-    """
+    """The places that a name may mean; ``cabinet`` and ``desk`` may be in several rooms."""
     name = name.lower()
     number, _, rest = name.partition(" ")
     if rest == "kitchen cabinet" and number in _NUMBERS:
@@ -167,7 +150,6 @@ def _sentences(scene: str, rooms: dict[str, str]) -> Iterator[tuple[str, list[_M
 
 
 def named_thing(match: re.Match[str]) -> str:
-    """The thing that a match of :data:`WORD` names; empty if it names none."""
     group = str(match.lastgroup)
     return THINGS[int(group.removeprefix("thing"))] if group.startswith("thing") else ""
 
@@ -187,7 +169,6 @@ def named_places(match: re.Match[str], room: str) -> tuple[str, ...]:
 
 
 def _series(text: str) -> list[int]:
-    """Numbers of "first, second and fourth" or "first through fourth"."""
     numbers: list[int] = []
     through = False
     for word in re.findall(r"\w+", text.lower()):
@@ -214,8 +195,7 @@ def _place(sentence: str, mentions: list[_Mention]) -> None:
 def _place_before(sentence: str, mentions: list[_Mention], at: int, mentioned: bool) -> None:
     """The things before a container are in it, back to where their clause begins.
 
-    With another container before them, an "and" begins the clause: "the fridge holds a plate, and
-    a salmon is in the stove".
+    With another container before them an "and" begins it ("holds a plate, and a salmon is in ...").
     """
     for i in range(at - 1, -1, -1):
         if not mentions[i].thing:
@@ -235,8 +215,6 @@ Aim = Literal["room", "place", "thing"]
 
 @dataclass(frozen=True)
 class Action:
-    """One step: ``go to`` a room, a place or a thing, ``pass`` one, or a verb and a place."""
-
     verb: Verb
     target: str
     aim: Aim = "place"
@@ -277,8 +255,6 @@ _BOTH: list[_Done] = [("open", -1, -1), ("close", -1, -1)]
 
 @dataclass
 class _Visit:
-    """Places of one list, and what is done at each of them."""
-
     targets: list[tuple[str, Aim]]
     end: int
     verbs: list[_Done] = field(default_factory=list)
@@ -292,11 +268,7 @@ class _Visit:
 
 
 def read_actions(text: str, contents: Contents) -> Course:
-    """The steps of a person in an apartment of which the contents are known.
-
-    A place that is mentioned is gone to first, also where it is not stated. What cannot be made out
-    is left out, as chance wording is no error.
-    """
+    """A place that is mentioned is gone to first; what cannot be made out is left out."""
     # What is done before any place is named is done nowhere.
     start, visits = "", [_Visit([], 0)]
     room = start
@@ -357,7 +329,6 @@ def _taken(text: str, last: _Visit, place: int) -> list[_Done]:
 
 
 def _targets(match: re.Match[str], room: str, contents: Contents) -> list[tuple[str, Aim]]:
-    """What a match of ``WORD`` names, for somebody in this room."""
     if match["room"]:
         return [(match["room"].lower(), "room")]
     if thing := named_thing(match):
