@@ -25,7 +25,7 @@ from transformers import (
     WhisperTokenizer,
 )
 
-from sally_anne.core.errors import FolderError, MediaError, ModelError
+from sally_anne.core.errors import HarnessError, MediaError, ModelError
 from sally_anne.data.speech import RATE, Diariser, Transcriber, read_sound, run, srt
 from sally_anne.data.transcripts import (
     TranscribeConfig,
@@ -298,5 +298,5 @@ def test_a_folder_of_films(
     assert "0.0" in words
     saved = json.loads((config.folder / "results.json").read_text())["results"]
     assert saved == found and set(found) == {"one", "two", "all"}
-    with pytest.raises(FolderError):
+    with pytest.raises(HarnessError, match="another run: diariser"):
         transcribe(replace(config, diariser=None))

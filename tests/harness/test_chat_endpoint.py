@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 import signal
 import subprocess
@@ -98,11 +97,11 @@ def test_the_limit_holds_over_runs_and_threads(server: Server, tmp_path: Path) -
         asked = endpoint(server, limit=10_500, at_once=at_once)
         with asked.keeping(tmp_path), pytest.raises(HarnessError, match="10100 are taken"):
             asked.ask(questions)
-        assert len(server.seen) == 10 and asked.usage["read"] == 10_000
+        assert len(server.seen) == 10
     asked = endpoint(server, limit=40_000, at_once=8)
     with asked.keeping(tmp_path):
         assert len(asked.ask(questions)) == 30
-    assert len(server.seen) == 30 and asked.usage["requests"] == 30
+    assert len(server.seen) == 30
 
 
 def test_one_that_fails_loses_no_other(server: Server, tmp_path: Path) -> None:
@@ -173,10 +172,7 @@ def test_an_evaluation_outlives_every_failure(
     assert table["robust_correct"].all() and len(table) == 12
     assert len(server.seen) >= 12 + 12  # every failure once more
     asked = len(server.seen)
-    saved = json.loads((out / "results.json").read_text())
-    usage = saved["endpoints"]["model"]
-    assert (usage["read"], usage["written"]) == (12_000, 120)
-    assert "gpt-x" in said and "12,000 tokens read" in said
+    assert "gpt-x" in said
     written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
     assert KEY.encode() not in written + said.encode()
     assert not table["reply"].str.contains(KEY).any()

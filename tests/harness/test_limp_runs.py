@@ -177,7 +177,6 @@ def test_one_model_watches_and_another_reads_and_judges(
     assert table["log_correct"].all() and (table["problem"] == "").all()
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["about"]["perceiver"]["endpoint_model"] == "watcher"
-    assert saved["endpoints"]["perceiver"] == {"requests": 2, "read": 1800, "written": 10}
     for file in config.folder.rglob("*"):
         assert KEY not in (file.read_text(errors="replace") if file.is_file() else "")
 

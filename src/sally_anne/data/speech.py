@@ -18,14 +18,14 @@ import transformers
 from scipy.optimize import linear_sum_assignment
 
 from sally_anne.core.console import Bars, Console, print_lines, print_table
-from sally_anne.core.errors import BenchmarkError, FolderError, MediaError, ModelError
+from sally_anne.core.errors import BenchmarkError, MediaError, ModelError
 from sally_anne.core.files import write_atomic, write_json
-from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
+from sally_anne.core.folder import RESULTS, Journal, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.core.processes import check_place
 from sally_anne.data import transcripts
 from sally_anne.data.items import VIDEOS, videos_in
-from sally_anne.data.read import one_line, read_json
+from sally_anne.data.read import one_line
 from sally_anne.data.transcripts import TranscribeConfig, Utterance, read_transcript, words_of
 from sally_anne.hooks.identity import folder_hash
 
@@ -152,16 +152,10 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     transcriber = Transcriber(config.whisper, config.device)
     diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
     about = {"whisper": transcriber.about, "diariser": diariser and diariser.about}
-    path = config.folder / CONFIG
-    made = read_json(path).value["about"] if path.exists() else about
-    if other := [name for name, value in about.items() if made.get(name) != value]:
-        raise FolderError(
-            f"{config.folder} holds transcripts of another {other[0]} ({made.get(other[0])}); "
-            "choose another --out"
-        )
-    save_config(config.folder, asdict(config), about=about)
     problems: list[str] = []
-    with Bars(console) as bar:
+    # The journal knows by which models the folder's transcripts are.
+    with Journal(config.folder / "films.jsonl", about), Bars(console) as bar:
+        save_config(config.folder, asdict(config))
         task = bar.add_task("films", total=len(films))
         for name, path in films.items():
             try:

@@ -152,8 +152,6 @@ def _without(places: Sequence[str], some: Sequence[str]) -> tuple[str, ...]:
     return tuple(place for place in places if place not in some)
 
 
-# --- Prompts -------------------------------------------------------------------------------------
-
 _VERBS = {
     "go to": "goes to",
     "pass": "walks past",
@@ -215,8 +213,6 @@ def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
         f"As far as {person} knows, it may be in or on: {suspected or 'no place of these'}",
     ]
 
-
-# --- Run -----------------------------------------------------------------------------------------
 
 # By whether the model is here: an endpoint scores no given reply.
 _WAYS: dict[bool, tuple[str, Any, Any, Any]] = {

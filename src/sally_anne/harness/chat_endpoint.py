@@ -118,13 +118,6 @@ class ChatEndpoint:
         place = {"endpoint": self.url, "endpoint_model": self.model, "fields": self.fields}
         return {**place, "model": self.model}
 
-    @property
-    def usage(self) -> dict[str, int]:
-        """Earlier runs of the folder included."""
-        used = [reply.usage for reply in self._kept.values() if reply.usage]
-        read, written = (sum(column) for column in zip((0, 0), *used, strict=True))
-        return {"requests": len(self._kept), "read": read, "written": written}
-
     @contextmanager
     def keeping(self, folder: Path, role: str = "") -> Iterator[None]:
         """Keep each reply in a journal of the folder at once; what it holds is not asked again."""
@@ -298,10 +291,3 @@ def open_second(config: Any, role: str, videos: bool = False, **opening: Any) ->
     if not videos:
         own |= {"max_pixels": None, "crop": False}
     return SteeredModel(load_model(**own, videos=videos))
-
-
-def usage_line(role: str, usage: Mapping[str, Any]) -> str:
-    return (
-        f"endpoint of the {role}: {usage['requests']:,} replies, {usage['read']:,} tokens read, "
-        f"{usage['written']:,} written"
-    )

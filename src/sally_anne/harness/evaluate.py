@@ -135,14 +135,12 @@ def evaluate(
     if open_task(config.task).submission:
         write_submission(table, config.folder / SUBMISSION, work.missing)
     texts = [text for item in work.items for text in (item.before, item.text) if text]
-    spent = {"model": model, "judge": judge and judge.model}
     saved = {
         # A model behind an endpoint goes by its name there, people by that of their sheet.
         "config": asdict(config) | {"model": model_name(config)},
         "counts": counts(table, work.missing),
         "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
         "agreement": None if human is None else agreement(table, human),
-        "endpoints": {role: one.usage for role, one in spent.items() if one and one.usage},
         "about": about,
         "beliefs": work.beliefs,
         "unseen": None if work.left_out is None else asdict(work.left_out),

@@ -75,8 +75,6 @@ class Hypothesis:
     believed_goal: str = ""
 
 
-# --- Prompts -------------------------------------------------------------------------------------
-
 _LIST = "Reply with a JSON list of short texts and nothing else."
 _ACTIONS = (
     "Account:\n{account}\n\nList what {name} does there, in order, without the name and without "
@@ -192,8 +190,6 @@ def actions_of(parts: Mapping[str, Person]) -> str:
     )
 
 
-# --- Replies -------------------------------------------------------------------------------------
-
 _BULLET = re.compile(r"^\s*(?:[-*•]\s*|\(?\d+[.):]\s*|\(?[A-Da-d][.)]\s+)")
 # A list, and an object of objects.
 _FLAT, _NESTED = r"\[[^\[\]]*\]", r"\{(?:[^{}]|\{[^{}]*\})*\}"
@@ -253,9 +249,6 @@ def _values(reply: str, form: str) -> Iterator[Any]:
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 yield read(part)
                 break
-
-
-# --- Episodes and options ------------------------------------------------------------------------
 
 
 def persons(items: Iterable[Question]) -> dict[str, People]:
@@ -387,9 +380,6 @@ def _left_at(thing: str, name: str, episode: Episode) -> str:
 def _names(text: str, thing: str) -> bool:
     bare = re.sub(r"^(?:the|an?|some) ", "", thing)
     return re.search(rf"\b{re.escape(bare)}\b", text, re.IGNORECASE) is not None
-
-
-# --- Run -----------------------------------------------------------------------------------------
 
 
 def answer(

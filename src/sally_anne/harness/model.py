@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,8 +62,6 @@ class SteeredModel:
     loaded: LoadedModel
     steering: SteeringVector | None = None
     alpha: float | None = None
-    # What an endpoint has cost.
-    usage: ClassVar[None] = None
 
     def keeping(self, folder: Path, role: str = "") -> AbstractContextManager[None]:
         """Nothing: what an endpoint replies is kept there."""

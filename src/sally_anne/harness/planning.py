@@ -98,13 +98,8 @@ class Session(ExitStack):
             advance = partial(bar.advance, bar.add_task(Path(file).stem, total=len(asked)))
             return ask_rest(journal, asked, answer, batch_size, advance)
 
-    @property
-    def usage(self) -> dict[str, Any]:
-        return {role: model.usage for role, model in self.models.items() if model.usage}
-
     def end(self, *lines: str) -> None:
-        used = [chat_endpoint.usage_line(role, usage) for role, usage in self.usage.items()]
-        print_lines(self.console, [*lines, *used, f"run folder: {self.config.folder}"])
+        print_lines(self.console, [*lines, f"run folder: {self.config.folder}"])
 
 
 def ask_rest(
@@ -162,7 +157,6 @@ class Planning(Session):
             "about": about,
             "results": results,
             "mismatch": self.mismatch,
-            "endpoints": self.usage,
         }
         chosen = {name: table[f"{first}_{name}"] for name in ("label", "correct", "invalid")}
         texts = (

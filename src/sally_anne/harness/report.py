@@ -25,7 +25,6 @@ from sally_anne.figures import page
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.draw import part_name
 from sally_anne.figures.report import FRAMED, ITEMS, kinds_of_replies, some_of_each
-from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import FRAMES_MARK, MARKS
@@ -114,11 +113,11 @@ def print_evaluation(
     print_lines(console, lines)
     if results:
         print_published(config, saved["about"], asked - hidden, console)
-    lines = [usage_line(role, usage) for role, usage in saved["endpoints"].items()]
+    lines = [f"run folder: {config.folder}"]
     if agreed := saved["agreement"]:
         share, kappa = f"{100 * agreed['agreement']:.1f} %", f"kappa {agreed['kappa']:.2f}"
         lines.insert(0, f"judge and people agree on {share} of {agreed['n']} replies ({kappa})")
-    print_lines(console, [*lines, f"run folder: {config.folder}"])
+    print_lines(console, lines)
 
 
 def expected(rows: Sequence[dict[str, Any]], items: Iterable[Question]) -> list[dict[str, Any]]:
