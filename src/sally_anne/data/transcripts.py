@@ -120,7 +120,7 @@ def _part(one: Utterance, start: float, last: float) -> str:
     first = next((state for state in states if state is not None), None)
     if first is None:
         return one.text if inside(one) else ""
-    kept = accumulate([first, *states], lambda before, now: before if now is None else now)
+    kept = accumulate(states, lambda before, now: before if now is None else now, initial=first)
     return " ".join(word.text for word, keep in zip(one.words, [*kept][1:], strict=True) if keep)
 
 
