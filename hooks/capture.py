@@ -171,6 +171,7 @@ class Looks(AttentionHooks, Capture):
 
     def look(self, layer: int, read: Callable[..., Read], output: Tensor) -> Tensor:
         """Keep the weights of the read row."""
-        _, weights = read(index=self.index).attend()
+        attend, *_ = read(index=self.index)
+        weights = attend()[1]
         self.keep(layer, weights.detach().transpose(1, 2).flatten(2))
         return output

@@ -98,9 +98,8 @@ def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remed
 
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
     """The difference if a vector allows it, else empty; ModelError if it is another model's."""
-    fitted = getattr(steering, "fitted", None) or {}
-    made_with = ModelIdentity.of_vector(fitted)
-    if not fitted.get(ALLOW_MISMATCH):
+    made_with = ModelIdentity.of_vector(steering.fitted)
+    if not steering.fitted.get(ALLOW_MISMATCH):
         remedy = "fit one on this model, or allow it by --allow-mismatch (Python: allow_mismatch)"
         require_same("the vector", made_with, here, remedy)
     return made_with.difference(here)

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -147,16 +147,10 @@ class ModelHooks:
         self._end()
 
 
-class Read(NamedTuple):
-    """How P tokens of a layer attend.
-
-    `attend()` gives what heads put out, `[B, P, H, D]`, and weights `[B, H, P, columns]`, or with
-    `allowed`, bool `[B, 1, P, columns]`, those of a mask that lets them see nothing else.
-    """
-
-    attend: Callable[..., tuple[Tensor, Tensor]]
-    seen: Tensor  # as `allowed`
-    value: Tensor  # [B, H or fewer, columns, D]
+# How P tokens of a layer attend. A function gives what heads put out, `[B, P, H, D]`, and weights
+# `[B, H, P, columns]`, or with `allowed`, bool `[B, 1, P, columns]`, those of a mask that lets them
+# see nothing else. Then what they see, likewise, and values `[B, H or fewer, columns, D]`.
+Read = tuple[Callable[..., tuple[Tensor, Tensor]], Tensor, Tensor]
 
 
 class AttentionHooks(ModelHooks):
@@ -251,7 +245,7 @@ class AttentionHooks(ModelHooks):
                 raise HookError(f"layer {layer} attends with {heads}.")
             return z, weights
 
-        return Read(attend, mask > lowest / 2, value)
+        return attend, mask > lowest / 2, value
 
 
 def _count_open(change: int) -> None:

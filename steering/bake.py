@@ -1,8 +1,7 @@
 """A steering vector at all positions as a part of a model's weights, up to rounding in its dtype.
 
-Where o_proj can have a bias, it takes ``W_o delta``; q, k and v get zero biases with it. Else
-v_proj's takes delta, as attention weights sum to one. Heads that share keys and values then get
-their own: the KV cache grows by the size of a group.
+Where o_proj can have a bias, it takes ``W_o delta``. Else v_proj's takes delta, as attention
+weights sum to one; heads that share keys and values then get their own, and a larger KV cache.
 """
 
 from __future__ import annotations

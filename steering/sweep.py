@@ -69,28 +69,20 @@ class NothingToChooseError(SteeringError):
 class Sweep:
     """Results of a finished sweep.
 
-    Attributes:
-        measure: how good a setting is, by the tables.
-        tables: answers of every point on validation items; of the baseline, the chosen point and
-            the random controls on test items; and the same of what steering should leave alone, of
-            the points that were tried for the choice, the choice and its controls.
-        chosen: the best on validation items that leaves the tasks alone.
-        vector: folder of the chosen vector.
-        lineage: what it has seen; None where the run does not say.
-        unseen: how many test stories were left out as the run has seen them.
-        gains: change of what steering should leave alone at the chosen point, by task and split.
-        control_rank, left_out, worse: as of the measure; the rank is None without controls.
+    ``tables`` are answers of every point on validation items; of the baseline, the chosen point and
+    the random controls on test items; and the same of what steering should leave alone, of the
+    points that were tried for the choice, the choice and its controls.
     """
 
     measure: Measure
     tables: Tables
     chosen: SweepPoint
-    vector: Path
-    lineage: Lineage | None
-    unseen: LeftOut
-    gains: dict[str, dict[str, Estimate]]
+    vector: Path  # folder of the chosen vector
+    lineage: Lineage | None  # what that has seen; None where the run does not say
+    unseen: LeftOut  # test stories that were left out, as the run has seen them
+    gains: dict[str, dict[str, Estimate]]  # of what steering should leave alone, by task and split
     random_controls: list[SweepPoint]
-    control_rank: dict[str, Any] | None
+    control_rank: dict[str, Any] | None  # as of the measure, as the last two
     left_out: list[dict[str, Any]]
     worse: Estimate | None
 
@@ -268,19 +260,10 @@ def run(
         tables[task, "test"] = pd.concat(own, ignore_index=True)
         splits = ("validation", "test")
         gains[task] = {s: measure.gain(tables[task, s], chosen, task) for s in splits}
-    sweep = Sweep(
-        measure,
-        tables,
-        chosen,
-        folder,
-        asked.lineage,
-        asked.unseen,
-        gains,
-        randoms,
-        measure.control_rank(test, chosen, randoms) if randoms else None,
-        measure.left_out(test, chosen, rests, best.heads),
-        measure.worse(*ends(test, chosen)),
-    )
+    rank = measure.control_rank(test, chosen, randoms) if randoms else None
+    left_out = measure.left_out(test, chosen, rests, best.heads)
+    found = gains, randoms, rank, left_out, measure.worse(*ends(test, chosen))
+    sweep = Sweep(measure, tables, chosen, folder, asked.lineage, asked.unseen, *found)
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         # K and alpha were chosen on the stories that were seen, whichever the run's own are.
@@ -381,23 +364,20 @@ def print_sweep(
     """Print the choice next to the baseline and its controls, its costs, and what to do next."""
     measure, chosen, noun = sweep.measure, sweep.chosen, sweep.measure.noun
     points = tested(metrics, saved["chosen"])
-    shown = list(measure.columns)
-    if "invalid" in shown and not any(own["invalid"]["high"] for own in points.values()):
-        shown.remove("invalid")
 
     def cell(one: dict[str, Any], name: str) -> Any:
         return one if measure.unit == "%" else amount(one, name).rpartition(" ")[0]
 
     setting = f"K {chosen.k}, alpha {chosen.alpha:g}"
     rows = [
-        [setting if name == "chosen" else name, *(cell(own[m], m) for m in shown)]
+        [setting if name == "chosen" else name, *(cell(own[m], m) for m in measure.columns)]
         for name, own in points.items()
     ]
     notes = ["95 % intervals over maps"] if over(sweep.test) == "map" else []
     notes += ["of random controls the lowest and the highest"] if sweep.random_controls else []
     what = config.part if config.on_pairs else f"order {config.order}"
     title = f"{config.model}, {what}, test {noun} ({measure.unit})"
-    print_table(console, title, ["setting", *shown], rows, "; ".join(notes))
+    print_table(console, title, ["setting", *measure.columns], rows, "; ".join(notes))
     how = f"direction {chosen.direction}, heads by {chosen.rank_by.replace('_', ' ')}"
     lines = [f"chosen: {setting}, {how}, {aim(saved)[0]}", *saved[FOUND].split("; ")]
     if sweep.worse:
