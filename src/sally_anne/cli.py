@@ -80,7 +80,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("distractors", "find questions that options alone answer",
      "harness.distractors:run", "harness.method_config:DistractorConfig", RESUMES | PAGE),
     ("copilot", "write wrong options that do not give the right one away",
-     "harness.copilot:run", "harness.method_config:CopilotConfig", RESUMES),
+     "harness.distractors:copilot", "harness.method_config:CopilotConfig", RESUMES),
     ("films", "rank films by how social their synopses are",
      "harness.films:run", "harness.method_config:FilmsConfig", RESUMES),
     ("transcribe", "write the speech of films as subtitles",

@@ -13,8 +13,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import own_task
-from sally_anne.harness.copilot import giveaways, run
-from sally_anne.harness.distractors import write_lines
+from sally_anne.harness.distractors import copilot, giveaways, write_lines
 from sally_anne.harness.method_config import CopilotConfig
 from tests.harness.chat_server import Server, Step, completion, words
 from tests.made_replies import printed
@@ -57,7 +56,7 @@ def simple(body: dict[str, Any]) -> Step:
     return 200, completion(json.dumps(ALIKE if "tried before" in text else SHORT))
 
 
-session = partial(printed, run)
+session = partial(printed, copilot)
 
 
 def at(server: Server, data: Path, **more: Any) -> CopilotConfig:

@@ -243,8 +243,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     """
     blocks: list[np.ndarray] = []
     last = None if end is None else round(end * RATE)
-    first: int | None = None
-    place = 0
+    first, place = None, 0
     with _opened_sound(path) as container:
         if not container.streams.audio:
             raise MediaError(f"{path}: has no sound")
@@ -264,8 +263,7 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     sound = np.concatenate([np.zeros(max(first, 0)), *blocks])[max(-first, 0) :]
     part = sound[round(start * RATE) : last].astype(np.float32)
     if not len(part):
-        seconds = len(sound) / RATE
-        raise MediaError(f"{path}: its sound ends at {seconds:.2f} s, before {start:g} s")
+        raise MediaError(f"{path}: its sound ends before {start:g} s")
     return part
 
 

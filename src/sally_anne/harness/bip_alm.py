@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -24,6 +24,7 @@ from sally_anne.data.mmtom_qa.scenes import (
     Action,
     Contents,
     Course,
+    Verb,
     is_surface,
     places_called,
     read_actions,
@@ -33,9 +34,6 @@ from sally_anne.harness import planning
 from sally_anne.harness.method_config import BipAlmConfig
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
-
-# What a question leaves open: the goal, or whether a thing is believed to be in a place.
-Open = Literal["goal", "inside", "not inside"]
 
 _WANTS = re.compile(r"\bhas been trying to get (?:an?|some|the) (?P<thing>[^,.]+)")
 _GIVEN = re.compile(
@@ -52,7 +50,7 @@ class Hypothesis:
     """
 
     goal: str
-    says: Open
+    says: Literal["goal", "inside", "not inside"]  # what the question leaves open
     places: tuple[str, ...] = ()
 
 
@@ -81,8 +79,8 @@ def _hypothesis(question: str, option: str, contents: Contents) -> Hypothesis | 
         statement, goal = STATEMENT.fullmatch(option.strip()), thing_of(looked_for["thing"])
         if statement is None or goal is None or thing_of(statement["thing"]) != goal:
             return None
-        says: Open = "not inside" if statement["no"] else "inside"
-        return Hypothesis(goal, says, _places(statement["place"], contents))
+        places = _places(statement["place"], contents)
+        return Hypothesis(goal, "not inside" if statement["no"] else "inside", places)
     looked_for, given = _WANTS.search(option), _GIVEN.search(question)
     goal = looked_for and thing_of(looked_for["thing"])
     if not goal:
@@ -102,18 +100,15 @@ def steps(hypothesis: Hypothesis, course: Course, contents: Contents) -> tuple[S
     places = hypothesis.places
     if hypothesis.says == "goal":
         return tuple(followed(hypothesis.goal, course, contents, places))
-    last = list(followed(hypothesis.goal, course, contents))[last_visit(course.actions) :]
+    # It begins with the way to the room of the last place, or to this place.
+    actions, first = course.actions, max(0, len(course.actions) - 1)
+    while first and actions[first - 1].target == actions[-1].target:
+        first -= 1
+    first -= first > 0 and actions[first - 1].aim == "room"
+    last = list(followed(hypothesis.goal, course, contents))[first:]
     if hypothesis.says == "inside":
         return tuple(replace(step, suspected=places) for step in last)
     return tuple(replace(step, suspected=_without(step.suspected, places)) for step in last)
-
-
-def last_visit(actions: Sequence[Action]) -> int:
-    """Where the last visit begins: the way to the room of the last place, or to this place."""
-    first = max(0, len(actions) - 1)
-    while first and actions[first - 1].target == actions[-1].target:
-        first -= 1
-    return first - (first > 0 and actions[first - 1].aim == "room")
 
 
 def followed(
@@ -132,10 +127,11 @@ def followed(
     def after_seeing(places: Sequence[str]) -> tuple[str, ...]:
         return tuple(p for p in places if p in holding) or _without(suspected, places)
 
-    def surfaces(of: str) -> list[str]:
-        return [p for p, where in contents.rooms.items() if where == of and is_surface(p)]
+    def after_entering() -> tuple[str, ...]:
+        rooms = contents.rooms.items()
+        return after_seeing([p for p, where in rooms if where == room and is_surface(p)])
 
-    suspected = after_seeing(surfaces(room))
+    suspected = after_entering()
     for action in course.actions:
         yield Step(action, room, at, is_open, suspected)
         if action.verb in ("open", "close"):
@@ -145,20 +141,15 @@ def followed(
             at = "" if walks or action.verb == "pass" else action.target
             room = action.target if walks else contents.rooms.get(action.target, room)
             if room != before:
-                suspected = after_seeing(surfaces(room))
+                suspected = after_entering()
 
 
 def _without(places: Sequence[str], some: Sequence[str]) -> tuple[str, ...]:
     return tuple(place for place in places if place not in some)
 
 
-_VERBS = {
-    "go to": "goes to",
-    "pass": "walks past",
-    "open": "opens",
-    "close": "closes",
-    "be about to open": "is about to open",
-}
+_DOES = ("goes to", "walks past", "opens", "closes", "is about to open")
+_VERBS = dict(zip(get_args(Verb), _DOES, strict=True))
 _FORM = (
     'Reply with one step and nothing else, such as "goes to the stove", "opens the stove", '
     '"closes the stove" or "is about to open the stove".'

@@ -9,13 +9,12 @@ prompts are our own; files of the user's may stand in their place (docs/protocol
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -191,8 +190,6 @@ def actions_of(parts: Mapping[str, Person]) -> str:
 
 
 _BULLET = re.compile(r"^\s*(?:[-*•]\s*|\(?\d+[.):]\s*|\(?[A-Da-d][.)]\s+)")
-# A list, and an object of objects.
-_FLAT, _NESTED = r"\[[^\[\]]*\]", r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
 # A reply that repeats itself up to its last token is no list of actions.
 MOST = 40
@@ -201,15 +198,26 @@ MOST = 40
 def read_list(reply: str) -> tuple[str, ...]:
     """At most :data:`MOST` texts of a list: JSON, Python, bulleted or numbered, or one a line."""
     lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
-    bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
+    listed = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
     if len(lines) == 1:
         lines = re.split(r"(?<=[.;!?])\s+", lines[0])
-    lists = (value for value in _values(reply, _FLAT) if isinstance(value, list))
-    listed = (value for value in lists if all(isinstance(entry, str) for entry in value))
-    plain = [line for line in lines if not line.rstrip().endswith(":")]
-    texts = (" ".join(text.split()).strip(" ,;\"“”'") for text in next(listed, bulleted or plain))
+    listed = listed or [line for line in lines if not line.rstrip().endswith(":")]
+    for part in reversed(re.findall(r"\[[^\[\]]*\]", reply)):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = ast.literal_eval(part)
+            listed = value if all(isinstance(entry, str) for entry in value) else listed
+    texts = (" ".join(text.split()).strip(" ,;\"“”'") for text in listed)
     some = (text for text in texts if text.casefold().rstrip(".") not in _NOTHING)
     return tuple(text for text, _ in groupby(some))[:MOST]
+
+
+# An option's label before its latent variables, and one of these.
+_LABEL = re.compile(r"\b([A-Z])\b[\"'.]*\s*:\s*(?=\{|Belief\b)", re.IGNORECASE)
+_LATENT = re.compile(
+    r"\b(belief|social[ _]goal|believed[ _]goal)[\"']?\s*:\s*"
+    r"(?:null\b|None\b|\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^;}\n]*))",
+    re.IGNORECASE,
+)
 
 
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
@@ -217,38 +225,17 @@ def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] 
 
     Or as the paper asks for them: "A: Belief: ...; Social goal: ...; Believed Goal: ... B: ...".
     """
-    parts = re.split(r"(?:^|[.\s])([A-Z]):\s*(?=Belief\b)", reply)
-    pairs = [dict(re.findall(r"([A-Za-z ]+):\s*([^;]*)", part)) for part in parts[2::2]]
-    for value in (*_values(reply, _NESTED), dict(zip(parts[1::2], pairs, strict=True))):
-        entries = {
-            str(name).casefold().removeprefix("option").strip(" .):("): entry
-            for name, entry in (value.items() if isinstance(value, dict) else ())
-        }
-        found = ((label, _hypothesis_of(entries.get(label.casefold()))) for label in labels)
-        minds = {label: mind for label, mind in found if mind}
-        if len(minds) == len(labels):
-            return minds
-    return None
-
-
-def _hypothesis_of(entry: Any) -> Hypothesis | None:
-    if not isinstance(entry, dict):
-        return None
-    values = {str(name).strip().casefold().replace(" ", "_"): text for name, text in entry.items()}
-    texts = [values.get(variable.name) or "" for variable in fields(Hypothesis)]
-    if not all(isinstance(text, str) for text in texts):
-        return None
-    plain = [" ".join(text.split()).rstrip(".") for text in texts]
-    mind = Hypothesis(*("" if text.casefold() in _NOTHING else text for text in plain))
-    return mind if mind != Hypothesis() else None
-
-
-def _values(reply: str, form: str) -> Iterator[Any]:
-    for part in re.findall(form, reply):
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                yield read(part)
-                break
+    minds: dict[str, Hypothesis] = {}
+    _, *parts = _LABEL.split(reply)
+    for label, part in zip(parts[::2], parts[1::2], strict=True):
+        found = {}
+        for name, *texts in _LATENT.findall(part):
+            text = " ".join("".join(texts).replace("\\", "").split()).rstrip(".")
+            if text.casefold() not in _NOTHING:
+                found[name.lower().replace(" ", "_")] = text
+        if found:
+            minds.setdefault(label.upper(), Hypothesis(**found))
+    return {label: minds[label] for label in labels} if {*labels} <= {*minds} else None
 
 
 def persons(items: Iterable[Question]) -> dict[str, People]:
