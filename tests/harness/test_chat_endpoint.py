@@ -27,6 +27,7 @@ from sally_anne.harness.config import EvalConfig, checked_address
 from sally_anne.harness.distractors import write_lines
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.judge import Judge, JudgeRequest
+from sally_anne.harness.model import Prompt
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Step, completion, words
@@ -34,7 +35,7 @@ from tests.made_replies import printed
 
 pytestmark = pytest.mark.integration
 KEY = "gsk_secret0123"
-QUESTION = [{"role": "user", "content": "Where?"}]
+QUESTION = Prompt("Where?")
 FIGURES = (1000, 10)
 ROOT = Path(__file__).parents[2]
 QUIET = Console(quiet=True)
@@ -50,17 +51,18 @@ def endpoint(server: Server, **named: Any) -> ChatEndpoint:
     return ChatEndpoint(server.url, "m", KEY, **named)
 
 
-def question(number: int) -> list[dict[str, str]]:
-    return [{"role": "user", "content": f"Question {number}?"}]
+def question(number: int) -> Prompt:
+    return Prompt(f"Question {number}?")
 
 
 def test_a_request_is_what_it_says_and_no_more(server: Server) -> None:
     server.script = [(200, completion("A", usage=FIGURES))]
-    reply = endpoint(server, fields={"seed": 3, "temperature": None}).ask([QUESTION])[0]
+    reply = endpoint(server, fields={"seed": 3, "temperature": None}).replies([QUESTION])[0]
     assert (reply.text, reply.ended, reply.usage) == ("A", True, FIGURES)
     (path, headers, body) = server.seen[0]
     assert path == "/v1/chat/completions" and headers["Authorization"] == f"Bearer {KEY}"
-    assert body == {"model": "m", "messages": QUESTION, "seed": 3}
+    asked = [{"role": "user", "content": "Where?"}]
+    assert body == {"model": "m", "messages": asked, "seed": 3, "max_tokens": 16}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_a_filtered_question_is_an_empty_reply(
     asked = endpoint(server)
     for _ in range(2):
         with asked.keeping(tmp_path):
-            reply = asked.ask([QUESTION])[0]
+            reply = asked.replies([QUESTION])[0]
             assert (reply.text, reply.finish) == ("", "content_filter")
     assert len(server.seen) == 1
 
@@ -85,7 +87,7 @@ def test_a_filtered_question_is_an_empty_reply(
 def test_requests_begin_no_faster_than_the_rate(server: Server) -> None:
     server.answer = lambda body: (200, completion("A"))
     began = time.monotonic()
-    endpoint(server, rate=300, at_once=4).ask([question(i) for i in range(5)])
+    endpoint(server, rate=300, at_once=4).replies([question(i) for i in range(5)])
     assert time.monotonic() - began >= 4 * 60 / 300
 
 
@@ -96,11 +98,11 @@ def test_the_limit_holds_over_runs_and_threads(server: Server, tmp_path: Path) -
     for at_once in (8, 1):
         asked = endpoint(server, limit=10_500, at_once=at_once)
         with asked.keeping(tmp_path), pytest.raises(HarnessError, match="10100 are taken"):
-            asked.ask(questions)
+            asked.replies(questions)
         assert len(server.seen) == 10
     asked = endpoint(server, limit=40_000, at_once=8)
     with asked.keeping(tmp_path):
-        assert len(asked.ask(questions)) == 30
+        assert len(asked.replies(questions)) == 30
     assert len(server.seen) == 30
 
 
@@ -114,10 +116,10 @@ def test_one_that_fails_loses_no_other(server: Server, tmp_path: Path) -> None:
     questions = [question(i) for i in range(12)]
     asked = endpoint(server, at_once=3)
     with asked.keeping(tmp_path), pytest.raises(HarnessError, match="403"):
-        asked.ask(questions)
+        asked.replies(questions)
     mended = True
     with asked.keeping(tmp_path):
-        assert len(asked.ask(questions)) == 12
+        assert len(asked.replies(questions)) == 12
     assert len(server.seen) == 13  # all once, and the one that failed again
 
 
@@ -280,7 +282,7 @@ def test_no_secret_is_repeated(server: Server, answer: Step, tmp_path: Path) -> 
     asked = endpoint(server)
     with asked.keeping(tmp_path):
         try:
-            words = asked.ask([QUESTION])[0].text
+            words = asked.replies([QUESTION])[0].text
         except HarnessError as error:
             words = str(error)
     assert KEY not in words and "[hidden]" in words

@@ -24,7 +24,6 @@ _VTT_MARKUP = re.compile(r"<[^>]*>")
 _VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^>]+)>")
 # WhisperX writes "[SPEAKER_00]: text" into subtitles.
 _SPEAKER = re.compile(r"\[([^\[\]]{1,60})\]:\s*(?=\S)")
-# Blocks of WebVTT that hold no speech.
 _VTT_OTHER = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")
 _MARKS = re.compile(r"[^\w\s]")
 

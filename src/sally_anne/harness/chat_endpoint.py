@@ -140,19 +140,15 @@ class ChatEndpoint:
     def replies(
         self, prompts: Sequence[Prompt], max_new_tokens: int = 16, **fields: Any
     ) -> list[ChatCompletion]:
-        return self.ask([messages_of(p) for p in prompts], max_tokens=max_new_tokens, **fields)
+        """``fields`` are of these requests alone; the same request is made once.
 
-    def ask(self, requests: Sequence[Messages], **fields: Any) -> list[ChatCompletion]:
-        """The reply to each list of messages; ``fields`` are of these requests alone.
-
-        The same request is made once. Of several that fail the first is raised, once those under
-        way have ended and are kept.
+        Of several that fail the first is raised, once those under way have ended and are kept.
         """
         # What the user gives goes before what a caller asks for: some models know another name
         # for a field, or none.
-        every = {**GREEDY, **fields, **self.fields}
+        every = {**GREEDY, "max_tokens": max_new_tokens, **fields, **self.fields}
         shared = {name: value for name, value in every.items() if value is not None}
-        bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
+        bodies = [{**shared, "model": self.model, "messages": messages_of(p)} for p in prompts]
         keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
         todo = {k: one for k, one in zip(keys, bodies, strict=True) if k not in self._kept}
         while todo:
@@ -285,7 +281,7 @@ def open_endpoint(config: Any, role: str = "endpoint") -> ChatEndpoint:
 def open_second(config: Any, role: str, videos: bool = False, **opening: Any) -> AnyModel:
     """The model that the option ``role`` names: at an address, or opened here as the run's own."""
     name = getattr(config, role)
-    if "://" in name and hasattr(config, f"{role}_model"):
+    if "://" in name:
         return open_endpoint(config, role)
     own = config.opening() | {"name": name, "revision": None, "prompt": "auto"} | opening
     if not videos:

@@ -373,9 +373,7 @@ def copilot(
         for one in questions:
             what, prompt = f"question {one.item_id}", proposal_prompt(one)
             require_room(writer, what, prompt, most, "give less transcript")
-        checker = session.open_second("checker")
-        about = {"writer": writer.about, "checker": checker.about, "tokens": most}
-        journal = session.journal(SESSION, about)
+        journal = session.journal(SESSION, {"writer": writer.about, "tokens": most})
 
         def propose(question: Draft, prompt: str) -> str:
             def written(prompts: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -388,7 +386,7 @@ def copilot(
         def choose(shuffled: Sequence[Shuffled]) -> list[str | None]:
             keys = [_key("choice", one.prompt.text) for one in shuffled]
             asked = dict(zip(keys, shuffled, strict=True))
-            found = ask_rest(journal, asked, partial(_choices, checker), config.batch_size)
+            found = ask_rest(journal, asked, partial(_choices, writer), config.batch_size)
             return [found[key]["label"] for key in keys]
 
         with Bars(session.console) as bar:

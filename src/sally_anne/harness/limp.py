@@ -43,9 +43,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 
 GATHERED, CHOICES = "episodes.jsonl", "choices.jsonl"
-# The most tokens of a reply that is one letter.
-LETTER = 16
-# A text, or a list of actions.
+LETTER = 16  # tokens of a reply that is one letter, at most
 Account = str | tuple[str, ...]
 # The reply to a text, and frames with it ``uint8 [F, height, width, 3]``.
 Write = Callable[..., str]
@@ -282,7 +280,7 @@ def gather(
 
 
 def actor_of(text: str, who: People, episode: str) -> str:
-    """Whose actions a text tells: the person whom it names first; HarnessError if it names none."""
+    """Whose actions a text tells: the person whom it names first."""
     named = re.search(rf"\b(?:{re.escape(who.subject)}|{re.escape(who.other)})\b", text)
     if named is None:
         raise HarnessError(f"episode {episode}: its text names neither {' nor '.join(who)}")

@@ -145,7 +145,6 @@ class CopilotConfig(RunOptions, EndpointOptions):
     Attributes:
         data: questions, one a line of JSON: question, answer, transcript, and if you like id and
             distractors, three of your own that are checked first.
-        checker: model that tries to answer without the transcript; by default the one that writes.
         rounds: sets that are checked for a question at most. More rounds go on where fewer ended.
         trials: number of sampled orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
@@ -154,7 +153,6 @@ class CopilotConfig(RunOptions, EndpointOptions):
     """
 
     data: Path
-    checker: str | None = None
     rounds: int = 4
     trials: int = DistractorConfig.trials
     threshold: int = DistractorConfig.threshold
@@ -162,7 +160,7 @@ class CopilotConfig(RunOptions, EndpointOptions):
     max_new_tokens: int = 256
 
     kind = "copilot"
-    named = ("data", "checker", "trials", "threshold", "seed", "max_new_tokens")
+    named = ("data", "trials", "threshold", "seed", "max_new_tokens")
 
 
 @dataclass(frozen=True)

@@ -59,17 +59,12 @@ PLACES = ("videos", "benchmark")
 INTERVALS = "frame_intervals.pik"
 # Pickles are not loaded: of their instructions those that make nested lists of numbers are read.
 NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"}
-LISTS = {
-    *("PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "TUPLE"),
-    *("TUPLE2", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
-}
+LISTS = {"PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "TUPLE"}
+LISTS |= {"TUPLE2", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 
 
 def load(folder: Path) -> list[Question]:
-    """All questions of a folder, see :data:`LAYOUT`, in the order of the file.
-
-    RecordError names file, line and field, or a pickle.
-    """
+    """All questions of a folder, see :data:`LAYOUT`; RecordError names file, line and field."""
     folder = Path(folder)
     path = find_files(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)[0]
     videos = episode_media(folder)

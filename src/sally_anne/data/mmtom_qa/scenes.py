@@ -206,8 +206,6 @@ def _place_before(sentence: str, mentions: list[_Mention], at: int, mentioned: b
             return
 
 
-# Actions
-
 Verb = Literal["go to", "pass", "open", "close", "be about to open"]
 # What a person is near in the end may be a thing that lies open; "the fridge" is a place.
 Aim = Literal["room", "place", "thing"]
