@@ -59,25 +59,21 @@ class Finished:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options by which runs can differ, with the views and windows taken by default."""
         config, about = self.saved["config"], self.saved["about"]
         found = {name: value for name, value in config.items() if name not in _SILENT}
         return found | {name: about[name] for name in ("view", "window") if name in about}
 
     @property
     def task(self) -> str:
-        """What was asked, which all runs of a comparison have in common."""
         order = self.saved["about"].get("order")
         return short_name(self.saved["config"]["task"]) + (f" order {order}" if order else "")
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of tags that its figures are broken down by."""
         kinds = dict.fromkeys(row["kind"] for row in self.saved["results"])
         return [kind for kind in kinds if kind not in ("", "cells", JOINT)]
 
     def parts(self, table: pd.DataFrame, parser: str) -> Iterator[Part]:
-        """As the run's own figures are reported."""
         celled = any(row["kind"] == "cells" for row in self.saved["results"])
         cells = find_task(self.saved["config"]["task"]).cells if celled else ()
         return parts(table, parser, self.kinds, cells, self.saved["beliefs"])
@@ -85,7 +81,7 @@ class Finished:
 
 @claims("a comparison of evaluations")
 def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
-    """Do it in ``config.folder``; the table is that of :func:`compare`."""
+    """Write a comparison to ``config.folder`` and print it; the table of :func:`compare`."""
     console = console or Console()
     runs = [Finished.open(folder) for folder in config.runs]
     answers, notes = shared_answers(runs)
@@ -120,8 +116,7 @@ def compare_runs(config: CompareConfig, console: Console | None = None) -> pd.Da
 def shared_answers(runs: Sequence[Finished]) -> tuple[list[pd.DataFrame], list[str]]:
     """Each run's answers to the items that all have asked and whose key is known, in one order.
 
-    Also what was left out or cannot be checked, in words. A HarnessError names the first run that
-    did not ask the same.
+    Also what was left out, in words. A HarnessError names the first run that did not ask the same.
     """
     first = runs[0]
     ids = first.answers["item_id"]
@@ -231,7 +226,7 @@ def sides_of(runs: Sequence[Finished], means: bool) -> dict[str, list[int]]:
 
 
 def differences(runs: Sequence[Finished]) -> dict[str, list[Any]]:
-    """The options that are not the same in all runs, each with its value in every run."""
+    """The options that are not the same in all runs, with each run's value."""
     every = [run.options for run in runs]
     names = dict.fromkeys(name for options in every for name in options)
     values = {name: [options.get(name) for options in every] for name in names}
@@ -247,7 +242,6 @@ def understood(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _print(console: Console, task: str, table: pd.DataFrame) -> None:
-    """A table for each later run and parser."""
     for (label, first, parser), part in table.groupby(["run", "against", "parser"], sort=False):
         rows = []
         for row in part.to_dict("records"):

@@ -74,12 +74,10 @@ class RunOptions(ModelOptions):
 
     @property
     def words(self) -> list[str]:
-        """What a folder's name begins with after the model."""
         return []
 
     @property
     def folder(self) -> Path:
-        """The user's folder, or one named after the model and these options."""
         name = Path(model_name(self)).name or "model"
         parts = [name, *self.words, *changed(self, *self.named, "prompt")]
         return self.out or Path("runs") / self.kind / "-".join(parts)
@@ -180,12 +178,10 @@ class EvalConfig(RunOptions, EndpointOptions):
 
     @property
     def reply_tokens(self) -> int:
-        """The most tokens that a reply may have."""
         return self.max_new_tokens or open_task(self.task).reply_tokens(self)
 
     @property
     def retold_tokens(self) -> int:
-        """The most tokens that SimToM's first reply may have."""
         return self.max_new_tokens or RETOLD
 
     @property
@@ -207,7 +203,6 @@ class CompareConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the comparison is written."""
         if len(self.runs) < 2:
             raise HarnessError("give two run folders or more, as `sally-anne evaluate` leaves them")
         first, second, *more = (path.resolve().name for path in self.runs)
@@ -247,21 +242,18 @@ def check(config: EvalConfig) -> None:
 
 
 def _refuse(config: Any, names: Iterable[str], where: str) -> None:
-    """HarnessError if one of these options was changed, which are for something else."""
     for name in names:
         if getattr(config, name) != getattr(type(config), name):
             raise HarnessError(f"{flag_name(name)} is for {where}")
 
 
 def check_steered(config: Any) -> None:
-    """OptionError or HarnessError if options that all steered runs share are wrong."""
     check_options(config)
     if config.alpha is not None and config.steer is None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
 
 
 def changed(config: Any, *names: str) -> list[str]:
-    """The options that are not at their defaults, as words; of a path its last part."""
     values = {name: getattr(config, name) for name in names}
     words = []
     for name, value in values.items():
@@ -273,7 +265,6 @@ def changed(config: Any, *names: str) -> list[str]:
 
 
 def model_name(config: Any) -> str:
-    """The model that is asked, for titles and folders."""
     if (replies := getattr(config, "replies", None)) is not None:
         return str(replies.stem)
     at_endpoint = getattr(config, "endpoint", None) is not None

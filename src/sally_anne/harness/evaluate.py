@@ -154,7 +154,7 @@ def evaluate(
 
 
 def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Console) -> TaskItems:
-    """What a run asks, without stories that a vector of these facts has seen; says what it left."""
+    """What a run asks, without stories that a vector of these facts has seen."""
     work = open_task(config.task).load(config, fitted_on(config.model, facts))
     print_lines(console, work.lines())
     return work
@@ -163,10 +163,7 @@ def asked_by(config: EvalConfig, facts: Mapping[str, Any] | None, console: Conso
 def check_items(
     loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = protocols.RETOLD
 ) -> None:
-    """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
-
-    Damaged films are left to be named where they are decoded. A ContextError names the item.
-    """
+    """ContextError if an item does not fit with ``reply`` tokens; no frame is decoded."""
     tokens = cache(partial(sound_tokens, loaded))
 
     def check_one(item: Question, exact: bool) -> None:
@@ -252,7 +249,6 @@ def _answers(
     options: bool,
     retold: int,
 ) -> dict[str, dict[str, Any]]:
-    """What a journal keeps of each item of one batch."""
     first: Sequence[Any] = ()
     if batch[0].before:
         first = cast(Sequence[Any], model.replies(prompts, retold))
@@ -290,26 +286,20 @@ def by_shape(items: Sequence[Question]) -> list[tuple[list[Question], list[Promp
 
 
 def prompt_of(item: Question) -> Prompt:
-    """The user's first turn, with the frames and the sound made or decoded now."""
     clip, sound = (made() if made else None for made in (item.clip, item.sound))
     return Prompt(item.first_prompt(), clip, sound=sound, system=item.system)
 
 
 def second_step(item: Question, retold: str) -> Prompt:
-    """SimToM's question on what was retold in the first step, and on nothing else."""
     return Prompt(item.text.replace(protocols.KNOWN_MARK, retold.strip(), 1))
 
 
 def facts_of(folder: str | Path | None) -> dict[str, Any] | None:
-    """What the vector of a folder says about itself; None without a folder."""
     return None if folder is None else dict(SteeringVector.load(folder).fitted)
 
 
 def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Facts of a vector, with what it and one that is baked into the model's folder have seen.
-
-    None where nothing steers.
-    """
+    """Facts of a vector, with what it and one that is baked into the model have seen, if any."""
     record = Path(model).expanduser() / RECORD
     if not record.exists():
         return facts
@@ -325,20 +315,14 @@ def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] 
 
 
 def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | None) -> str:
-    """How a model differs from the one that a vector was fitted on, if that was allowed.
-
-    ModelError where it was not; SteeringError for another shape or an unusable alpha.
-    """
+    """How a model differs from the one that a vector was fitted on; an error unless allowed."""
     difference = require_fitted(vector, loaded.identity)
     with vector.apply(loaded.skeleton, alpha, allow_mismatch=True):
         return difference
 
 
 def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Print what the evaluation would ask and need, judges aside; each figure by its name.
-
-    Raises the evaluation's own errors, as far as they can be known without weights.
-    """
+    """Print what the evaluation would ask and need, judges aside; each figure by its name."""
     check(config)
     require_own(config.folder, KIND)
     console = console or Console()
@@ -379,7 +363,6 @@ def loads_of(
 
 
 def _load(counter: estimate.Counter, prompts: Sequence[Prompt], reply: int, more: int = 0) -> Load:
-    """One pass; its contexts have ``more`` tokens than the prompts."""
     contexts, endings, patches = [], [], 0
     for prompt in prompts:
         cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
@@ -391,7 +374,6 @@ def _load(counter: estimate.Counter, prompts: Sequence[Prompt], reply: int, more
 
 
 def tokens_of(counter: estimate.Counter, loads: Sequence[Load]) -> list[Figure]:
-    """Tokens of a prompt, and those written at most."""
     # A sweep asks several times after one context; its first row stands for the prompt.
     rows = [row for load in loads for row in zip(load.contexts, load.endings, strict=False)]
     tokens = counter.each("tokens a prompt", [context + end for context, end in rows])

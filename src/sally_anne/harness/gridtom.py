@@ -77,8 +77,6 @@ class Wording:
 
 
 class GridToM(Task):
-    """The task of that name."""
-
     options = ("order", "setting", "style", "data_seed", "split_seed")
 
     def protocol(self, config: EvalConfig, name: str = "") -> protocols.Protocol | None:
@@ -130,18 +128,13 @@ class GridToM(Task):
 
 
 def sample_note(config: EvalConfig) -> dict[str, str]:
-    """Says in a run that its stories are a sample, spread over the maps."""
     return {} if config.limit is None else {"drawn": f"over maps, seed {config.limit_seed}"}
 
 
 def choose_stories(
     config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
 ) -> tuple[dict[int, str], LeftOut]:
-    """Split of each story's number, of those of the split that were not seen.
-
-    With a limit they are so many of them, spread evenly over the maps. ``seen`` holds what stories
-    say, see :mod:`sally_anne.data.samples`.
-    """
+    """Split of each story's number, of those that were not ``seen``; a limit spreads over maps."""
     split = "test" if config.split == "auto" else config.split
     members = samples.members(stories, split, config.split_seed)
     if not members:
@@ -161,10 +154,7 @@ def choose_stories(
 def example_stories(
     stories: StorySet, asked: Mapping[int, str], shots: int, split_seed: SplitSeed
 ) -> dict[int, str]:
-    """Splits of stories that examples are taken from: training stories, where others are asked.
-
-    None says what an asked one says; of those there are, some are taken.
-    """
+    """Stories for examples, of another split than is asked; none says what an asked one says."""
     contents = {stories.identity(index).content for index in asked}
     rng = random.Random("examples/0")
     for split in ("train", "validation", "test"):
@@ -178,7 +168,7 @@ def example_stories(
 def items_of(
     config: EvalConfig, stories: StorySet, chosen: Mapping[int, str] | None = None
 ) -> list[Question]:
-    """The items of the chosen stories, in their order; of the config's whole split by default."""
+    """The items of the chosen stories, by default of the config's whole split."""
     chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     how = Wording.of(config, GridToM().protocol(config))
     return list(items((stories.story(i) for i in chosen), chosen, config.order, how))
@@ -252,10 +242,7 @@ def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Question
 
 
 def _has_two_answers(record: StoryRecord, question: InitialQuestion) -> bool:
-    """Whether it asks which room the participant walked into, and not which it walked into first.
-
-    The protagonist walks into one room alone.
-    """
+    """Whether it asks which room the participant walked into, and not which first."""
     room = question.answer == (record.cast.visited(record.plot)[0],)
     named = re.search(rf"\b{record.cast.participant}\b", question.question)
     return room and named is not None and not re.search(r"\bfirst\b", question.question, re.I)
@@ -271,10 +258,7 @@ def _question(
     fields: Mapping[str, str],
     **known: Any,
 ) -> Question:
-    """A question with its prompts, and the frames numbered ``ticks`` where any are shown.
-
-    ``form`` says what an answer is; rooms and colours are their own labels.
-    """
+    """A question with its prompts, and the frames numbered ``ticks``; ``form`` is an answer's."""
     options = tuple(Option(choice, choice) for choice in choices)
     # The caption is the context without the world.
     caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")

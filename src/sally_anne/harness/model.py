@@ -45,13 +45,11 @@ class Prompt:
 
     @property
     def turns(self) -> list[dict[str, str]]:
-        """The chat: a system message if there is one, and the user's turn."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.text}]
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of the clip; prompts of one batch have one shape."""
         return None if self.clip is None else self.clip.shape
 
 
@@ -64,12 +62,10 @@ class SteeredModel:
     alpha: float | None = None
 
     def keeping(self, folder: Path, role: str = "") -> AbstractContextManager[None]:
-        """Nothing: what an endpoint replies is kept there."""
         return nullcontext()
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its answers depend on, for a run's record."""
         steering = self.steering and self.steering.describe()
         return {**self.loaded.about, "steering": steering, "alpha": self.alpha}
 
@@ -167,7 +163,6 @@ class SteeredModel:
         return self.steering.apply(self.loaded.model, self.alpha)
 
     def continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
-        """Token ids of each option as they follow the prompt, ``[len(options)][n]``."""
         return continuations(self.loaded, laid_out(self.loaded, prompt), options)
 
 

@@ -121,11 +121,10 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
 
     ``official``: JSON objects whose ``answer`` is the label or the text of one option, the same in
     all of them. ``robust``: the first of these rules that names one option: such objects; a label
-    or text after the last "answer is" or "answer:"; a label that begins a line ("b. purple", "(B)")
-    or follows a word such as "option" or "choose"; the one option whose text the reply holds as
-    whole words, not inside a longer one's and not negated. What names two options at one of these
-    steps is invalid. Text within ``<think>`` is not read. Typographic marks are read as plain ones,
-    and "answer is" also in Chinese, Japanese, Korean and a few European languages.
+    or text after the last "answer is" or "answer:", in 13 languages; a label that begins a line
+    ("b. purple", "(B)") or follows a word such as "option" or "choose"; the one option whose text
+    the reply holds as whole words, not inside a longer one's and not negated. What names two
+    options at one of these steps is invalid. Text within ``<think>`` is not read.
     """
     by_label = {_plain(option.label): option.label for option in options}
     reply = _MARKUP.sub(r"\1", _plain_marks(_after_thinking(reply)))
@@ -179,9 +178,8 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
 def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -> frozenset[str]:
     """The choices that a reply names, for questions with one or more right answers.
 
-    ``official``: those in the ``answer`` field, a string or a list, of a JSON object; objects that
-    differ count for nothing. ``robust``: the same if there are any, else those after the last
-    "answer is" or "answer:", else those in the whole reply, as whole words.
+    ``official``: those in the ``answer`` field, a string or a list, of a JSON object. ``robust``:
+    the same if there are any, else those after the last "answer is", else those in the whole reply.
     """
     options = [Option(choice, choice) for choice in choices]
     reply = _plain_marks(_after_thinking(reply))
@@ -210,9 +208,8 @@ def parse(question: Question, reply: str, parser: Parser) -> Parsed:
 def conclusion(reply: str, ended: bool = True) -> str:
     """The end of a reply that thinks aloud, where its answer is.
 
-    That is a JSON object with an ``answer`` that it ends with; what begins with its last line
-    "Answer: ..."; what begins with the last "answer is" of its last paragraph; or else its last
-    line. Thoughts that were cut (not ``ended``) without one of the first three have none.
+    A JSON object with an ``answer`` that it ends with; what begins with its last line "Answer: ..."
+    or the last "answer is" of its last paragraph; or its last line, unless it was cut.
     """
     reply = _after_thinking(reply).rstrip()
     final = _LAST_OBJECT.search(reply)
@@ -228,13 +225,11 @@ def conclusion(reply: str, ended: bool = True) -> str:
 
 
 def without_cue(text: str) -> str:
-    """A conclusion without the words that announce it."""
     cue = _CUE.match(text)
     return text[cue.end() :].strip(" *\n\t") if cue else text
 
 
 def json_answers(reply: str) -> list[object]:
-    """The ``answer`` fields of the JSON objects in a reply, in a code fence or not."""
     whole = reply[reply.find("{") : reply.rfind("}") + 1]
     for parts in ([whole], re.findall(r"\{[^{}]*\}", reply)):
         found = []
@@ -260,7 +255,6 @@ def _after_thinking(reply: str) -> str:
 
 
 def _option_named(answer: object, options: Sequence[Option]) -> str | None:
-    """The label of the one option whose label or text an answer field is."""
     if not isinstance(answer, str):
         return None
     plain = _plain(answer)
@@ -301,7 +295,6 @@ def _plain(text: str) -> str:
 
 
 def _plain_marks(text: str) -> str:
-    """A text with composed letters of usual width, plain quotes and dashes."""
     return unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
@@ -319,7 +312,6 @@ def _with_key(question: Question, label: str | None) -> Parsed:
 
 
 def _first_character(reply: str, question: Question, fold: bool = False) -> Parsed:
-    """The first character that is no white space is the label."""
     first = reply.strip()[:1]
     return _with_key(question, first.lower() if fold else first)
 
@@ -356,7 +348,6 @@ def _gridtom(reply: str, question: Question) -> Parsed:
 
 
 def _generic(reply: str, question: Question, parser: Parser = "official") -> Parsed:
-    """Of several to be named all, and no other, must be."""
     if question.names:
         named = parse_words(reply, [option.text for option in question.options], parser)
         right = set(map(_plain, named)) == set(map(_plain, question.key))

@@ -1,16 +1,14 @@
 """How questions are put: in the words of each benchmark's authors, or in ours.
 
 Templates have the fields of ``--template`` (docs/protocols.md): the authors' prompts in them are
-facts of their protocols, quoted to the character, with their source. What cannot be known of a
-protocol, or is done otherwise here, stands in ``departs`` and is printed above figures.
+facts of their protocols, quoted to the character, with their source.
 
-``--prompting`` is the same for all benchmarks. ``direct`` asks for the answer alone. ``cot`` asks
-for thoughts first (zero-shot chain of thought, Kojima et al. 2022); the answer is parsed from the
-end of the reply. ``few-shot`` shows other questions with their answers first. ``simtom`` asks in
-two steps (Wilf et al. 2023): the model retells what the person asked about knows, and then has the
-question with that alone, without the story and its frames. Each item has few-shot examples of its
-own, in words, chosen by its name, no two of one story; as many of them as can be of each
-belief condition and with the answer at each place, so that neither is taught.
+``--prompting``: ``direct`` asks for the answer alone; ``cot`` for thoughts first (zero-shot chain
+of thought, Kojima et al. 2022), and the answer is parsed from the end of the reply; ``few-shot``
+shows other questions with their answers first; ``simtom`` asks in two steps (Wilf et al. 2023): the
+model retells what the person asked about knows, and then has the question with that alone. Each
+item has few-shot examples of its own, in words, chosen by its name, no two of one story, evenly of
+each belief condition and with the answer at each place, so that neither is taught.
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ _RETELL = (
 
 
 def retell(person: str, question: str) -> str:
-    """What the first step of SimToM asks for, after the story.
-
-    ``question`` stands before it where no ``person`` is known, as then the question must tell.
-    """
+    """What SimToM's first step asks, after the story; the question says who where none is known."""
     asked = f"Question: {question}\nDo not answer this question yet. Whose mind is it about? "
     return ("" if person else asked) + _RETELL.format(person=person or "that person")
 
@@ -211,8 +206,7 @@ def read_template(
 ) -> str:
     """A file's text with ``fields`` in braces, at least one of each group in ``needed``.
 
-    ``options`` among the fields brings those of single options. A HarnessError names the option
-    that gave the file, the file, and what is wrong in it.
+    A HarnessError names the option that gave the file, the file, and what is wrong in it.
     """
     with reading(path, HarnessError):
         text = text_of(path.read_bytes())
@@ -233,7 +227,7 @@ def read_template(
 def template_of(
     config: Any, protocol: Protocol | None, view: str, fields: Sequence[str], asked: Sequence[str]
 ) -> str | None:
-    """The authors' template, or that of ``--template``; None for our own words."""
+    """The authors' template, or that of ``--template``; None for our own."""
     if protocol is not None:
         return protocol.templates[view]
     path = config.template
@@ -241,7 +235,6 @@ def template_of(
 
 
 def option_fields(options: Sequence[Option]) -> dict[str, str]:
-    """The fields of a question's options, all and single ones."""
     labels = [option.label for option in options]
     return {
         "options": "\n".join(f"{o.label}. {o.text}" for o in options),
@@ -252,7 +245,6 @@ def option_fields(options: Sequence[Option]) -> dict[str, str]:
 
 
 def fill(template: str, fields: Mapping[str, str], item_id: str) -> str:
-    """The prompt of an item; HarnessError if the template asks for an option that it lacks."""
     try:
         return template.format_map(fields)
     except KeyError as error:
@@ -262,10 +254,7 @@ def fill(template: str, fields: Mapping[str, str], item_id: str) -> str:
 def frame_notes(
     duration_seconds: float, times: Sequence[float], minutes: bool = False
 ) -> dict[str, str]:
-    """The words for each mark: how much film the frames show, and their times in seconds.
-
-    The MimeQA paper tells models that are given single frames of both (appendix B.4).
-    """
+    """The words for each mark: how much film the frames show, and when (MimeQA, appendix B.4)."""
     count = "one frame" if len(times) == 1 else f"{len(times)} frames"
     at = ", ".join(clock(time) for time in times)
     each = [in_minutes(time) if minutes else f"{time:.2f}s" for time in times]
@@ -280,8 +269,8 @@ def set_apart(
 ) -> tuple[list[Question], list[Question]]:
     """The records that examples are taken from, and those of ``chosen`` that are asked about.
 
-    Examples have a key, are not chosen, and share nothing with those that are. Where there are none
-    of ``shots`` groups, groups of the chosen ones are taken for it and not asked about.
+    Examples have a key, and share nothing with what is asked; where they are of fewer than
+    ``shots`` groups, chosen groups become examples and are not asked about.
     """
     keyed = [record for record in records if not record.hidden]
 
@@ -315,7 +304,6 @@ def _sources(record: Question) -> frozenset[object]:
 
 
 def examples_for(item: Question, pool: Sequence[Question], shots: int) -> list[Question]:
-    """The item's own examples; HarnessError if the pool has too few stories that are not its."""
     rng = random.Random(f"examples/0/{item.item_id}")
     others = [one for one in pool if one.group != item.group]
     candidates = rng.sample(others, min(_CANDIDATES, len(others)))
@@ -335,7 +323,6 @@ def examples_for(item: Question, pool: Sequence[Question], shots: int) -> list[Q
 
 
 def answered(example: Question) -> str:
-    """An example with its answer in the form that is asked for."""
     answer = example.reference or " and ".join(example.key)
     if example.text.rstrip().endswith(":"):
         return f"{example.text.rstrip()} {answer}"

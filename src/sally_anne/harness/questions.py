@@ -63,7 +63,6 @@ class PromptConfig:
     def of(
         cls, benchmark: Benchmark, config: EvalConfig, protocol: protocols.Protocol | None = None
     ) -> PromptConfig:
-        """The benchmark's own protocol with what the user changes of it; None changes nothing."""
         view, window = config.view or benchmark.default_view, config.window or benchmark.windows[0]
         views = tuple(benchmark.views if protocol is None else protocol.templates)
         for chosen, offered in ((view, views), (window, benchmark.windows)):
@@ -80,8 +79,6 @@ class PromptConfig:
 
 
 class BenchmarkTask(Task):
-    """The questions of a benchmark."""
-
     options = ("view", "window", "frames", "fps", "most_frames", "judge")
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -144,7 +141,6 @@ class BenchmarkTask(Task):
 
 
 def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any]:
-    """What answers depend on where they are not asked for directly."""
     if config.prompting == "direct":
         return {}
     prompts = fingerprint((item.before, item.text) for item in items)
@@ -207,7 +203,7 @@ def render(
 def prompt_text(
     benchmark: Benchmark, record: Question, how: PromptConfig, template: str | None = None
 ) -> str:
-    """The user's turn; :data:`FRAMES_MARK` stands for the words on frames."""
+    """The user's turn, with :data:`FRAMES_MARK` for the words on frames."""
     context, fields = _context(record, how), benchmark.views[how.view]
     parts = {name: getattr(context, name) if name in fields else "" for name in _TITLES}
     block = "".join(f"{_TITLES[name]}:\n{text}\n\n" for name, text in parts.items() if text)
@@ -252,7 +248,6 @@ def _context(record: Question, how: PromptConfig) -> Context:
 
 
 def _offered(record: Question, how: PromptConfig) -> tuple[tuple[Option, ...], str | None]:
-    """The options as they are asked, and the right one's label."""
     if how.protocol is None:
         return record.options, record.answer
     options = [record.options[place] for place in record.drawn] or list(record.options)
@@ -271,7 +266,7 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
         film["sound"] = lambda: read_sound(path, start, end)
 
         def seconds() -> float:
-            """Seconds of the window that have sound; 0 where the film's header does not say."""
+            # 0 where the film's header does not say.
             left = min(seconds_of(path) or math.inf, end or math.inf) - start
             return left if 0 < left < math.inf else 0.0
 

@@ -45,7 +45,7 @@ def save(
     loaded: LoadedModel | None,
     texts: Iterable[str],
 ) -> None:
-    """Write a run's table and what else is saved; print which words of texts the model lacks."""
+    """Write a run's table and results; print which words of texts the model lacks."""
     unknown = None if loaded is None else unknown_words(loaded, texts)
     write_atomic(file, table.to_parquet(None, index=False))
     saved = {**saved, "unknown_words": unknown and asdict(unknown)}
@@ -133,7 +133,6 @@ def warnings_for(
     reply_tokens: int,
     table: pd.DataFrame,
 ) -> Iterator[str]:
-    """What a reader should know before the figures: cut replies, and most not understood."""
     first_step = counts.get("perspectives_cut", 0)
     if cut := counts["cut"] + first_step:
         what = "replies or perspectives" if first_step else "replies"
@@ -154,7 +153,6 @@ def warnings_for(
 
 
 def steered_by(config: Any) -> str:
-    """What steers a run, for a title."""
     if getattr(config, "endpoint", None) is not None:
         return "behind an endpoint"
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"

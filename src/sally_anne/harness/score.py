@@ -1,11 +1,10 @@
 """From replies to figures: scored items, then TB, FB, Both and accuracy with intervals.
 
-A score table has one row an item: ``item_id`` (unique), ``story`` (items of one are not
-independent), ``condition`` (TB or FB; in second order that of the participant), ``correct`` and
-``invalid`` (an invalid answer counts as wrong, GridToM paper, appendix E), and maybe ``map``
-(stories of one map are not independent either) and ``first`` (in second order the protagonist's
-condition). Intervals are 95 % percentile bootstraps over maps, or over stories where maps are few
-or not known; ``bootstrap``, ``seed`` and ``level`` change resamples, their seed and the 95 %.
+A score table has one row an item: ``item_id`` (unique), ``story``, ``condition`` (TB or FB; in
+second order that of the participant), ``correct`` and ``invalid`` (an invalid answer counts as
+wrong, GridToM paper, appendix E), and maybe ``map`` and ``first`` (in second order the
+protagonist's condition). Intervals are 95 % percentile bootstraps over maps, or over stories where
+maps are few or not known; ``bootstrap``, ``seed`` and ``level`` are of the resampling.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ FEWEST_MAPS = 5
 class Part(NamedTuple):
     """Scores of some items, of which TB, FB and Both (``beliefs``) or plain accuracy is reported.
 
-    ``kind`` is that of a tag; ``cells`` of a combination of several, ``joint`` of what must be
-    right together, empty of all items.
+    ``kind`` is that of a tag, ``cells`` of several together, :data:`JOINT`, or empty of all items.
     """
 
     kind: str
@@ -111,7 +109,6 @@ def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.Da
 
 
 def scores(table: pd.DataFrame, parser: str) -> pd.DataFrame:
-    """The score table of one parser."""
     names = {f"{parser}_correct": "correct", f"{parser}_invalid": "invalid"}
     kept = ["item_id", "story", "condition", "first", *names]
     kept += ["map"] if "map" in table else []
@@ -119,7 +116,6 @@ def scores(table: pd.DataFrame, parser: str) -> pd.DataFrame:
 
 
 def parsers(table: pd.DataFrame) -> list[str]:
-    """Those that have read these items."""
     return [parser for parser in ALL_PARSERS if f"{parser}_correct" in table]
 
 
@@ -161,7 +157,7 @@ def parts(
 
 
 def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
-    """Each of the values, which cells join by ``|``, and the rows that have it."""
+    """Each of the values, joined by ``|`` in cells, and the rows that have it."""
     values = cells.str.get_dummies("|").astype(bool)
     for value in sorted(filter(None, values)):
         yield value, values[value]
@@ -172,8 +168,7 @@ def _pairs(table: pd.DataFrame, own: pd.DataFrame, cells: Sequence[str]) -> pd.D
 
     Their group and the tags of these kinds, or without any all other tags, tell which belong
     together; tags that come with one condition alone are left out. The group stands as ``map``,
-    which intervals are over: the questions of a story about several variables are not independent
-    of each other. Empty where a story has two items of one condition.
+    which intervals are over. Empty where a story has two items of one condition.
     """
     tags = [c for c in table if c.startswith("tag_") and c != "tag_condition"]
     named = [f"tag_{kind}" for kind in cells if f"tag_{kind}" in table]
@@ -207,7 +202,6 @@ def results_of(
 
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
-    """How many items were asked, have a hidden key, got a cut reply, and could not be asked."""
     columns = {"hidden": "hidden", "cut": "cut", "perspectives_cut": "perspective_cut"}
     sums = {name: int(table[column].sum()) for name, column in columns.items() if column in table}
     return {"asked": len(table), **sums, "missing": len(missing)}
@@ -265,7 +259,7 @@ def outcomes(items: pd.DataFrame, beliefs: bool, unit: Unit | None = None) -> di
 def estimates(
     items: pd.DataFrame, beliefs: bool, unit: Unit | None = None, **resampling: Any
 ) -> dict[str, Estimate]:
-    """:func:`outcomes` of a score table as estimates, as in table 1 of the GridToM paper."""
+    """:func:`outcomes` with intervals, as in table 1 of the GridToM paper."""
     found = outcomes(items, beliefs, unit)
     return {name: one.estimate(**resampling) for name, one in found.items()}
 
@@ -316,10 +310,9 @@ def differences(
 
 
 def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
-    """Exact two-sided McNemar test of paired outcomes, given as second minus first.
+    """How many only the first has right, how many only the second, and McNemar's exact p.
 
-    Returns how many only the first has right, how many only the second, each of which is a fair
-    coin under the null hypothesis, and the p-value: 1 if nothing differs.
+    ``gains`` are paired outcomes, second minus first; two-sided, 1 if nothing differs.
     """
     won, lost = int((gains > 0).sum()), int((gains < 0).sum())
     p = float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0

@@ -73,7 +73,6 @@ class TaskItems:
     departs: str = ""
 
     def lines(self) -> list[str]:
-        """What a user should know before anything is asked."""
         return [str(one) for one in (self.left_out, *self.notes) if one]
 
 
@@ -101,18 +100,16 @@ class Task(ABC):
         return known
 
     def folder_words(self, config: EvalConfig) -> list[str]:
-        """What a run folder's name says of the task after its name."""
         return []
 
     def reply_tokens(self, config: EvalConfig) -> int:
-        """How many tokens replies need; those that talk on before they answer are not cut off."""
         if known := self.protocol(config):
             return known.reply_tokens
         return THOUGHTS if config.prompting == "cot" else self.answer_tokens(config)
 
     @abstractmethod
     def answer_tokens(self, config: EvalConfig) -> int:
-        """How many tokens answers in our own words need."""
+        """Of answers in our own words."""
 
 
 def open_task(task: str) -> Task:
@@ -124,7 +121,6 @@ def open_task(task: str) -> Task:
 
 
 def load_items(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
-    """What a run of these options asks, see :meth:`Task.load`."""
     return open_task(config.task).load(config, fitted)
 
 
@@ -162,14 +158,12 @@ def sample_groups(
 
 
 def sample_items(items: Sequence[Question], kinds: Sequence[str], config: Any) -> list[Question]:
-    """The items of as many groups as ``--limit`` takes; all without one."""
     rows = ((item.group, item.tags) for item in items)
     groups = sample_groups(rows, kinds, config.limit, config.limit_seed)
     return [item for item in items if item.group in groups]
 
 
 def subset_note(items: Sequence[Question], kinds: Sequence[str], config: Any) -> str:
-    """What ``--limit`` has left, in words; empty without one."""
     if config.limit is None:
         return ""
     evenly = f", evenly over {', '.join(kinds)}" if kinds else ""

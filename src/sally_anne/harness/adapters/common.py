@@ -57,7 +57,6 @@ def open_steered(
 
 
 def options_of(config: TypeAdapter[T], given: Mapping[str, Any], known: Sequence[str]) -> T:
-    """Options in words, of these names, as a config."""
     if unknown := sorted(set(given) - set(known)):
         raise HarnessError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
     return _read(config, "", given)

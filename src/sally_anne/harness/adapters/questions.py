@@ -48,7 +48,6 @@ CONDITIONS = ("TB", "FB", "Both")
 
 
 def config_of(options: Mapping[str, Any]) -> EvalConfig:
-    """Options in words, None for the default, checked as those of ``sally-anne evaluate``."""
     given = {name: value for name, value in options.items() if value is not None}
     config = options_of(_CONFIG, given, OPTIONS)
     check(config)
@@ -56,12 +55,11 @@ def config_of(options: Mapping[str, Any]) -> EvalConfig:
 
 
 def prepared(options: Mapping[str, Any]) -> TaskQuestions:
-    """The items of a task, story by story, and what of them a user should know as warnings.
+    """The items of a task, story by story; what a user should know of them is logged.
 
-    Args:
-        options: :data:`OPTIONS`, each may be left out or None; ``steer``, the folder of the vector
-            that steers, and ``model``, a folder into which one is baked: test stories of GridToM
-            that a vector was fitted on are left out.
+    ``options`` are :data:`OPTIONS`, each may be left out or None; ``steer``, the folder of the
+    vector that steers, and ``model``, a folder into which one is baked: test stories of GridToM
+    that a vector was fitted on are left out.
     """
     asked = dict(options)
     model, steer = asked.pop("model", None), asked.pop("steer", None)
@@ -143,12 +141,11 @@ def named(found: Sequence[Mapping[str, Any]], parser: str) -> dict[str, Mapping[
 
 
 def _word(name: str) -> str:
-    """A name without commas, at which harnesses cut names in their tables."""
+    # Harnesses cut names in their tables at commas.
     return name.replace(",", ";")
 
 
 def mean(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The mean of rows that have a score."""
     return sum(row["score"] for row in rows) / len(rows)
 
 
@@ -159,7 +156,6 @@ def figures(
     cells: Sequence[str] = (),
     beliefs: bool = False,
 ) -> dict[str, float]:
-    """What an evaluation says of rows as :func:`sally_anne.harness.score.score` gives them."""
     table = pd.DataFrame(list(rows))
     table = table.fillna({name: "" for name in table if name.startswith("tag_")})
     found = named(results_of(table, kinds, cells, beliefs, bootstrap=1), parser)
@@ -168,7 +164,6 @@ def figures(
 
 @cache
 def asked_by(options: str) -> TaskQuestions:
-    """What options, as a JSON object, ask; prepared once."""
     return prepared(json.loads(options))
 
 
@@ -208,13 +203,11 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
 
 
 def pictures(document: Mapping[str, Any]) -> list[Image.Image]:
-    """The frames of an item; none where it is words alone."""
     clip = item_of(document).clip
     return [] if clip is None else [Image.fromarray(frame) for frame in clip()]
 
 
 def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """As :meth:`TaskQuestions.results`, of a document."""
     item = item_of(document)
     return asked_by(document["questions"]).results(item, replies[0])
 
@@ -227,7 +220,6 @@ def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_environment() -> dict[str, Any]:
-    """The options in :data:`METADATA`, if it is set."""
     try:
         return said_by(json.loads(os.environ.get(METADATA) or "{}"))
     except (ValueError, TypeError, AttributeError) as error:
@@ -277,13 +269,12 @@ class Questions:
         super().__init__(config=ours | own)  # type: ignore[call-arg]
 
     def aggregation_of(self, metric: str, parser: str, beliefs: bool) -> Any:
-        """How a metric is made of its rows; NaN where one that pairs beliefs has no pair."""
+        """How a metric is made of its rows; NaN where there is no pair of beliefs."""
         name = metric.rpartition(": ")[2].removeprefix("official_")
         paired = partial(figures, parser=parser, beliefs=beliefs)
         return (lambda rows: paired(rows).get(name, math.nan)) if parser else mean
 
     def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
-        """The documents, in place of a data set of the hub."""
         self.dataset = self.dataset_no_image = {"test": self.documents}
 
 

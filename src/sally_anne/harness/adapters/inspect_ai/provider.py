@@ -109,11 +109,9 @@ class SallyAnneAPI(model.ModelAPI):
         return output_of(reply, self.model_name)
 
     def max_tokens(self) -> int | None:
-        """Length of a reply where nobody says how long it may be."""
         return DEFAULT_MAX_TOKENS
 
     def max_connections(self) -> int:
-        """As many as fill a batch."""
         return self.batch_size or DEFAULT_BATCH
 
     def connection_key(self) -> str:
@@ -137,10 +135,9 @@ class SallyAnneAPI(model.ModelAPI):
 
 
 class Batches:
-    """Requests that come at the same time, done in batches, one batch at a time.
+    """Requests of one ``kind`` that come at the same time, done in batches, one at a time.
 
-    Whoever of those that wait gets its turn takes along all of its ``kind`` that have come
-    by then. There is no background task, so nothing is left running when a request is cancelled.
+    There is no background task, so nothing is left running when a request is cancelled.
     """
 
     def __init__(
@@ -246,7 +243,6 @@ def video(reference: str, frames: int) -> np.ndarray:
 
 @contextmanager
 def _bytes(what: str, reference: str) -> Iterator[bytes]:
-    """A file's or data URI's bytes; errors in reading them, and in the block, say of which."""
     try:
         if reference.startswith("data:"):
             yield base64.b64decode(reference.partition(";base64,")[2], validate=True)
@@ -261,11 +257,7 @@ def _bytes(what: str, reference: str) -> Iterator[bytes]:
 
 
 def output_of(reply: Completion, model_name: str) -> model.ModelOutput:
-    """A reply with its stop reason and token counts.
-
-    These are of all tokens that the model said, the end token and those of a stop string among
-    them, and of a prompt with the tokens that its frames take.
-    """
+    """A reply with its stop reason and token counts, those of frames and the end among them."""
     output = model.ModelOutput.from_content(
         model_name, reply.text, "stop" if reply.ended else "max_tokens"
     )

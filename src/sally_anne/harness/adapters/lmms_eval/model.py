@@ -73,10 +73,7 @@ class SallyAnne(lmms):
         return self.model.loaded.model.device
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Greedy replies, cut before the first of the task's stop strings.
-
-        A batch has one shape of clips and one way to answer. Errors name the document.
-        """
+        """Greedy replies; a batch has one shape of clips and one way to answer."""
         found: list[str] = []
         with tqdm(total=len(requests), desc="sally_anne", disable=self.rank != 0) as bar:
             asked = map(self._asked, requests)
@@ -130,10 +127,8 @@ def decoding_of(options: Mapping[str, Any]) -> common.Decoding:
 def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
     """The frames of a document, ``uint8 [F, height, width, 3]``; None if there is nothing to see.
 
-    A task's ``doc_to_visual`` gives a list with the path of one video, with one list of frames, or
-    with frames themselves; frames are pictures or ``uint8 [height, width, 3]``. A picture that
-    stands alone is a clip of one frame. Of a video ``max_frames`` are taken, spread evenly over it;
-    frames that a task has chosen itself are taken as they are.
+    A task's ``doc_to_visual`` gives a list with the path of one video, of which ``max_frames`` are
+    taken, with one list of frames, or with frames, pictures or ``uint8 [height, width, 3]``.
     """
     parts = list(visuals) if isinstance(visuals, (list, tuple, np.ndarray)) else [visuals]
     parts = [one for one in parts if one is not None]
@@ -147,8 +142,6 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
 
 
 class Questions(questions.Questions, ConfigurableTask):
-    """The questions of ``sally-anne evaluate --task``, asked of lmms-eval's models."""
-
     length = "max_new_tokens"
     systems = False
     shows = "doc_to_visual"
