@@ -1,4 +1,4 @@
-"""What the plug-ins have in common: options given in words, a steered model, its chat layout."""
+"""What the plug-ins have in common: options given in words, and a steered model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jinja2 import TemplateError
 from pydantic import FiniteFloat, PositiveInt, TypeAdapter, ValidationError
 
 from sally_anne.core.errors import HarnessError
@@ -16,8 +15,6 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
-from sally_anne.models.processor import RAW
-from sally_anne.models.prompts import raw_text
 
 T = TypeVar("T")
 _WHOLE: TypeAdapter[int] = TypeAdapter(PositiveInt)
@@ -83,21 +80,3 @@ class Decoding:
 
     max_new_tokens: int
     until: tuple[str, ...] = ()
-
-
-def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: bool = True) -> str:
-    """Turns in a chat layout, then the beginning of a reply, or the last turn left open.
-
-    Of a model without a layout they are the texts alone.
-    """
-    if loaded.prompt == RAW:
-        return raw_text(loaded, turns)
-    try:
-        return loaded.processor.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=reply, continue_final_message=not reply
-        )
-    except TemplateError as error:
-        roles = ", ".join(str(turn.get("role")) for turn in turns)
-        raise HarnessError(
-            f"the chat template of {loaded.name} refuses the turns {roles}: {error}"
-        ) from error

@@ -38,7 +38,6 @@ OPTIONS = (
 )
 # For harnesses whose tasks take no options of a command line: as a JSON object.
 METADATA = "SALLY_ANNE_METADATA"
-FACTS = ("item_id", "story", "split", "condition", "first", "names")
 # By the beginning of a metric's name. The robust parser is the one that people agree with.
 READERS = {"": "robust", "official_": "official"}
 UNSCORED = "unscored"
@@ -117,13 +116,12 @@ class TaskQuestions:
         table = score([item], [{"reply": reply}])
         row = table.to_dict("records")[0]
         read = results_of(table, self.work.breakdowns, bootstrap=1)
-        kept = [name for name in row if name in (*FACTS, "hidden") or name.startswith("tag_")]
+        side = {name: one for name, one in row.items() if name not in ("reply", "answer", "cut")}
         cell = _word(", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells))
         found: dict[str, dict[str, Any]] = {}
         for prefix, parser in READERS.items():
             for name, one in named(read, parser).items():
                 found[prefix + name] = {"story": item.group, "score": one["value"]}
-            side = {name: row[name] for name in (*kept, f"{parser}_correct", f"{parser}_invalid")}
             for name in CONDITIONS if item.condition else ():
                 found |= {f"{prefix}{name}": side, f"{prefix}{cell}: {name}": side}
         return {name: value for name, value in found.items() if name in self.metrics}
@@ -191,14 +189,17 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
             f"protocol {asked.config.protocol} of {asked.config.task} has a system message, which "
             "lmms-eval's simple models are not given; sally-anne evaluate and lm-eval have it"
         )
-    rows = []
-    for item in asked.work.items:
-        marks = mark * item.shape(True)[0] if mark and item.shape else ""
-        own = {name: getattr(item, name) for name in FACTS if name != "story"}
-        own |= {"story": item.group, "system": item.system, "text": marks + item.first_prompt()}
-        own |= {"options": [o.label for o in item.options], "answers": list(item.key)}
-        own["answer"] = ", ".join(item.key) or item.reference or ""
-        rows.append(own | {"questions": questions})
+    rows = [
+        {
+            "item_id": item.item_id,
+            "story": item.group,
+            "system": item.system,
+            "text": mark * (item.shape(True)[0] if item.shape else 0) + item.first_prompt(),
+            "answer": ", ".join(item.key) or item.reference or "",
+            "questions": questions,
+        }
+        for item in asked.work.items
+    ]
     return datasets.Dataset.from_list(rows)
 
 

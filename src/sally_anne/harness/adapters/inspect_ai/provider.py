@@ -28,7 +28,7 @@ from sally_anne.harness.adapters import common
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.processor import plain
+from sally_anne.models.prompts import reply_prompt
 
 DEFAULT_BATCH = 16
 DEFAULT_MAX_TOKENS = 256
@@ -190,41 +190,39 @@ def prompt_of(
 ) -> Prompt:
     """A conversation as a prompt, with the assistant's turn opened; the last message is a user's.
 
-    A video is a clip, and so are pictures that follow one another; there is one clip at most. Of a
-    video so many ``frames`` are taken.
+    What its first user shows is one clip, which stands before the words: pictures that follow one
+    another, or a video, of which so many ``frames`` are taken.
     """
-    turns: list[dict[str, Any]] = []
+    turns: list[dict[str, str]] = []
     clips: list[Any] = []
     for message in messages:
         content: Any = message.content
         content = [model.ContentText(text=content)] if isinstance(content, str) else content
-        kinds = {"text", "image", "video"} if message.role == "user" else {"text"}
+        first = message.role == "user" and not any(turn["role"] == "user" for turn in turns)
+        kinds = {"text", "image", "video"} if first else {"text"}
         if (
             message.role not in ("system", "user", "assistant")
             or getattr(message, "tool_calls", None)
             or not {part.type for part in content} <= kinds
         ):
             raise HarnessError(
-                f"a message of the {message.role}: the model takes words, pictures and videos of "
-                "the user, words of system and assistant, and no tool calls"
+                f"a message of the {message.role}: the model takes words of system, user and "
+                "assistant, pictures or a video in the user's first one, and no tool calls"
             )
-        parts: list[dict[str, str]] = []
         for kind, run in groupby(content, lambda part: part.type):
-            before = len(clips)
-            if kind == "text":
-                parts += [{"type": "text", "text": plain(loaded, part.text)} for part in run]
-            elif kind == "image":
+            if kind == "image":
                 clips.append(frames_of([picture(part.image) for part in run]))
-            else:
+            elif kind == "video":
                 clips += [video(part.video, frames) for part in run]
-            parts += [{"type": "video"}] * (len(clips) - before)
-        turns.append({"role": message.role, "content": parts})
+        words = (part.text for part in content if part.type == "text")
+        turns.append({"role": message.role, "content": "".join(words)})
     if len(clips) > 1 or not turns or turns[-1]["role"] != "user":
         raise HarnessError(
             f"a conversation ends with the user and has one clip at most, this has {len(clips)}: "
             "pictures make one clip if they follow one another, without text between them"
         )
-    return Prompt(common.laid_out(loaded, turns), clips[0] if clips else None, whole=True)
+    clip = clips[0] if clips else None
+    return Prompt(reply_prompt(loaded, turns, clip is not None), clip, whole=True)
 
 
 def picture(reference: str) -> np.ndarray:

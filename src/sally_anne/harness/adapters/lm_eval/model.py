@@ -26,7 +26,8 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import CACHE, gained, prefill, require
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
-from sally_anne.models.processor import padded, plain
+from sally_anne.models.processor import padded
+from sally_anne.models.prompts import open_prompt, reply_prompt
 from sally_anne.models.videos import rotary
 
 BATCH_SIZE = 16
@@ -89,12 +90,8 @@ class SallyAnneLM(HFLM):
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """A conversation in the model's chat layout."""
-        # Templates of the hub take lists of parts, not all of them bare texts.
-        turns = [
-            {**turn, "content": [{"type": "text", "text": plain(self.loaded, turn["content"])}]}
-            for turn in chat_history
-        ]
-        return common.laid_out(self.loaded, turns, add_generation_prompt)
+        lay_out = reply_prompt if add_generation_prompt else open_prompt
+        return lay_out(self.loaded, chat_history, video=False)
 
     def _model_generate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Greedy where a task does not say otherwise, whatever the model's folder has."""
