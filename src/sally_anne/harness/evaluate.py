@@ -16,7 +16,7 @@ from sally_anne.core.console import Console, counting, print_lines
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
-from sally_anne.core.processes import AUTO, BatchSize, fitting, here, in_batches, within_memory
+from sally_anne.core.processes import AUTO, fitting, here, in_batches, within_memory
 from sally_anne.data.items import Question, short_name
 from sally_anne.data.samples import Lineage
 from sally_anne.data.speech import RATE
@@ -121,8 +121,7 @@ def evaluate(
         if said and not journal.answers:
             names = (item.item_id for item in work.items)
             journal.add({"item_id": i, "reply": said[i], "ended": True} for i in names)
-        how = (config.batch_size, config.reply_tokens, config.options, show, config.retold_tokens)
-        table = ask(model, work.items, journal, *how)
+        table = ask(model, work.items, journal, config, show)
     if not processes.first:
         processes.wait()
         return pd.read_parquet(config.folder / TABLE)
@@ -200,18 +199,13 @@ def ask(
     model: SteeredModel | ChatEndpoint,
     items: Sequence[Question],
     journal: Journal,
-    batch_size: BatchSize,
-    max_new_tokens: int,
-    options: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-    retold: int = protocols.RETOLD,
+    config: EvalConfig,
+    on_progress: Callable[[int, int], None],
 ) -> pd.DataFrame:
     """Ask what the journal does not hold yet, and score all.
 
     Batches are planned over all items, answered or not, and the journal's processes share them: a
-    prompt's company, and with it the last digits of its numbers, is the same in every run. With
-    ``options`` those of questions with one answer are scored by their probability, too.
-    ``on_progress`` gets how many of how many items are answered, also at the start.
+    prompt's company, and with it the last digits of its numbers, is the same in every run.
     """
 
     def unanswered(some: Sequence[Question]) -> list[Question]:
@@ -220,10 +214,11 @@ def ask(
     def trial(size: int) -> None:
         longest = max(in_batches(items, size), key=lambda b: max(len(i.first_text) for i in b))
         for some, prompts in by_shape(longest):
-            model.replies(prompts, retold if some[0].before else max_new_tokens)
+            before = bool(some[0].before)
+            model.replies(prompts, config.retold_tokens if before else config.reply_tokens)
 
-    size = DEFAULT_BATCH if batch_size == AUTO else batch_size
-    if batch_size == AUTO and not isinstance(model, ChatEndpoint) and unanswered(items):
+    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+    if config.batch_size == AUTO and not isinstance(model, ChatEndpoint) and unanswered(items):
         size = fitting(model.loaded.model, trial, DEFAULT_BATCH, journal.processes)
     todo = [batch for batch in in_batches(items, size) if unanswered(batch)]
     todo = journal.processes.share(todo)
@@ -233,7 +228,7 @@ def ask(
     for planned in todo:
         for batch, prompts in by_shape(planned):
             if new := unanswered(batch):
-                answers = _answers(model, batch, prompts, max_new_tokens, options, retold)
+                answers = _answers(model, batch, prompts, config)
                 journal.add(answers[item.item_id] for item in new)
                 done += len(new)
                 on_progress(done, total)
@@ -245,20 +240,20 @@ def _answers(
     model: SteeredModel | ChatEndpoint,
     batch: Sequence[Question],
     prompts: Sequence[Prompt],
-    max_new_tokens: int,
-    options: bool,
-    retold: int,
+    config: EvalConfig,
 ) -> dict[str, dict[str, Any]]:
     first: Sequence[Any] = ()
     if batch[0].before:
-        first = cast(Sequence[Any], model.replies(prompts, retold))
+        first = cast(Sequence[Any], model.replies(prompts, config.retold_tokens))
         prompts = [second_step(i, one.text) for i, one in zip(batch, first, strict=True)]
     how: dict[str, Any] = {}
     if isinstance(model, SteeredModel) and model.loaded.prompt == RAW:
         # What goes on with a text does not end with the answer; its line does.
         lines = all(item.text.rstrip().endswith(":") for item in batch)
         how = {"stops": ("\n",), "after_text": True} if lines else {}
-    replies: Sequence[Completion | ChatCompletion] = model.replies(prompts, max_new_tokens, **how)
+    replies: Sequence[Completion | ChatCompletion] = model.replies(
+        prompts, config.reply_tokens, **how
+    )
     answers: dict[str, dict[str, Any]] = {
         item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
         for item, reply in zip(batch, replies, strict=True)
@@ -266,7 +261,7 @@ def _answers(
     for answer, one in zip(answers.values(), first, strict=False):
         answer |= {"perspective": one.text, "perspective_ended": one.ended}
     choices = all(item.options and not item.names for item in batch)
-    if options and choices and not isinstance(model, ChatEndpoint):
+    if config.options and choices and not isinstance(model, ChatEndpoint):
         labels = [[o.label for o in item.options] for item in batch]
         probabilities = model.option_log_probs(prompts, labels)
         for answer, log_probs in zip(answers.values(), probabilities, strict=True):
