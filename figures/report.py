@@ -98,6 +98,8 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
 
 def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     """An evaluation: TB, FB and Both or accuracy by part, and replies."""
+    if not isinstance(results["results"], list):
+        raise RunFolderError(f"{folder} is of an earlier version; evaluate again")
     answers, config = draw.table_in(folder, draw.ANSWERS), results["config"]
     title, table = draw.title_of(results), pd.DataFrame(results["results"])
     unread = {r["parser"]: r["value"] for r in results["results"] if r["measure"] == "invalid"}

@@ -52,7 +52,8 @@ class Finished:
     def open(cls, folder: Path) -> Finished:
         """RunFolderError if it is not finished, or of another kind."""
         saved = saved_results(folder / RESULTS, MADE_BY, {"config": ()})
-        if "task" not in saved.get("config", {}) or "about" not in saved:
+        finished = "task" in saved.get("config", {}) and "about" in saved
+        if not finished or not isinstance(saved.get("results"), list):
             raise RunFolderError(f"{folder} holds no finished evaluation: `{MADE_BY}` makes it")
         answers = read_table(folder / ANSWERS, MADE_BY, FACTS)
         return cls(folder, saved, answers)

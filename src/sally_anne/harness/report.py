@@ -105,8 +105,8 @@ def print_evaluation(
         print_table(console, title, ["items", "n", *read], cells, caption)
     elif hidden < asked:
         lines.append("replies to open questions are kept; --judge scores them")
-    if unscored := hidden if results or hidden < asked else asked:
-        lines.append(f"{unscored} of {asked} items have a hidden key: not scored")
+    if hidden:
+        lines.append(f"{hidden} of {asked} items have a hidden key: not scored")
     if work.missing:
         why = f"their films or words are not here: {', '.join(work.missing[:3])}"
         lines.append(f"{len(work.missing)} items not asked, {why}")
