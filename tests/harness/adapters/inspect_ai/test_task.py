@@ -26,7 +26,7 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import load_items
 from sally_anne.models.loading import load_model
-from tests.harness.adapters.benchmarks import CASES, MODEL, Case, expected, speak
+from tests.harness.adapters.benchmarks import ANSWERED, CASES, MODEL, Case, expected, speak
 from tests.harness.adapters.conftest import SEEN
 from tests.harness.adapters.inspect_ai.conftest import run
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies
@@ -139,7 +139,7 @@ def assert_same(case: Case, folder: Path) -> None:
     assert [score.unscored_samples for score in log.results.scores] == [unscored] * len(found)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ANSWERED)
 def test_replies_and_scores_are_those_of_evaluate(name: str, tmp_path: Path) -> None:
     assert_same(CASES[name], tmp_path)
 
