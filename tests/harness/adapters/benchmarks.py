@@ -14,7 +14,7 @@ import numpy as np
 
 from sally_anne.data.items import Question
 from sally_anne.harness.adapters import tasks
-from sally_anne.harness.adapters.questions import pictures
+from sally_anne.harness.adapters.common import pictures
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.model import Completion, Prompt, SteeredModel

@@ -9,8 +9,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.harness.adapters.common import open_steered, whole
-from sally_anne.harness.adapters.questions import prepared
+from sally_anne.harness.adapters.common import open_steered, prepared, whole
 from sally_anne.models.options import DEFAULT_MODEL
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sally_anne.harness.adapters.questions import asked_by
+from sally_anne.harness.adapters.common import asked_by
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model

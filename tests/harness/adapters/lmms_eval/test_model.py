@@ -25,9 +25,9 @@ from sally_anne.core.errors import HarnessError, MediaError
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters import tasks
+from sally_anne.harness.adapters.common import METADATA, documents, from_environment
 from sally_anne.harness.adapters.lmms_eval import main, manifest
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne, clip_of, decoding_of
-from sally_anne.harness.adapters.questions import METADATA, documents, from_environment
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from tests.harness.adapters.benchmarks import (

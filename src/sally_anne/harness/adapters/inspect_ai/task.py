@@ -55,13 +55,13 @@ def benchmark(task: str, **options: Any) -> Task:
 
     Args:
         task: a benchmark by name, package.module:NAME of one, or a file of one's own questions.
-        options: of :data:`sally_anne.harness.adapters.questions.OPTIONS`.
+        options: of :data:`sally_anne.harness.adapters.common.OPTIONS`.
     """
     return _task({"task": task} | options)
 
 
 def _task(options: dict[str, Any]) -> Task:
-    from sally_anne.harness.adapters.questions import asked_by
+    from sally_anne.harness.adapters.common import asked_by
 
     options["model"] = options.pop("baked", None)
     # The command line takes a word for a number if it looks like one.
@@ -97,7 +97,7 @@ def shown() -> solver.Solver:
     """Puts the frames of an item before its words, decoded as it is asked."""
 
     async def show(state: TaskState, generate: Generate) -> TaskState:
-        from sally_anne.harness.adapters.questions import asked_by
+        from sally_anne.harness.adapters.common import asked_by
 
         item = asked_by(state.metadata["questions"]).items[str(state.sample_id)]
         state.messages = await anyio.to_thread.run_sync(messages_of, item)
@@ -121,7 +121,7 @@ def messages_of(item: Question) -> list[model.ChatMessage]:
 
 def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     """The harness's metrics by name; those that have no items are left out."""
-    from sally_anne.harness.adapters.questions import asked_by, figures
+    from sally_anne.harness.adapters.common import asked_by, figures
 
     times: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def official() -> scorer.Scorer:
 
 def _read_by(parser: Parser) -> scorer.Scorer:
     async def read(state: TaskState, target: scorer.Target) -> scorer.Score:
-        from sally_anne.harness.adapters.questions import asked_by
+        from sally_anne.harness.adapters.common import asked_by
         from sally_anne.harness.score import score as score_items
 
         reply = state.output.completion

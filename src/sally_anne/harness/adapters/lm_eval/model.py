@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.processes import AUTO
-from sally_anne.harness.adapters import common, questions
-from sally_anne.harness.adapters.questions import mean, said_by
+from sally_anne.harness.adapters import common
+from sally_anne.harness.adapters.common import mean, said_by
 from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import CACHE, gained, prefill, require
@@ -199,18 +199,18 @@ class SallyAnneLM(HFLM):
 
 def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:
     """Plain numbers where a mean is taken, as lm-eval's takes them."""
-    found = questions.results(document, replies)
+    found = common.results(document, replies)
     return {name: row.get("score", row) for name, row in found.items()}
 
 
-class Questions(questions.Questions, ConfigurableTask):
+class Questions(common.Questions, ConfigurableTask):
     """The questions of ``sally-anne evaluate --task``, asked of lm-eval's models.
 
     What lm-eval's command line says with ``--metadata`` and ``--model_args`` are options as well.
     """
 
     length = "max_gen_toks"
-    mark = questions.MARK
+    mark = common.MARK
     shows = "doc_to_image"
     scores = staticmethod(bare_scores)
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import lmms_eval.__main__ as theirs
     from lmms_eval.utils import simple_parse_args_string
 
-    from sally_anne.harness.adapters.questions import METADATA
+    from sally_anne.harness.adapters.common import METADATA
 
     with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
         if wrong := [word for word in found.metadata if "=" not in word]:

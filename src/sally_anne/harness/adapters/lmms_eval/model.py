@@ -20,7 +20,7 @@ from sally_anne.core.media import frames_of
 from sally_anne.core.processes import AUTO
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
-from sally_anne.harness.adapters import common, questions
+from sally_anne.harness.adapters import common
 from sally_anne.harness.model import Prompt
 from sally_anne.models.options import DEFAULT_MODEL
 
@@ -141,12 +141,12 @@ def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
     return frames_of(parts or None)
 
 
-class Questions(questions.Questions, ConfigurableTask):
+class Questions(common.Questions, ConfigurableTask):
     length = "max_new_tokens"
     systems = False
     shows = "doc_to_visual"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         # Text alone shows nothing; errors of lmms-eval are clustered by story, as our intervals.
-        shown = {"doc_to_visual": questions.pictures, "cluster_key": "story"}
-        super().__init__(shown | dict(config), questions.from_environment())
+        shown = {"doc_to_visual": common.pictures, "cluster_key": "story"}
+        super().__init__(shown | dict(config), common.from_environment())
