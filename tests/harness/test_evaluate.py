@@ -80,7 +80,8 @@ def item(number: int) -> Question:
 def test_clips_of_one_batch_have_one_shape(tmp_path: Path, size: int, batches: list[str]) -> None:
     model, items = Scripted(), [item(number) for number in range(8)]
     with Journal(tmp_path / "answers.jsonl", {}) as journal:
-        table = ask(model, items, journal, size, 16, options=True)  # type: ignore[arg-type]
+        config = EvalConfig(batch_size=size, max_new_tokens=16, options=True)
+        table = ask(model, items, journal, config, lambda done, total: None)  # type: ignore[arg-type]
     assert ["".join(batch) for batch in model.batches] == batches
     assert table["item_id"].tolist() == [f"i{n}" for n in range(8)]
     assert table["reply"].tolist() == [f"option {'AB'[n % 2]}" for n in range(8)]
