@@ -314,8 +314,7 @@ def own_task(path: Path) -> Benchmark:
     filmed = bool(items[0].media)
     frames = max([FRAMES, *(len(media.files) for item in items for media in item.media)])
     views: dict[View, tuple[str, ...]] = {"multimodal": words, "video": ()} if filmed else {}
-    if words or not filmed:
-        views["text"] = words
+    views |= {"text": words} if words or not filmed else {}
     return Benchmark(
         name=path.stem,
         load=load,
@@ -370,11 +369,10 @@ def _label(answer: Field, texts: list[str]) -> str:
 
 
 def _media(record: Field, folder: Path) -> tuple[Media, ...]:
-    if not record.has("images"):
-        video = record.opt("video", lambda video: video.file(folder))
+    video = record.opt("video", lambda video: video.file(folder))
+    images = record.opt("images", lambda images: [one.file(folder) for one in images.several()])
+    if images is None:
         return (Media(path=video),) if video else ()
-    images = record.get("images")
-    files = tuple(image.file(folder) for image in images.several())
-    if record.has("video") or not files:
-        images.fail("is empty, or comes with video; give one of them")
-    return (Media(path=folder, files=files),)
+    if video or not images:
+        record.get("images").fail("is empty, or comes with video; give one of them")
+    return (Media(path=folder, files=tuple(images)),)

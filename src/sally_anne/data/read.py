@@ -28,7 +28,6 @@ class Field:
     path: str = ""
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise a RecordError that names the place."""
         raise RecordError(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
 
     def get(self, name: str) -> Field:
@@ -78,7 +77,6 @@ class Field:
         return self.text().strip()
 
     def name(self) -> str:
-        """A text, or a whole number as text."""
         return str(self.number()) if isinstance(self.value, int) else self.text()
 
     def file(self, folder: Path) -> Path:
@@ -139,7 +137,6 @@ def find_files(
 
 
 def read_bytes(path: Path, hint: str = "") -> bytes:
-    """A file's bytes; RecordError names it and ends with the hint."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -167,7 +164,7 @@ def decoded(data: bytes, path: Path | str) -> str:
 
 
 def parse_json(text: str | bytes, where: Path | str) -> Any:
-    """The value of a JSON text; RecordError for bad JSON, bad UTF-8 and endless nesting."""
+    """RecordError for bad JSON, bad UTF-8 and endless nesting."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -184,7 +181,6 @@ def read_list(path: Path) -> list[Field]:
 
 
 def some(records: list[T], path: Path | str, what: str = "questions") -> list[T]:
-    """The records of a file; RecordError if there are none."""
     if not records:
         raise RecordError(f"{path}: has no {what}")
     return records
@@ -215,11 +211,9 @@ def named_lines(
         for field in alike.split():
             has, had = (any(map(r.has, field.split("|"))) for r in (record, first))
             if has != had:
-                place = first.where.removeprefix(f"{path}, ")
-                record.fail(
-                    f"field {field.replace('|', ' or ')} is {'there' if has else 'missing'}, "
-                    f"unlike in {place}; give it in all lines or in none"
-                )
+                named, there = field.replace("|", " or "), "there" if has else "missing"
+                unlike = f"unlike in {first.where.rpartition(', ')[2]}; give it in all or in none"
+                record.fail(f"field {named} is {there}, {unlike}")
         key = record.opt(name, Field.name)
         key = key or unnamed.format(int(record.where.rpartition(" ")[2]))
         if key in lines:

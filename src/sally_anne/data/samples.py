@@ -25,9 +25,9 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 FIELDS = (
-    "item_id", "text", "messages", "images", "video", "sound", "labels", "group", "split", "tags",
-    "pair", "answer",
-)  # fmt: skip
+    *("item_id", "text", "messages", "images", "video", "sound", "labels"),
+    *("group", "split", "tags", "pair", "answer"),
+)
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
 # Of a film in a file.
@@ -329,10 +329,8 @@ def _no_pair(members: Sequence[Sample]) -> str:
         if (a := getattr(one, what)) != (b := getattr(two, what)):
             return f"is in the {what}s {a} and {b}: give both the same, as pairs are never split"
     answers = [sample.answer.strip() for sample in members]
-    if not all(answers):
-        return "lacks an answer: give each of the two the word that the model should say"
-    if answers[0] == answers[1]:
-        return f"has the answer {answers[0]!r} twice: give each of the two its own"
+    if not all(answers) or answers[0] == answers[1]:
+        return f"has the answers {answers}: give each of the two the word that is right after it"
     if one.shown() == two.shown():
         return "shows the model the same twice: let the two differ in what decides the answer"
     if all(s.content.endswith(a) for s, a in zip(members, answers, strict=True)):

@@ -46,7 +46,6 @@ def _item(
 # One folder a condition, ``{0|1}_{variable}_{condition}``: whether the story states the first
 # belief (1), what is asked for, and what happens; in the controls that leaves the belief as it was.
 # The same row of all folders is about one story, so these questions form a group.
-
 BELIEFS = {"0": "hidden", "1": "told"}
 CONDITIONS = {"true_belief": "TB", "false_belief": "FB"}
 CONDITIONS |= {"true_control": "TB control", "false_control": "FB control"}
@@ -107,7 +106,6 @@ BIGTOM = Benchmark(
 # A line is its number in the story and a sentence; the last is the question, its answer and a
 # number, parted by tabs. The .trace file of the same name has a line a question: what happens, the
 # type of the question and that of the story. The options are the two containers of the story.
-
 TOMI_LAYOUT = (
     "test.txt and test.trace (or fb_all_test.txt and fb_all_test.trace), here or in data/; the "
     "authors' main.py writes them"
@@ -213,7 +211,6 @@ TOMI = Benchmark(
 # Hi-ToM: what one thinks that another thinks, up to the fourth order (He et al., EMNLP 2023).
 # The authors ask for an answer alone (VP) of other stories than for thoughts as well (CoTP); these
 # are the splits. Of each story five questions are asked, of the orders 0 to 4, order by order.
-
 HI_TOM_FILE = "Hi-ToM_data.json"
 HI_TOM_LAYOUT = f"{HI_TOM_FILE}, as a clone of the authors' repository has it"
 # The authors' assumptions in our own words: without them the answers of higher orders, and of
@@ -267,7 +264,6 @@ HI_TOM = Benchmark(
 # comes back to: beliefs, and who can answer the fact question (answerability) and knows of it
 # (info-access), asked on the part of the conversation that matters or on all of it: the splits
 # ``short`` and ``full``. Where nobody has missed the information, a set is a control.
-
 FANTOM_FILE = "fantom_v1.json"
 FANTOM_LAYOUT = (
     f"{FANTOM_FILE}, here, in fantom/ or in data/fantom/, where the authors' code unpacks it"
@@ -451,7 +447,6 @@ OPENTOM = Benchmark(
 # ToMBench: eight tasks and 31 abilities in English and Chinese (Chen et al., ACL 2024).
 # A file a task, a question a line, in both languages, which are the splits ``en`` and ``zh``. Where
 # there are two options, those of C and D are NaN or null.
-
 TOMBENCH_LAYOUT = "a file for each task, such as False Belief Task.jsonl, here or in data/"
 ABILITY, ANSWER = "能力\nABILITY", "答案\nANSWER"
 # By language the fields of story and question, and the beginning of those of options.

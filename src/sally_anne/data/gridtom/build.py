@@ -27,7 +27,7 @@ from sally_anne.core.processes import exit_with_parent
 from sally_anne.data.gridtom import release
 from sally_anne.data.gridtom import stories as made
 from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Plot, play
-from sally_anne.data.gridtom.render import Shot, shots_of, write_video
+from sally_anne.data.gridtom.render import render, write_pictures, write_video
 from sally_anne.data.gridtom.samples import assign
 from sally_anne.data.gridtom.stories import (
     RETURNING,
@@ -91,21 +91,19 @@ def write_story(seed: int, out: Path, index: int) -> None:
     """Write all frames and videos of a story into its folder, whole or not at all."""
     draft = out / PARTIAL / str(index)
     shutil.rmtree(draft, ignore_errors=True)
-    known: dict[bytes, Shot] = {}
     for first, second in made.VERSIONS:
         if second == "TB":  # looks as its first-order version
             continue
         trace = play(seeded_stories(seed)[index], first, second)
         # No contrast of the paper uses another view of the second-order versions.
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
-            views = release.PERSPECTIVE_FOLDERS
-            place = draft / release.folder_of(first, second) / views[perspective]
+            view = release.PERSPECTIVE_FOLDERS[perspective]
+            place = draft / release.folder_of(first, second) / view
             place.mkdir(parents=True)
-            shots = shots_of(trace, perspective, known)
-            for tick, shot in enumerate(shots):
-                (place / f"{tick}.png").write_bytes(shot.png)
+            frames = render(trace, perspective)
+            write_pictures(place, frames)
             if second is None:
-                write_video(place / release.VIDEO, shots)
+                write_video(place / release.VIDEO, frames)
     os.rename(draft, out / str(index))
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
 from minigrid.core.constants import COLOR_TO_IDX, COLORS
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Floor, Wall, WorldObj
@@ -31,8 +28,6 @@ CLIP_SHAPE = (7, HEIGHT, WIDTH)
 MASKED = (50, 50, 50)
 # Z_RLE: the grid repeats each row, so it packs better and faster than full deflate.
 _RLE = 3
-# Its tables take longer to set up than a frame to convert.
-_REFORMATTER = VideoReformatter()
 # The floor of a room is its colour, dimmed so that doors and agents stand out; minigrid's own
 # factor of 1/2 would make a white room the grey of the walls.
 _FLOOR_LIGHT = 0.7
@@ -111,34 +106,21 @@ def _frame(trace: Trace, state: plot.State, perspective: Perspective) -> np.ndar
     return image
 
 
-class Shot:
-    """One picture as a PNG file's bytes, and as a frame to encode."""
-
-    def __init__(self, pixels: np.ndarray) -> None:
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG", compress_level=1, compress_type=_RLE)
-        self.png = buffer.getvalue()
-        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-        self.yuv = _REFORMATTER.reformat(frame, format="yuv420p")
+def write_pictures(folder: Path, frames: np.ndarray) -> None:
+    """One PNG a tick."""
+    for tick, pixels in enumerate(frames):
+        picture = Image.fromarray(pixels)
+        picture.save(folder / f"{tick}.png", compress_level=1, compress_type=_RLE)
 
 
-def shots_of(trace: Trace, perspective: Perspective, known: dict[bytes, Shot]) -> list[Shot]:
-    """One shot a tick; those that look alike are encoded once and kept in ``known``, by story."""
-    frames = render(trace, perspective)
-    keys = [hashlib.sha256(frame).digest() for frame in frames]
-    for key, frame in zip(keys, frames, strict=True):
-        if key not in known:
-            known[key] = Shot(frame)
-    return [known[key] for key in keys]
-
-
-def write_video(path: Path, shots: Sequence[Shot]) -> None:
+def write_video(path: Path, frames: np.ndarray) -> None:
     """H.264, whose bytes depend on the pictures alone: one thread, no time stamps or versions."""
     with av.open(str(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         options = {"preset": "ultrafast", "crf": "18", "threads": "1"}
         stream = container.add_stream("libx264", rate=FPS, options=options)
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for tick, shot in enumerate(shots):
-            shot.yuv.pts = tick
-            container.mux(stream.encode(shot.yuv))
+        for tick, pixels in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts = tick
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())

@@ -18,17 +18,10 @@ import numpy as np
 
 from sally_anne.core.errors import BenchmarkError, OptionError
 from sally_anne.core.options import Seed
+from sally_anne.data.gridtom import stories as made
 from sally_anne.data.gridtom.plot import PLOTS, Perspective, Plot
 from sally_anne.data.gridtom.render import CLIP_SHAPE
-from sally_anne.data.gridtom.stories import (
-    RETURNING,
-    STORIES_PER_MAP,
-    BeliefCase,
-    Order,
-    StoryRecord,
-    StorySet,
-    context_text,
-)
+from sally_anne.data.gridtom.stories import RETURNING, BeliefCase, Order, StoryRecord, StorySet
 from sally_anne.data.items import Setting
 from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Sample, SampleSet, Split
@@ -118,7 +111,7 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
         split.update({i: "validation" if i in held else "train" for i in probes})
     else:
         places = ((i, stories.identity(i).map) for i in sorted(stories.indices))
-        found = {i: split_of(name, i % STORIES_PER_MAP, seed) for i, name in places}
+        found = {i: split_of(name, i % made.STORIES_PER_MAP, seed) for i, name in places}
         split = {index: name for index, name in found.items() if name}
     content = {index: stories.identity(index).content for index in split}
     # The last of these to claim a content keeps it.
@@ -149,8 +142,8 @@ def _order_of_maps(seed: SplitSeed, block: int) -> tuple[list[int], list[int]]:
     """The maps of a block in the order of their use; which stories of the 21st are tested."""
     rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
     order = rng.sample(range(MAPS), MAPS)
-    tested = TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP
-    return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
+    tested = TEST_STORIES - (TEST_MAPS - 1) * made.STORIES_PER_MAP
+    return order, rng.sample(range(made.STORIES_PER_MAP), made.STORIES_PER_MAP)[:tested]
 
 
 def members(stories: StorySet, split: str, seed: SplitSeed = 0) -> list[int]:
@@ -245,7 +238,7 @@ def question_pairs(
             one, other = (
                 Sample(
                     item_id=f"{name}/{case.condition}/question",
-                    text=f"{context_text(record, case, setting=setting)} Question: "
+                    text=f"{made.context_text(record, case, setting=setting)} Question: "
                     f"{belief_question(case, rooms)} Answer:",
                     video=None if setting == "text" else Scene(case, "omniscient"),
                     group=record.group,
@@ -323,7 +316,7 @@ def build(
         # The first is the one that the participant enters first.
         for room, colour in zip(("first", "last"), record.cast.visited(record.plot), strict=True):
             seen: Perspective = "protagonist" if leaks and colour == held else "omniscient"
-            text, before = context_text(record, case, seen, setting), " "
+            text, before = made.context_text(record, case, seen, setting), " "
             if contrast == "released" and order == 1:
                 text = _as_released(record, case, seen, setting)
                 before = "\n\n" if leaks and colour != held else "\n"
@@ -345,7 +338,7 @@ def _as_released(
     record: StoryRecord, case: BeliefCase, perspective: Perspective, setting: Setting
 ) -> str:
     """The context by the rule of the released code (save_states.py), see :data:`Contrast`."""
-    text = f"Description: {context_text(record, case, setting=setting)}"
+    text = f"Description: {made.context_text(record, case, setting=setting)}"
     if perspective == "omniscient" or setting == "video":
         return text
     ours, official = _ENDINGS
