@@ -160,13 +160,8 @@ def ioi(pairs: int = 120, seed: Seed = 0) -> Samples:
     return made
 
 
-class Fact(NamedTuple):
-    """A sentence about ``subject``, and the words that make it true and false."""
-
-    subject: str
-    sentence: str
-    true: str
-    false: str
+# A subject, a sentence about it, and the words that make it true and false.
+Fact = tuple[str, str, str, str]
 
 
 def _facts(kind: Kind, rng: random.Random) -> Iterator[tuple[Fact, Fact]]:
@@ -177,8 +172,8 @@ def _facts(kind: Kind, rng: random.Random) -> Iterator[tuple[Fact, Fact]]:
             (less, more), sentence = sorted(twice), "{} is {} than {}."
             words, low, high = ("larger", "smaller"), NUMBERS[less], NUMBERS[more]
             yield (
-                Fact(high, sentence.format(high.capitalize(), "{}", low), *words),
-                Fact(low, sentence.format(low.capitalize(), "{}", high), *words[::-1]),
+                (high, sentence.format(high.capitalize(), "{}", low), *words),
+                (low, sentence.format(low.capitalize(), "{}", high), *words[::-1]),
             )
         return
     if kind == "cities":
@@ -190,7 +185,7 @@ def _facts(kind: Kind, rng: random.Random) -> Iterator[tuple[Fact, Fact]]:
         for rank in range(min(map(len, named.values()))):
             facts += [[named[k][rank], k] for k in rng.sample(sorted(named), len(named))]
     for (a, x), (b, y) in zip(facts[::2], facts[1::2], strict=True):
-        yield Fact(a, form.format(a), x, y), Fact(b, form.format(b), y, x)
+        yield (a, form.format(a), x, y), (b, form.format(b), y, x)
 
 
 @checked
@@ -218,10 +213,10 @@ def statements(
         if pairs > 2 * len(facts):
             raise OptionError(f"there are facts for {2 * len(facts)} pairs of {kind}, not {pairs}")
         for i, split in enumerate(splits_of(-(-pairs // 2))):
-            for fact, truth in product(facts[i], (True, False)):
+            for (subject, sentence, true, false), truth in product(facts[i], (True, False)):
                 sample = Sample(
-                    item_id=f"{kind}-{i:03d}/{fact.subject}/{str(truth).lower()}",
-                    text=fact.sentence.format(fact.true if truth else fact.false),
+                    item_id=f"{kind}-{i:03d}/{subject}/{str(truth).lower()}",
+                    text=sentence.format(true if truth else false),
                     labels={"truth": truth},
                     group=f"{kind}-{i:03d}",
                     split=split,

@@ -1,8 +1,4 @@
-"""One schema for the questions of all benchmarks, and what a benchmark is to the harness.
-
-A record says what there is; which part of it a model is shown (view, window, number of frames) is
-chosen when it is asked.
-"""
+"""One schema for the questions of all benchmarks, and what a benchmark is to the harness."""
 
 from __future__ import annotations
 
@@ -50,10 +46,7 @@ class Option:
 
 
 def two_options(item_id: str, right: str, wrong: str) -> tuple[tuple[Option, ...], str]:
-    """Two answers as A and B, and the label of the right one.
-
-    Which is A depends on the two texts and the item's name, never on which of them is right.
-    """
+    """Two answers as A and B, by texts and name alone, and the label of the right one."""
     texts = sorted((right, wrong))
     if hashlib.sha256(item_id.encode()).digest()[0] % 2:
         texts.reverse()
@@ -63,10 +56,7 @@ def two_options(item_id: str, right: str, wrong: str) -> tuple[tuple[Option, ...
 def options_of(
     field: Field, texts: Sequence[str], right: str = ""
 ) -> tuple[tuple[Option, ...], str]:
-    """Options A, B, C ... in their order, and the label of the right one.
-
-    That is by default the field's text; RecordError unless it is among the options, and once.
-    """
+    """Options A, B, C ... and the label of ``right``, by default the field's text."""
     right = right or field.stripped()
     if list(texts).count(right) != 1 or not all(texts):
         field.fail(f"must be one of {', '.join(texts)}, and once, is {right!r:.60}")
@@ -93,14 +83,12 @@ def videos_in(folder: Path, suffixes: tuple[str, ...] = VIDEOS) -> dict[str, Pat
 
 @dataclass(frozen=True)
 class Media:
-    """A part of a video, or a list of pictures.
+    """A part of a video, or (``files``, one a second) a list of pictures in the folder ``path``.
 
     Attributes:
-        path: the file, or the folder of ``files``; None where it is not on this machine.
         start, end: the full window, in seconds; None for the end of the video.
         focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
-        files: the pictures in their order, one a second, where it is no video.
     """
 
     path: Path | None = None
@@ -131,14 +119,12 @@ class Question:
     Attributes:
         item_id: unique in its benchmark.
         group: intervals are over groups: a video, an episode, a story.
-        question: without its options.
-        options: what may be chosen, in the published order; empty for open questions.
+        question, options: what is asked, and what may be chosen, in the published order.
         answer: label of the right option; None where the key is hidden, or for open questions.
-        answers: labels that must all be named, where several are asked for in place of one.
-        reference: right answer of an open question; None where it is hidden or options are given.
-        tags: values by kind (``ability``, ``type``, ``order`` ...) for breakdowns. A value of
-            ``joint`` names a score for which all its questions of a group must be right, or all of
-            one ``set`` where groups have several.
+        answers: labels that must all be named, where several are to be named in place of one.
+        reference: right answer of an open question.
+        tags: values by kind (``ability``, ``type`` ...) for breakdowns. Each of ``joint`` names a
+            score for which all of a group, or of a ``set`` in it, must be right.
         asked: as the authors word it; empty where that is ``question``.
         person, title: whom it is about, and of the film, where the benchmark says so.
         drawn: places of the options in the order of the authors' code; empty for the published.
@@ -147,13 +133,11 @@ class Question:
         condition, first: TB or FB of the belief asked for, and of first order, if any.
         map: that the story is played on.
         text: the user's turn, after the message ``system``.
-        before: SimToM's first prompt, whose reply stands for ``KNOWN_MARK`` in the text; the clip
-            belongs to it.
+        before: SimToM's first prompt, with the clip; its reply stands for ``KNOWN_MARK`` in text.
         reasons: whether replies think aloud, so that their end is the answer.
         official: whose parser reads its replies, see harness/parse.py.
         clip: gives the frames ``uint8 [F, height, width, 3]``.
-        shape: frames, height and width of the clip, without decoding it; unless exact it may count
-            the most frames that there can be.
+        shape: of the clip, without decoding it; unless exact with the most frames there can be.
         sound: gives the sound ``float32 [S]``, 16,000 samples a second.
         seconds: of the sound, without decoding it; 0 where that cannot be known.
         notes: gives the words on the frames: what stands for each mark in the text.

@@ -1,7 +1,4 @@
-"""Films and pictures of benchmarks: which frames of a window are taken, and their pixels.
-
-A list of pictures is read like a film.
-"""
+"""Films, or lists of pictures: which frames of a window are taken, and their pixels."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from sally_anne.data.items import Media, Sampling, Window
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """Rising ``places`` in a film's timeline, of a window of so many seconds.
-
-    Once they are read ``frames`` are ``uint8 [F, height, width, 3]``, RGB, as a viewer shows them.
-    """
+    """Rising ``places`` in a timeline, of so many seconds, ``frames`` ``[F, height, width, 3]``."""
 
     timeline: film.Timeline
     places: list[int]
@@ -57,10 +51,7 @@ def shape_of(
     most_pixels: int | None = film.FRAME_PIXELS,
     exact: bool = True,
 ) -> tuple[int, int, int]:
-    """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
-
-    Unless ``exact``, the most frames that ``sampling`` allows are counted where it has a limit.
-    """
+    """Shape of what :func:`read_clip` gives, undecoded; unless ``exact`` the most there may be."""
     most = sampling.count or sampling.most
     if media.path is None or exact or most is None:
         most = len(cut(media, window, sampling).places)
@@ -82,8 +73,7 @@ def _size(media: Media, changed: int) -> tuple[int, int]:
 def cut(media: Media, window: Window, sampling: Sampling) -> Clip:
     """Choose frames of a window by their times of presentation, also where their rate varies.
 
-    A window that ends beyond the film ends with it. MediaError names file and time where there is
-    no film, it is damaged or empty, or nothing of the item lies in the window.
+    MediaError names file and time where there is no film, it is damaged, or nothing is to be taken.
     """
     if media.path is None:
         raise MediaError(

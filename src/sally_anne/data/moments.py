@@ -23,8 +23,7 @@ def finder(folder: Path, suffixes: Sequence[str]) -> Callable[[Sequence[str]], P
     """Finds the files of a folder by the addresses of a video, the first of these first.
 
     A file belongs to a video if its name without ending is the video's id, or ends in the id in
-    brackets (``Title [ID].mp4``). An id is a step of the video's address, or its ``v=``. Endings go
-    in the order of ``suffixes``. What is returned raises BenchmarkError if two files are as good.
+    brackets (``Title [ID].mp4``). An id is a step of the video's address, or its ``v=``.
     """
     files: defaultdict[str, list[tuple[int, Path]]] = defaultdict(list)
     for path in sorted(p for p in folder.glob("*") if p.suffix.lower() in suffixes):
@@ -77,11 +76,7 @@ LAYOUT = (
 
 
 def load(folder: Path) -> list[Question]:
-    """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
-
-    Videos and transcripts that are not there are left out. RecordError names file, record and
-    field; BenchmarkError if two files are of one video.
-    """
+    """All questions of all splits in a folder, with the videos and transcripts that are there."""
     places = ("", "*/", "data/*/")
     files = {p for place in places for p in folder.glob(f"{place}moments_*_questions.json")}
     if not files:

@@ -47,10 +47,7 @@ _PEOPLE = re.compile(
 
 
 def load(folder: Path) -> list[Question]:
-    """All questions of a folder, see :data:`LAYOUT`, in order; an episode's are one group.
-
-    RecordError names file, episode, question and field.
-    """
+    """All questions of a folder; RecordError names file, episode, question and field."""
     path = find_files(folder, (QUESTIONS,), LAYOUT)[0]
     texts_path = folder / TEXTS
     texts = read_json(texts_path).entries() if texts_path.exists() else {}
@@ -99,10 +96,9 @@ def read_episode(
 
 
 def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
-    """The benchmark's text: the talk, or one person's actions, never the narrative.
+    """The benchmark's text: the talk, else what the narrative quotes, or one person's actions.
 
-    The talk is else what the narrative quotes: a question, and a reply by whom the questions are
-    about. Names are those of the questions, as texts.json renames people in some episodes.
+    Names are those of the questions, as texts.json renames people in some episodes.
     """
     description = record.get("description")
     narrative = cleaned(description)

@@ -1,7 +1,4 @@
-"""Pairs: two inputs that differ in one thing, and the words between which they decide.
-
-What a head carries is asked by exchanging its output between the two.
-"""
+"""Pairs: two inputs that differ in one thing, and the words between which they decide."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ContrastPair:
-    """Two inputs of one group and split, with what each decides for.
-
-    For intervals its ``cluster``, as a map, is drawn anew.
-    """
+    """Two inputs of one group and split, with what each decides for; intervals draw clusters."""
 
     samples: tuple[Sample, Sample]
     answers: tuple[str, str]
@@ -83,10 +77,7 @@ def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T]
 def statement_pairs(
     samples: Iterable[Sample], label: str, clusters: Mapping[str, str], reply: bool = False
 ) -> PairSet:
-    """Two statements on one context of which a true-or-false label holds for one alone.
-
-    Those of one group and context are compared; a group without a cluster, as a map, is its own.
-    """
+    """Two statements of a group and context of which a true-or-false label holds for one alone."""
     by_context: dict[tuple[str, str], dict[object, Sample]] = {}
     for sample in samples:
         if sample.context and isinstance(sample.labels[label], bool):

@@ -57,12 +57,9 @@ class Sample:
     Attributes:
         text: what the user says, without white space at its end, as activations would be read
             there; or give ``messages``, a chat with ``role`` and ``content`` each.
-        images: pictures of one size, shown as the frames of a film: files, or arrays
-            ``uint8 [height, width, 3]``.
-        video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
-            them.
-        group: samples of one group are never split; by default the two of a pair are one, and each
-            other sample is its own.
+        images: frames of one size: files, or arrays ``uint8 [height, width, 3]``.
+        video: a film: a file, a part, frames ``uint8 [F, height, width, 3]``, or what draws them.
+        group: of samples that are never split; by default a pair, or the sample itself.
         split: None to have it drawn.
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
@@ -70,8 +67,7 @@ class Sample:
         pair: a key of two samples of one group, which differ in one thing and in the ``answer``,
             the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
-        sound: what is played before the text: a file, also a film or a part of one, or
-            ``float [S]``, 16,000 samples a second.
+        sound: played before the text: a file, a film or its part, or ``float [S]``, 16,000 a second.
     """
 
     item_id: str
@@ -231,8 +227,7 @@ class SampleSet:
     Attributes:
         noun: what groups are.
         facts: what else was chosen; runs whose facts differ are different runs.
-        meaning: for some labels, what a probe of it tells.
-        features: for some tags, what they are, in words; others go by their names.
+        meaning, features: what some labels and tags are, in words; others go by their names.
         content: tags that say what a sample's own words name. Within one condition they decide the
             labels, so that their rows of the audit are over all conditions.
         identities: content of each group, by which other runs know it again.
@@ -254,7 +249,6 @@ class SampleSet:
 
     @property
     def lineage(self) -> Lineage:
-        """Which groups trained and which validated."""
         seen = {(s.split, self.identities[s.group]) for s in self.samples if s.split != "test"}
         return Lineage(*(frozenset(i for own, i in seen if own == split) for split in SPLITS[:2]))
 
@@ -320,10 +314,8 @@ def paired(
 
 def _no_pair(members: Sequence[Sample]) -> str:
     """What is wrong with samples of one key, and what to do; empty if they are a pair."""
-    if len(members) == 1:
-        return "has one sample: give the other one the same key, or take this one's away"
-    if len(members) > 2:
-        return f"has {len(members)} samples: keep two, and give the others keys of their own"
+    if len(members) != 2:
+        return f"has {len(members)} sample(s): give two one key, and no others"
     one, two = members
     for what in ("group", "split"):
         if (a := getattr(one, what)) != (b := getattr(two, what)):
@@ -367,10 +359,7 @@ def splits_of(groups: int) -> list[Split]:
 
 
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
-    """The samples, each in a split; those without one are drawn by group, six in ten to train.
-
-    A group's split follows from its name, the seed and the other groups alone.
-    """
+    """Each sample in a split; groups without one are drawn, six in ten to train."""
     _require_alike(samples)
     loose = sorted({sample.group for sample in samples if sample.split is None})
     if not loose:

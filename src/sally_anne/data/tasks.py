@@ -1,8 +1,4 @@
-"""Where the samples of a probing run come from: a row a source, all opened in one way.
-
-Also what ``--task`` names: of benchmarks one of :data:`BENCHMARKS`, a file of JSON lines, or the
-``package.module:NAME`` of a Benchmark.
-"""
+"""Where the samples of a probing run come from: a row a source; and what ``--task`` names."""
 
 from __future__ import annotations
 
@@ -72,8 +68,7 @@ def read_task(
 ) -> tuple[list[Question], list[Question]]:
     """All records of a benchmark that ``--task`` names, and those of a split.
 
-    That is by default the benchmark's own, or the first that is there. OptionError where ``--data``
-    lacks, is given in vain, or has nothing of the split.
+    That is by default the benchmark's own, or the first that is there.
     """
     file = own_file(task)
     if file is not None and data is not None:
@@ -180,11 +175,8 @@ def _sounds(item: Question) -> bool:
 class Source:
     """One source of samples; its functions take the options of a run.
 
-    Attributes:
-        takes: options that it takes next to ``setting`` and ``split_seed``, which all do.
-        samples: opens the samples, each in a split.
-        questions: the pairs of questions, if it has any.
-        judged: pairs are the samples themselves: whether each is true is asked.
+    It takes the options ``takes``, ``setting`` and ``split_seed``. Where pairs are ``judged``, they
+    are the samples themselves.
     """
 
     takes: tuple[str, ...]

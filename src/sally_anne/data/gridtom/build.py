@@ -26,7 +26,7 @@ from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.data.gridtom import release
 from sally_anne.data.gridtom import stories as made
-from sally_anne.data.gridtom.plot import PERSPECTIVES, PLOTS, Plot, play
+from sally_anne.data.gridtom.plot import PERSPECTIVES, play
 from sally_anne.data.gridtom.render import render, write_pictures, write_video
 from sally_anne.data.gridtom.samples import assign
 from sally_anne.data.gridtom.stories import (
@@ -45,10 +45,7 @@ WORKERS = min(8, os.cpu_count() or 1)
 
 
 def info_line(record: StoryRecord, split: Split | None) -> str:
-    """The record as one line of ``info.json``, with the line break.
-
-    The fields of the official release come first in each object, our own after them.
-    """
+    """One line of ``info.json``; fields of the official release come first, our own after them."""
     fields = {
         "index": record.index,
         "env_desc": record.environment,
@@ -69,7 +66,6 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
             for case in record.cases(2)
         ],
         "map": record.map,
-        **({"plot": record.plot} if record.plot != "move" else {}),
         "split": split,
     }
     return json.dumps(fields) + "\n"
@@ -115,29 +111,19 @@ class BuildConfig:
         out: folder to write to; without it, the stories are only made and checked.
         seed: draws starts, directions and colours.
         stories: build only the first so many of the 648.
-        plots: move is the paper's; with return each story is also played with a participant that
-            comes back to the room it went to first.
     """
 
     out: Path | None = None
     seed: Seed = made.DEFAULT_SEED
     stories: int | None = None
-    plots: tuple[Plot, ...] = PLOTS[:1]
 
 
 def build(config: BuildConfig) -> None:
-    """Build as configured, and print a summary.
-
-    Raises:
-        BenchmarkError: an option is wrong, or not that with which the folder was begun; or a story
-            breaks the plot.
-        FolderError: the folder holds something else, or another build is at work in it.
-    """
+    """Build and print a summary; BenchmarkError for other options than those of a begun folder."""
     count = RETURNING if config.stories is None else config.stories
     if not 1 <= count <= RETURNING:
         raise BenchmarkError(f"--stories must be from 1 to {RETURNING}, is {count}")
-    every = made.generated(config.seed, plots=config.plots)
-    stories = every.subset(i for i in every.indices if i % RETURNING < count)
+    stories = made.generated(config.seed, range(count))
     split = assign(stories)
     sizes = Counter(split.values())
     if config.out is None:
@@ -159,10 +145,8 @@ def build(config: BuildConfig) -> None:
 
 
 def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out: Path) -> None:
-    settings: dict[str, object] = {"generator": made.GENERATOR_VERSION}
-    settings |= {"seed": config.seed, "stories": len(stories)}
-    if config.plots != BuildConfig.plots:
-        settings["plots"] = [*config.plots]
+    numbers = made.GENERATOR_VERSION, config.seed, len(stories)
+    settings = dict(zip(("generator", "seed", "stories"), numbers, strict=True))
     path = out / release.SETTINGS
     if path.exists() and (before := read_object(path, RecordError, "sally-anne")) != settings:
         raise BenchmarkError(

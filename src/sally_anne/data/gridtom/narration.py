@@ -36,10 +36,7 @@ def caption(
     perspective: Perspective = "omniscient",
     plot: Plot = "move",
 ) -> str:
-    """The story in three numbered parts, as one perspective knows it.
-
-    With ``second`` it also says what the participant sees of the other's door when it leaves.
-    """
+    """The story as one perspective knows it; with ``second`` what is seen of the other's door."""
     a, b, r1, r2, r3 = cast
     closed = (first == "FB") != (second == "FB")
     entered = cast.visited(plot)[0]

@@ -164,10 +164,7 @@ def _draw(rng: random.Random) -> tuple[str, ...] | None:
 # A story looks from some twenty cells; the stories of one map look from the same ones.
 @lru_cache(maxsize=8192)
 def visible(layout: Layout, standing: Cell, open_doors: tuple[bool, ...]) -> frozenset[Cell]:
-    """Cells seen from one: all connected to it, with the walls and doors around.
-
-    A closed door is seen from both sides, what lies behind it is not.
-    """
+    """Cells seen from one: all connected to it by open doors, with the walls and doors around."""
     clear = set(layout.marked(CORRIDOR + ROOM_MARKS))
     clear |= set(itertools.compress(layout.doors, open_doors))
     return frozenset(near for cell in search(standing, clear) for near in (cell, *neighbours(cell)))
@@ -203,10 +200,7 @@ class Cast(NamedTuple):
         return rooms if plot == "move" else rooms[::-1]
 
     def beliefs(self, first: Condition, second: Condition | None) -> tuple[str, str, str]:
-        """Rooms at the end: reality, the protagonist's belief, what the participant thinks that is.
-
-        ``second`` None is the first-order version, in which the participant is not mistaken.
-        """
+        """Rooms at the end: reality, the protagonist's belief, the participant's idea of that."""
         rooms = {"TB": self.last_room, "FB": self.first_room}
         mistaken = "TB" if first == "FB" else "FB"
         return self.last_room, rooms[first], rooms[mistaken if second == "FB" else first]
@@ -337,10 +331,7 @@ class _Stage:
         self.face(name, (towards + 2) % 4)
 
     def change_room(self, old: int, new: int, toggle: str | None = None) -> None:
-        """The participant leaves a room by its open door and shuts itself in another.
-
-        As it steps out, the agent ``toggle`` opens or closes its door.
-        """
+        """The participant shuts itself in another room; as it steps out, ``toggle`` uses a door."""
         self.tick(step=PARTICIPANT, toggle=toggle)
         self.advance(PARTICIPANT, self.layout.thresholds[old][0])
         self.go_in(PARTICIPANT, new)

@@ -22,7 +22,7 @@ from sally_anne.data.gridtom import plot, stories
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
 from sally_anne.data.gridtom.plot import COLOURS, PLOTS, Cast, Condition, Nodes, Perspective, Plot
 from sally_anne.data.gridtom.render import HEIGHT, WIDTH
-from sally_anne.data.gridtom.stories import CONDITIONS, RETURNING, VERSIONS, StoryRecord, StorySet
+from sally_anne.data.gridtom.stories import CONDITIONS, VERSIONS, StoryRecord, StorySet
 from sally_anne.data.read import Field, json_lines, read_bytes, some
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
@@ -127,9 +127,8 @@ def _story(record: Field, folder: Path) -> StoryRecord:
                 folder=place,
             )
         )
-    returns = record.has("plot") and record.get("plot").one_of(PLOTS) == "return"
-    if returns and index < RETURNING:
-        record.get("plot").fail(f"is 'return', whose stories have numbers from {RETURNING} on")
+    if record.has("plot"):
+        record.get("plot").fail("names another plot than the paper's; only made stories have one")
     questions = record.get("init_belief").items()
     return StoryRecord(
         index=index,
@@ -142,7 +141,6 @@ def _story(record: Field, folder: Path) -> StoryRecord:
         initial=tuple(_initial(question, rooms, nodes) for question in questions),
         versions=tuple(versions),
         map=record.opt("map", Field.text),
-        plot="return" if returns else "move",
     )
 
 
@@ -158,10 +156,7 @@ def _by(field: Field, count: int, **parts: Collection[str]) -> dict[tuple[str, .
 
 
 def _cast(record: Field, true: Field, false: Field) -> tuple[dict[str, str], Cast]:
-    """The colours in their order and by their part.
-
-    Values 0 and 1 are the agents, 2 to 4 the rooms; the answers tell which room is which.
-    """
+    """The colours: two agents, then three rooms; the answers tell which room is which."""
     field = record.get("colors")
     colors = {name: colour.one_of(COLOURS) for name, colour in field.entries().items()}
     protagonist = field.get("protagonist").value
@@ -235,11 +230,8 @@ def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, s
 def open_stories(
     data: Path | None, seed: int = stories.DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
 ) -> StorySet:
-    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
-
-    BenchmarkError if the folder has none of a plot.
-    """
+    """Stories of a folder with ``info.json``, or (None) generated ones of a seed."""
     if data is None:
         return stories.generated(seed, plots=plots)
     every = load(data)
-    return every.subset(i for which in plots for i in every.of_plot(which).indices)
+    return every if plots == PLOTS[:1] else every.of_plot("return")

@@ -51,10 +51,7 @@ class RoomFloor(Floor):
 def tile(
     mark: str, colour: str = "", is_open: bool = False, agent: tuple[str, int] | None = None
 ) -> np.ndarray:
-    """A cell as ``Grid.render_tile`` draws it, ``[TILE, TILE, 3]``, by its mark on the map.
-
-    The ``agent`` who stands there, a colour and a direction, is drawn as a triangle.
-    """
+    """A cell ``[TILE, TILE, 3]`` by its mark on the map, with an agent's colour and direction."""
     ground: WorldObj | None = Wall() if mark == plot.WALL else None
     if mark in plot.DOOR_MARKS:
         ground = Door(colour, is_open)

@@ -1,8 +1,4 @@
-"""Splits of the stories, and contrasts: labelled pairs of inputs (paper, appendix B).
-
-A story's place, a map and a number on it, decides its split. In second order the paper's pairs
-share their context, so that all contrasts are one.
-"""
+"""Splits of the stories, and contrasts: labelled pairs of inputs (paper, appendix B)."""
 
 from __future__ import annotations
 
@@ -120,10 +116,7 @@ def assign(stories: StorySet, seed: SplitSeed = 0) -> dict[int, Split]:
 
 
 def split_of(map_name: str, number: int, seed: SplitSeed = 0) -> Split | None:
-    """Split of the story with this number on a map, if it is in any.
-
-    Maps after the 27 go on in further 27s, and any other name is drawn by itself.
-    """
+    """Split of a story, if any; maps after the 27 go on in 27s, others are drawn by themselves."""
     if numbered := re.fullmatch(r"map-([0-9]{2,6})", map_name):
         block, place = divmod(int(numbered[1]), MAPS)
         order, kept = _order_of_maps(seed, block)
@@ -186,11 +179,7 @@ def sample_set(
     count: int | None = None,
     split_seed: SplitSeed = 0,
 ) -> SampleSet:
-    """The samples of a probing run, see :func:`build`.
-
-    Of ``count`` stories, of the three splits in proportion; BenchmarkError if they are more than
-    there are, or too few for three splits.
-    """
+    """Samples of a probing run, see :func:`build`; ``count`` of all splits in proportion."""
     chosen = choose_stories(stories, count, split_seed)
     records = [stories.story(i) for i in chosen]
     samples = build(records, chosen, order, contrast, setting)
@@ -300,9 +289,7 @@ def build(
 ) -> list[Sample]:
     """All samples of the stories that have a split (by their index), in the order of the stories.
 
-    Four a story in first order (TB, FB x two rooms), eight in second order. The tag ``condition``
-    is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed they are samples of
-    both plots, and have the tag ``plot``.
+    Four a story in first order (TB, FB x two rooms), eight in second order; see :data:`FEATURES`.
     """
     samples = []
     chosen = [record for record in records if record.index in splits]

@@ -83,10 +83,7 @@ class BeliefCase:
     def frames(
         self, perspective: Perspective = "omniscient", ticks: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Frames ``uint8 [N, 420, 294, 3]``; by default the seven key frames (paper, section 3.2).
-
-        MediaError names a file that is missing or damaged.
-        """
+        """``uint8 [N, 420, 294, 3]``, by default of the seven key frames (paper, section 3.2)."""
         # They are the caller's to change.
         return self.draw(perspective, tuple(ticks or key_frames(self.nodes))).copy()
 
@@ -180,10 +177,7 @@ def context_text(
 
 
 def initial_text(record: StoryRecord, question: narration.InitialQuestion, setting: Setting) -> str:
-    """The world alone, as in ``init_belief.py`` of the release, as the frames must tell.
-
-    Where there are none, our own form tells the parts of the story that those frames show, no more.
-    """
+    """The world alone, as in ``init_belief.py`` of the release; without frames also in words."""
     if setting != "text":
         return record.initial_environment
     parts = 1 + sum(question.section[1] > node for node in record.nodes[1:3])
@@ -198,11 +192,7 @@ def initial_ticks(nodes: Nodes, question: narration.InitialQuestion) -> tuple[in
 
 
 class StorySet:
-    """Stories of one source, each made when it is first asked for.
-
-    ``fingerprint`` gives the hash of all that determines the data, ``identity`` what a number's
-    story is, where that takes no record.
-    """
+    """Stories of one source, made on demand; ``identity`` tells what one is without its record."""
 
     def __init__(
         self,
@@ -240,8 +230,7 @@ class StorySet:
         if indices := [index for index in self.indices if self.identity(index).plot == which]:
             return self.subset(indices)
         raise BenchmarkError(
-            f"{self.source} has no story of the plot {which!r}; generated stories have both, and "
-            "so have those of sally-anne build --plots move return"
+            f"{self.source} has no story of the plot {which!r}; generated stories have both"
         )
 
     def check_order(self, order: Order) -> None:
@@ -372,10 +361,7 @@ def generated(
     plots: tuple[Plot, ...] = PLOTS[:1],
     layouts: Sequence[plot.Layout] | None = None,
 ) -> StorySet:
-    """The benchmark's stories, or those of some numbers, of the paper's plot by default.
-
-    Each is simulated when it is asked for. With ``layouts`` they are played on these maps instead.
-    """
+    """The benchmark's stories, or those of some numbers or of other maps, simulated on demand."""
     every = seeded_stories(seed).values() if layouts is None else generate(seed, layouts)
     drawn = [story for which in plots for story in every if story.plot == which]
     by_index = {story.index: story for story in drawn}
