@@ -67,7 +67,7 @@ class Sample:
         pair: a key of two samples of one group, which differ in one thing and in the ``answer``,
             the word that the model should say after it.
         sampling: which frames of a film in a file are taken.
-        sound: played before the text: a file, a film or its part, or ``float [S]``, 16,000 a second.
+        sound: played before the text: a file, a film, its part, or ``float [S]``, 16,000 a second.
     """
 
     item_id: str
