@@ -272,7 +272,6 @@ def model_name(config: Any) -> str:
 
 
 def check_endpoint(config: Any) -> None:
-    """HarnessError, which names the option, if the options of an endpoint are wrong."""
     request_fields(config)
     if config.endpoint is None:
         _refuse(config, ("endpoint_model", "endpoint_key"), "an endpoint: give --endpoint")

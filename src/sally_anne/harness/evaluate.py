@@ -270,7 +270,7 @@ def _answers(
 
 
 def by_shape(items: Sequence[Question]) -> list[tuple[list[Question], list[Prompt]]]:
-    """Items by the shape of their clips, which are one tensor in LLaVA-NeXT-Video."""
+    """Items by the shape of their clips, which some models take as one tensor."""
     groups: dict[Any, tuple[list[Question], list[Prompt]]] = {}
     for item in items:
         prompt = prompt_of(item)
@@ -344,10 +344,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 def loads_of(
     counter: estimate.Counter, batch: Sequence[Question], reply: int, retold: int = protocols.RETOLD
 ) -> list[Load]:
-    """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens.
-
-    SimToM's items ask twice, first for ``retold`` tokens, which the second prompt holds.
-    """
+    """A pass for each shape of clips; SimToM's items ask twice, first for ``retold`` tokens."""
     found = []
     for items, prompts in by_shape(batch):
         twice = bool(items[0].before)

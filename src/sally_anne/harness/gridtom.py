@@ -56,10 +56,7 @@ _STORIES = 48
 
 @dataclass(frozen=True)
 class Wording:
-    """How the questions of a run are put: in our words, or by a template.
-
-    ``published`` has options in the authors' order, and questions in their words.
-    """
+    """How questions are put; ``published`` is in the authors' words and order of options."""
 
     setting: Setting
     style: Style = "plain"
@@ -179,8 +176,7 @@ def items(
 ) -> Iterator[Question]:
     """The items of the stories whose index has a split, in their order.
 
-    A story has two items of first order, four of second, two about reality, and three
-    initial-belief questions, asked of the false-belief version.
+    Two of first order a story, four of second, two about reality, three of initial belief.
     """
     for record in records:
         if record.index not in splits:

@@ -157,7 +157,6 @@ class SteeredModel:
                 yield begun, ends
 
     def applied(self, where: bool = True) -> AbstractContextManager[Any]:
-        """Steering, if there is a vector and ``where`` holds."""
         if self.steering is None or not where:
             return nullcontext()
         return self.steering.apply(self.loaded.model, self.alpha)

@@ -21,8 +21,7 @@ PARSERS: tuple[Parser, ...] = ("official", "robust")
 # What a reply chooses, None if nothing, and whether that is right.
 Parsed = tuple[str | None, bool]
 
-# A letter of a script whose words stand apart. Chinese, Japanese and Korean words do not, so
-# nothing tells where one begins.
+# A letter of a script whose words stand apart, unlike Chinese, Japanese and Korean ones.
 _LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
 # What announces an answer, and what stands between it and the answer: "is", a colon, an arrow.
 _NOUN = (
@@ -98,8 +97,7 @@ _DOUBTED = re.compile(
     re.I,
 )
 _NEAR = 60
-# After a label: no other word on the line ("Answer: a red room" does not choose A), no second label
-# and no question mark.
+# After a label no other word on the line ("Answer: a red room"), second label or question mark.
 _ENDS = (
     rf"(?!{_LETTER}|['-]{_LETTER}|[吗嗎呢か]?\W{{0,3}}\?|[^\S\n]*[/&]"
     rf"|[^\S\n]+(?!(?:because|since|as|so|given|due|based)\b){_LETTER})"

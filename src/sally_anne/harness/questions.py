@@ -281,9 +281,7 @@ def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
 def describe(config: DescribeConfig, console: Console | None = None) -> list[pd.DataFrame]:
     """Print how many questions of each kind a task has, and how long their parts are.
 
-    Returns:
-        ``kind, value, items, groups, share`` of all, of each number of options, right answer and
-        tag; and ``words of, count, mean, std, median, min, max``, of windows of films in seconds.
+    Tables of ``kind, value, items, groups, share``, and of ``words of, count, mean, std, ...``.
     """
     task = open_task(config.task)
     if isinstance(task, BenchmarkTask):

@@ -129,9 +129,8 @@ def sample_groups(
 ) -> set[str]:
     """So many groups, or all; of each kind of tag as many items with one value as with another.
 
-    Always that group is next which leaves the counts of values most even (by their variance, over
-    all kinds), and of equal ones that whose name has the lowest hash, so that the order of items
-    does not matter, and a smaller limit takes a part of what a larger one does.
+    Always that group is next which leaves the counts of values most even (by their variance), and
+    of equal ones that whose name has the lowest hash: a smaller limit takes a part of a larger one.
     """
     counts: dict[str, Counter[tuple[str, str]]] = {}
     for group, tags in rows:

@@ -30,10 +30,7 @@ def tasks() -> dict[str, dict[str, str]]:
 
 @contextmanager
 def task_files(questions: str) -> Iterator[Path]:
-    """A folder with a file for each of :func:`tasks`, as a task of a harness.
-
-    ``questions`` is the harness's class as ``package.module.Class``.
-    """
+    """A folder with a file for each of :func:`tasks`; ``questions`` names the harness's class."""
     with TemporaryDirectory(prefix="sally-anne-tasks-") as folder:
         for number, (name, options) in enumerate(tasks().items()):
             parts: dict[str, Any] = {"task": name, "dataset_kwargs": options}

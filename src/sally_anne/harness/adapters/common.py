@@ -62,15 +62,14 @@ def open_steered(
     alpha: Any = None,
     allow_mismatch: bool = False,
 ) -> SteeredModel:
-    """Open a model (catalogue name, hub id, folder), or take a loaded one, and the vector, if any.
+    """A model (catalogue name, hub id, folder, or a loaded one) and the vector, if any.
 
-    ``options`` are of :class:`sally_anne.models.options.ModelOptions`, None for the default; a
-    harness says ``device`` unasked, so ``device_map`` stands before it. ``alpha`` is the vector's
-    own by default, and ``allow_mismatch`` steers a model that it was not fitted on.
+    ``options`` are of :class:`sally_anne.models.options.ModelOptions`, None for the default;
+    ``alpha`` is the vector's own by default; ``allow_mismatch`` takes one of another model.
     """
     # Command lines make numbers of words that look like some, a revision for example.
     given: dict[str, Any] = {n: str(v) for n, v in options.items() if v is not None}
-    if "device_map" in given:
+    if "device_map" in given:  # harnesses say a device unasked
         given.pop("device", None)
     given["model"] = "" if isinstance(model, LoadedModel) else str(model)
     known = [field.name for field in fields(ModelOptions)]
@@ -191,11 +190,7 @@ class TaskQuestions:
 
 
 def named(found: Sequence[Mapping[str, Any]], parser: str) -> dict[str, Mapping[str, Any]]:
-    """One parser's figures of an evaluation, by the names of metrics; without those of no item.
-
-    Names are accuracy, invalid, TB, FB, Both, ``kind: value`` of tags, and ``values: TB`` of tags
-    that are combined. What wants several items to be right has none.
-    """
+    """One parser's figures by the names of metrics; without those of no item, or of several."""
     own = (r for r in found if r["parser"] == parser and r["n"] and r["kind"] != JOINT)
     names = ((part_name(row["part"], row["measure"]), row) for row in own)
     return {"accuracy" if name == "all" else _word(name): row for name, row in names}
@@ -235,8 +230,7 @@ def item_of(document: Mapping[str, Any]) -> Question:
 def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) -> Any:
     """A data set with a row an item; ``mark`` stands for each of its pictures before the text.
 
-    Of lm-eval and lmms-eval, which know of an item one prompt and the text of one reply; not all of
-    their models are given ``systems``, system messages.
+    Without ``systems`` no model of the harness is given a system message.
     """
     import datasets
 
@@ -277,7 +271,7 @@ def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, di
 
 
 def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a command line says, besides options of a model, the options of :func:`prepared`."""
+    """Of what a command line says, the options of :func:`prepared`."""
     # Each task has its own name.
     names = {name: name for name in (*OPTIONS, "steer") if name != "task"} | {"pretrained": "model"}
     return {own: metadata[name] for name, own in names.items() if name in metadata}
@@ -294,8 +288,7 @@ class Questions:
     """A task, mixed into the configurable task of lm-eval or lmms-eval.
 
     The config's ``dataset_kwargs`` are options of :func:`prepared`, before those ``given`` for all
-    tasks of a run; ``task`` among them says what is asked, where the task's own name does not. What
-    else the config has stands before ours.
+    tasks of a run; what else the config has stands before ours.
     """
 
     length: ClassVar[str]  # the harness's name for the length of replies

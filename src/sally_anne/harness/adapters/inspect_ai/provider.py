@@ -115,16 +115,15 @@ class SallyAnneAPI(model.ModelAPI):
         return self.batch_size or DEFAULT_BATCH
 
     def connection_key(self) -> str:
-        """Connections are counted for this model alone, not for all of this provider."""
         return f"{self.model_name}/{id(self)}"
 
     async def count_text_tokens(self, text: str) -> int:
-        """By the model's own tokenizer; inspect-ai's default fetches one from the network."""
+        # inspect-ai's default fetches a tokenizer from the network.
         tokenizer = self.steered.loaded.processor.tokenizer
         return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def close(self) -> None:
-        """Let go of the weights; they are read again if they are needed."""
+        # They are read again if they are needed.
         with suppress(AttributeError):
             del self.steered.loaded.model
 

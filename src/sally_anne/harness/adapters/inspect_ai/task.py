@@ -146,11 +146,7 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
 
 @scorer.metric(scores="unreduced")
 def belief() -> scorer.Metric:
-    """TB, FB, Both and invalid of GridToM's belief questions, accuracy and invalid of its others.
-
-    Of other benchmarks all of these, and accuracy by tags.
-    Every epoch counts by itself: TB and FB are paired within it.
-    """
+    """What an evaluation prints; every epoch counts by itself: TB and FB are paired within it."""
     return measures
 
 

@@ -82,14 +82,12 @@ class SallyAnneLM(HFLM):
         )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The model's only template; None for none."""
         own = self.loaded.processor.chat_template or self.tokenizer.chat_template
         return str(own) if chat_template and own else None
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation in the model's chat layout."""
         lay_out = reply_prompt if add_generation_prompt else open_prompt
         return lay_out(self.loaded, chat_history, video=False)
 
@@ -112,10 +110,7 @@ class SallyAnneLM(HFLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
-        """Of requests with a name for lm-eval's cache and the tokens of context and continuation.
-
-        Log-probability of each continuation in nats, and whether it is the greedy one.
-        """
+        """Log-probability of each continuation in nats, and whether it is the greedy one."""
         require(self.loaded, "a cache")
         order = Collator(requests, lambda one: -len(one[1]) - len(one[2]))
         found: list[tuple[float, bool]] = []
@@ -172,11 +167,7 @@ class SallyAnneLM(HFLM):
         return list(zip(sums.tolist(), agrees.tolist(), strict=True))
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Keep answers in lm-eval's ``use_cache`` file.
-
-        lm-eval knows them by their prompts alone. So that no vector is given the answers of
-        another, the file is marked with model, vector and strength.
-        """
+        """Mark lm-eval's ``use_cache`` file, which knows prompts alone, with model and vector."""
         if (kept := cache_hook.dbdict) is not None:
             mine = json.dumps(self._identity(), sort_keys=True, default=str)
             if len(kept) == 0:
@@ -189,7 +180,6 @@ class SallyAnneLM(HFLM):
         super().set_cache_hook(cache_hook)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm-eval writes with its results."""
         own = {"model_sha": self.loaded.revision, "sally_anne": self._identity()}
         return {"model_dtype": self.loaded.dtype, **own}
 
@@ -198,17 +188,11 @@ class SallyAnneLM(HFLM):
 
 
 def bare_scores(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:
-    """Plain numbers where a mean is taken, as lm-eval's takes them."""
     found = common.results(document, replies)
     return {name: row.get("score", row) for name, row in found.items()}
 
 
 class Questions(common.Questions, ConfigurableTask):
-    """The questions of ``sally-anne evaluate --task``, asked of lm-eval's models.
-
-    What lm-eval's command line says with ``--metadata`` and ``--model_args`` are options as well.
-    """
-
     length = "max_gen_toks"
     mark = common.MARK
     shows = "doc_to_image"

@@ -69,7 +69,6 @@ class SallyAnne(lmms):
 
     @property
     def device(self) -> Any:
-        """Where the model is; asked for where several processes share the work."""
         return self.model.loaded.model.device
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
