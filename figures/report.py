@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import FigureError, RunFolderError
-from sally_anne.core.folder import kind_of
+from sally_anne.core.folder import record_of
 from sally_anne.core.run import HEADS, Run, labels_of
 from sally_anne.figures import draw, heatmap, page, style, sweep
 from sally_anne.figures.comparison import first_parser
@@ -86,7 +86,7 @@ def page_of(folder: Path, reopen: Reopen | None = None) -> page.Page:
     if (folder / HEADS).exists():
         run = Run.open(folder)
         return probing_page(run, reopen(run) if reopen else None)
-    kind = COMMANDS.get(kind_of(folder) or "") if folder.is_dir() else None
+    kind = COMMANDS.get(record_of(folder).get("kind", "")) if folder.is_dir() else None
     if kind is None or not (results := draw.results_in(folder)):
         raise RunFolderError(f"{folder} holds no finished run; `sally-anne probe` makes one")
     make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import HookError, NonFiniteError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.geometry import HEAD_OUT, slice_width
 from sally_anne.hooks.model_hooks import AttentionHooks, ModelHooks, Read
 from sally_anne.hooks.positions import ALL, LAST_PROMPT, Pass, fresh_index
@@ -44,7 +44,7 @@ class Capture(ModelHooks):
 
     Raises:
         HookError: the heads are not found, no such layer or site, or no equal slices there.
-        PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
+        HookError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Capture(ModelHooks):
 
         `[B, P, L, H, D]` in the model's dtype, on `device`. P = 1 for `last_prompt`; generated
         positions follow in the order they were made. A HookError if there is nothing to take or not
-        an item a row, a NonFiniteError that names item and layer of what is NaN or infinite.
+        an item a row, a HookError that names item and layer of what is NaN or infinite.
         """
         done, ran, aborted = self._done, self._n_passes, self._pass is not None
         self._reset()
@@ -95,7 +95,7 @@ class Capture(ModelHooks):
         if rows := broken.any(dim=1).nonzero().flatten().tolist():
             name = f"item {items[rows[0]]!r}" if items is not None else f"row {rows[0]}"
             where = f"{name} at layer {self.layers[int(broken[rows[0]].nonzero()[0])]}"
-            raise NonFiniteError(
+            raise HookError(
                 f"activations of {len(rows)} rows are not finite, first {where}. float16 overflows "
                 "in some models; try bfloat16 or float32, and look at the input."
             )

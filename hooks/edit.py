@@ -69,7 +69,7 @@ class Edit(ModelHooks):
         HookError: a shape does not fit the model, a value is not finite, a direction is zero, or a
             gate is behind the edit; during a forward, rows that do not fit `B`, more positions
             than `P`, a layer that did not run, or a result that is not finite.
-        PositionError: as of `hooks.capture.Capture`.
+        HookError: as of `hooks.capture.Capture`.
     """
 
     broken: ClassVar[str] = f"is not finite any more once it is edited: {_TOO_MUCH}"

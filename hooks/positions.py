@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sally_anne.core.errors import PositionError
+from sally_anne.core.errors import HookError
 
 LAST_PROMPT = "last_prompt"
 GENERATED = "generated"
@@ -38,9 +38,9 @@ class Pass:
 
 
 def check_spec(spec: str) -> str:
-    """Return `spec` unchanged. Raises PositionError if it is none of POSITIONS."""
+    """Return `spec` unchanged. Raises HookError if it is none of POSITIONS."""
     if spec not in POSITIONS:
-        raise PositionError(f"unknown positions {spec!r}: choose one of {', '.join(POSITIONS)}.")
+        raise HookError(f"unknown positions {spec!r}: choose one of {', '.join(POSITIONS)}.")
     return spec
 
 
@@ -60,7 +60,7 @@ def real_columns(
     if shape == (batch, 1, n_query, columns) and attention_mask.is_floating_point():
         return attention_mask[:, 0, :, n_cached:].diagonal(dim1=-2, dim2=-1) == 0
     if shape != (batch, columns):
-        raise PositionError(
+        raise HookError(
             f"the attention mask is a {type(attention_mask).__name__} {list(shape)}, not {batch} "
             f"rows x ({n_cached} cached + {n_query} new) tokens: take the default dynamic cache."
         )
@@ -107,7 +107,7 @@ def _last_prompt_column(at: Pass) -> Tensor:
     last = torch.where(at.real[:, : at.n_prompt], columns, -1).amax(dim=1)
     if not last.is_meta and bool((last < 0).any()):
         row = int((last < 0).nonzero()[0])
-        raise PositionError(f"row {row} of the batch has no prompt: its mask is all padding.")
+        raise HookError(f"row {row} of the batch has no prompt: its mask is all padding.")
     return last
 
 
@@ -147,21 +147,21 @@ class PassTracker:
         ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
         tokens = ids if ids is not None else embeds
         if tokens is None:
-            raise PositionError("the forward pass has neither input_ids nor inputs_embeds.")
+            raise HookError("the forward pass has neither input_ids nor inputs_embeds.")
         batch, n_query = tokens.shape[:2]
         cache = cache_in(inputs)
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
         caller = _generating()
         if "_assisted_decoding" in caller:
-            raise PositionError("assisted decoding drops tokens it guessed: generate without it.")
+            raise HookError("assisted decoding drops tokens it guessed: generate without it.")
         if "_beam_search" in caller and GENERATED in self.spec and not self.rows_may_move:
-            raise PositionError("beam search would mix generated positions: use num_beams=1.")
+            raise HookError("beam search would mix generated positions: use num_beams=1.")
         before, self._ids = self._ids, None
         if n_cached:
             n_prompt = n_query if n_query > 1 or "_prefill" in caller else 0
             n_seen, begins = 0, self._n_total != n_cached
             if n_prompt and self.spec != ALL and (not begins or self._cache() is cache):
-                raise PositionError(
+                raise HookError(
                     f"positions {self.spec!r}: {n_query} tokens follow {n_cached} cached ones of a "
                     "sequence under way: a prompt in chunks (prefill_chunk_size), or assisted "
                     "decoding. Turn that off, copy the cache, or take positions 'all'."
@@ -172,7 +172,7 @@ class PassTracker:
             if begins:
                 self._n_prompt = n_query
             elif "generate" not in caller and self.spec != ALL:
-                raise PositionError(
+                raise HookError(
                     f"positions {self.spec!r}: a pass repeats the last tokens and one more without "
                     "a cache: call model.generate, keep a cache, or open a new block."
                 )

@@ -126,7 +126,7 @@ class SteeringVector(Shown, Shared):
     gate: Gate | None = None
 
     def __post_init__(self) -> None:
-        """Raise SteeringError or PositionError, and name the part that does not fit."""
+        """Raise SteeringError or HookError, and name the part that does not fit."""
         object.__setattr__(self, "heads", tuple(Head(*head) for head in self.heads))
         k = len(self.heads)
         if not k or len(set(self.heads)) != k:
@@ -234,7 +234,7 @@ class SteeringVector(Shown, Shared):
 
         Raises:
             ModelError: as of :meth:`apply`.
-            HubError, SteeringError: there is none, or it is damaged, or does not fit.
+            FolderError, SteeringError: there is none, or it is damaged, or does not fit.
         """
         chosen = [] if (Path(path) / FILE).exists() else [*Path(path).glob(f"*/{FILE}")]
         with _FILE.reading(chosen[0] if len(chosen) == 1 else path) as (facts, tensors):

@@ -24,7 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from sally_anne.core.console import Console, stage
-from sally_anne.core.errors import HookError, NonFiniteError, OutOfMemoryError, ProbingError
+from sally_anne.core.errors import HookError, OutOfMemoryError, ProbingError
 from sally_anne.core.processes import AUTO, BatchSize, within_memory
 from sally_anne.core.run import Head
 from sally_anne.data.pairs import VERDICT
@@ -51,7 +51,7 @@ FILMS = ("text alone", "blank film", "shuffled film", "another story's film")
 # What the rows of a part are compared with: the run's own input, read by probes of the same part.
 OWN = "the run's own input"
 # What may happen to one control while the others can be measured.
-LEFT_OUT = (HookError, NonFiniteError, OutOfMemoryError, ProbingError)
+LEFT_OUT = (HookError, OutOfMemoryError, ProbingError)
 NO_MEMORY = "this row needs more than the run", "all other rows are asked"
 
 # Predicted labels [n], and what was chosen by validation samples, which takes the place of {} in a

@@ -191,7 +191,7 @@ def extract(
         RecordError, ProbingError: too few groups for three splits; no samples, or a killed worker.
         ContextError, MediaError: a text is too long; a picture or film cannot be read or shown.
         StoreError, OutOfMemoryError: the folder holds another run's store; a batch does not fit.
-        NonFiniteError: an activation is not a number; names the item and layer.
+        HookError: an activation is not a number; names the item and layer.
         HookError: the backend is not installed, or does not know the model.
     """
     if not isinstance(loaded, LoadedModel):

@@ -302,7 +302,7 @@ class Run(Shown, saved_run.Run):
     def open(cls, folder: Path | str) -> Self:
         """Open a run folder, or a hub's repository ``user/name[@revision]``, fetched whole.
 
-        A HubError if there is neither, a RunFolderError if it is damaged.
+        A FolderError if there is neither, a RunFolderError if it is damaged.
         """
         return super().open(at_hand(folder, SHARED))
 

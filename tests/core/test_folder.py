@@ -15,7 +15,7 @@ import pytest
 
 from sally_anne.core import folder as module
 from sally_anne.core.errors import FolderError, HarnessError
-from sally_anne.core.folder import Journal, claimed, kind_of, make_own
+from sally_anne.core.folder import Journal, claimed, make_own, record_of
 from sally_anne.core.processes import Processes
 from tests.core.conftest import contents
 
@@ -34,7 +34,7 @@ def test_a_new_folder_is_claimed_and_resumed(tmp_path: Path) -> None:
         with claimed(folder, "an evaluation"):
             (folder / "anything").write_text("x")
     assert set(contents(folder)) == {".lock", "run.json", "anything"}
-    assert kind_of(folder) == "an evaluation"
+    assert record_of(folder)["kind"] == "an evaluation"
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -275,7 +275,7 @@ def test_one_run_writes_at_a_time(tmp_path):
         begin(tmp_path / "s")
     with pytest.raises(StoreError):
         begin(tmp_path / "s", meta=replace(META, site="resid"))
-    begin(tmp_path / "s").close()  # the failed opening released it
+    begin(tmp_path / "s").__exit__()  # the failed opening released it
 
 
 def test_what_a_killed_process_finished_is_kept(tmp_path, full):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sally_anne.core.errors import HookError, PositionError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture, Looks
 from sally_anne.hooks.edit import Edit, Gate, Redirect
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
@@ -143,7 +143,7 @@ def test_no_hook_is_left(model):
         with pytest.raises(RuntimeError, match="mine"), block:
             raise RuntimeError("mine")
         assert every_hook(model) == before
-        with pytest.raises(PositionError), block:
+        with pytest.raises(HookError), block:
             model(**{**inputs, "attention_mask": torch.ones(3, 9)})
         assert every_hook(model) == before
         assert [*ALL_ATTENTION_FUNCTIONS.values()] == functions

@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo import eval_frame
 from transformers import DynamicCache
 
-from sally_anne.core.errors import HookError, PositionError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry
@@ -33,7 +33,7 @@ def test_prompt_lookup_is_refused(model, positions):
         inputs = batch_of([words * 3])
         options = {"max_new_tokens": 1 + seed % 4, "do_sample": False}
         for block in (Edit(model, delta_for(model), positions=positions), Capture(model)):
-            with block, pytest.raises(PositionError, match="assisted decoding"):
+            with block, pytest.raises(HookError, match="assisted decoding"):
                 model.generate(**inputs, **options, prompt_lookup_num_tokens=1 + seed % 3)
     assert every_hook(model) == 0
 
@@ -47,7 +47,7 @@ def test_a_prompt_in_chunks_is_refused(model):
         for positions in UNCLEAR:
             with (
                 Edit(model, delta_for(model), positions=positions),
-                pytest.raises(PositionError, match="prefill_chunk_size"),
+                pytest.raises(HookError, match="prefill_chunk_size"),
             ):
                 model.generate(**inputs, **options)
         with Edit(model, delta_for(model), positions="all"):
@@ -77,7 +77,7 @@ def test_a_callers_own_loop_without_a_cache_is_refused(model):
         for block in (Edit(model, delta, positions=positions), Capture(model, positions=positions)):
             with block:
                 model(**short, use_cache=False)
-                with pytest.raises(PositionError, match="new block"):
+                with pytest.raises(HookError, match="new block"):
                     model(**long, use_cache=False)
     with Edit(model, delta):
         # Two prompts, as the message advises.

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sally_anne.core.errors import PositionError
+from sally_anne.core.errors import HookError
 from sally_anne.hooks.positions import (
     POSITIONS,
     Pass,
@@ -136,7 +136,7 @@ def test_second_prompt_is_no_continuation():
     without_cache(2)
     assert generate(lambda: _prefill(lambda: without_cache(3))).n_prompt == 3
     without_cache(2)
-    with pytest.raises(PositionError, match="new block"):
+    with pytest.raises(HookError, match="new block"):
         without_cache(3)
 
 
@@ -153,7 +153,7 @@ def test_a_cache_that_was_cut_back_is_under_way():
         if spec == "all":
             assert tracker.follow(Model(), (ids,), {"past_key_values": cut}).real.shape[1] == 4
             continue
-        with pytest.raises(PositionError, match="2 cached ones"):
+        with pytest.raises(HookError, match="2 cached ones"):
             tracker.follow(Model(), (ids,), {"past_key_values": cut})
 
 

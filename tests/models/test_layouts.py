@@ -20,7 +20,7 @@ from tokenizers.processors import TemplateProcessing
 import sally_anne as sa
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
-from sally_anne.core.folder import KIND, begun
+from sally_anne.core.folder import KIND
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
@@ -102,7 +102,6 @@ def test_a_run_that_goes_on_tomorrow_tells_the_day_on_which_it_began(reader, tmp
     class Options(ModelOptions):
         folder = tmp_path
 
-    assert begun(tmp_path) == day.isoformat()
     (tmp_path / KIND).write_text(json.dumps({"kind": "a run", "begun": "2026-01-05"}))
     later = load_model(**Options(model=loaded.location).opening())
     assert reply_prompt(later, "red", False).startswith("05 Jan 2026 ")
@@ -275,6 +274,8 @@ def test_there_is_one_first_token(fresh, in_template: bool) -> None:
 def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:
     known = "The red agent is in the blue room ."
     texts = [known, known, "The Giraffe is in the room .", "A zebra , a\x1b giraffe .", "zebra"]
-    found = unknown_words(loaded, texts, most=2)
-    assert found == Unknown(prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra"))
+    found = unknown_words(loaded, texts)
+    assert found == Unknown(
+        prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra", "\x1b", "giraffe")
+    )
     assert unknown_words(loaded, [known]) == Unknown(0, 1, 0, ())

@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import ModelCard
 
 import sally_anne as sa
-from sally_anne.core.errors import HubError, ProbingError, RunFolderError, SteeringError
+from sally_anne.core.errors import FolderError, ProbingError, RunFolderError, SteeringError
 from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
 from sally_anne.hooks.vector import FILE
@@ -140,7 +140,7 @@ def test_an_altered_file_is_refused(hub: Hub, vector: sa.SteeringVector) -> None
 @pytest.mark.parametrize("place", ["me/nothing", "me/vector@v9"])
 def test_what_is_nowhere_is_named(place: str, hub: Hub, vector: sa.SteeringVector) -> None:
     vector.push_to_hub("me/vector")
-    with pytest.raises(HubError, match=f"there is no {place} here, and from the hub"):
+    with pytest.raises(FolderError, match=f"there is no {place} here, and from the hub"):
         sa.SteeringVector.load(place)
     with pytest.raises(SteeringError, match="nothing is missing"):
         sa.SteeringVector.load("nothing")
@@ -151,14 +151,14 @@ def test_a_repository_of_something_else_is_left_as_it_is(
 ) -> None:
     files = {"README.md": b"a model", "model.safetensors": b"weights"}
     hub.add("me/model", files)
-    with pytest.raises(HubError, match=r"me/model holds other files \(model.safetensors\)"):
+    with pytest.raises(FolderError, match=r"me/model holds other files \(model.safetensors\)"):
         vector.push_to_hub("me/model")
     assert hub.files("me/model") == files
     vector.push_to_hub("me/vector")
     probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
-    with pytest.raises(HubError, match="holds other files"):
+    with pytest.raises(FolderError, match="holds other files"):
         probes.push_to_hub("me/vector")
-    with pytest.raises(HubError, match="not a name cannot be pushed to"):
+    with pytest.raises(FolderError, match="not a name cannot be pushed to"):
         vector.push_to_hub("not a name")
 
 

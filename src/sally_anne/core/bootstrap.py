@@ -1,7 +1,4 @@
-"""Intervals for all rooms: groups (stories, films, maps) are drawn anew, with replacement.
-
-Items of one group are not independent, so a resample takes or leaves them together.
-"""
+"""Intervals for all rooms: whole groups (stories, films, maps) are drawn, with replacement."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ FEW = 5
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, a share, or a difference of them, of n values, with its interval.
-
-    The value is NaN if n is 0, and the interval's ends are if no resample has a value.
-    """
+    """A mean, a share, or a difference of them, of n values, with its interval; NaN without."""
 
     value: float
     low: float
@@ -34,11 +28,7 @@ def too_few(count: int, clusters: str) -> str:
 
 
 def draw_groups(groups: int, count: int = 2000, seed: int | np.random.Generator = 0) -> np.ndarray:
-    """How often each group is drawn in each resample, float ``[count, groups]``.
-
-    One draw can serve several estimates, which are then of the same resamples. A count below 1 is
-    an OptionError.
-    """
+    """How often each group is drawn in each resample, ``[count, groups]``, for any estimates."""
     if count < 1:
         raise OptionError(f"bootstrap must be at least 1, got {count}")
     random = np.random.default_rng(seed)
@@ -59,10 +49,7 @@ def percentile_interval(drawn: np.ndarray, level: float = 0.95) -> tuple[float, 
 def estimate_mean(
     values: np.ndarray, group: np.ndarray, times: np.ndarray, level: float = 0.95
 ) -> Estimate:
-    """The mean of ``values [n]`` of groups numbered by ``group [n]``, drawn ``times [count, G]``.
-
-    Resamples in which no value is drawn are left out.
-    """
+    """The mean of ``values [n]`` of groups ``group [n]``, drawn ``times [count, G]``."""
     counted = times @ np.bincount(group, minlength=times.shape[1])
     sums = times @ np.bincount(group, values, times.shape[1])
     low, high = percentile_interval(sums[counted > 0] / counted[counted > 0], level)
@@ -72,10 +59,9 @@ def estimate_mean(
 def estimate_shares(
     parts: np.ndarray, wholes: np.ndarray, group: np.ndarray, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums of ``parts [n, ...]`` over the sum of ``wholes [n]``, with 95 % intervals.
+    """Sums of ``parts [n, ...]`` over the sum of ``wholes [n]``, and both ends, ``[...]`` each.
 
-    Sums are divided, so that small wholes do not decide. ``group`` and ``times`` as of
-    :func:`estimate_mean`. Share and both ends are ``[...]`` each.
+    Sums are divided, so that small wholes do not decide; the rest as of :func:`estimate_mean`.
     """
     flat = parts.reshape(len(parts), -1)
     member = np.eye(times.shape[1])[group]

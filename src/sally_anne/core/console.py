@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape as html
 from importlib.util import find_spec
-from typing import Any, TextIO
+from typing import Any
 
 from rich import console, progress
 from rich.box import SIMPLE_HEAD
@@ -28,15 +28,10 @@ from sally_anne.core.errors import SallyAnneError
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Seconds between two lines without a terminal, and columns there, unless COLUMNS says how many.
 _PAUSE, _WIDTH = 30.0, 100
-# Letters of what is not broken in a table.
-_WORD = 24
 
 
 def visible(text: object) -> str:
-    """A text in which control characters are written as escapes, such as ``\\x1b``.
-
-    Names, questions and replies come from files and models, and may hold what a terminal obeys.
-    """
+    """A text of a file or model, with escapes (``\\x1b``) for what a terminal would obey."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
@@ -59,7 +54,6 @@ class Console(console.Console):
             self.width = shutil.get_terminal_size((_WIDTH, 0)).columns
 
     def render_str(self, text: str, *arguments: Any, **named: Any) -> Text:
-        """As rich's."""
         return super().render_str(visible(text), *arguments, **named)
 
 
@@ -71,12 +65,10 @@ def in_python() -> Console:
 
 
 def _moves(where: console.Console) -> bool:
-    """Whether what is shown there can change: a terminal, or a notebook with widgets.
-
-    What a notebook's shell cell prints, it collects, but asks for a terminal's colours.
-    """
+    """Whether what is shown there can change: a terminal, or a notebook with widgets."""
     if where.is_jupyter:
         return find_spec("ipywidgets") is not None
+    # A notebook's shell cell, which collects what is printed, asks for a terminal's colours.
     return where.is_terminal and where.file.isatty()
 
 
@@ -87,18 +79,15 @@ class Bars(progress.Progress):
         where = getattr(where, "work", None) or where
         times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
         shown = progress.BarColumn(), progress.MofNCompleteColumn(), *times
-        named = progress.TextColumn("{task.description}")
-        super().__init__(named, *shown, console=where, disable=not _moves(where))
+        super().__init__("{task.description}", *shown, console=where, disable=not _moves(where))
         # When each task's next line is due; never after its last.
         self._due: dict[progress.TaskID, float] = {}
 
     def update(self, task_id: progress.TaskID, **fields: Any) -> None:  # type: ignore[override]
-        """As rich's."""
         super().update(task_id, **fields)
         self._print(task_id)
 
     def advance(self, task_id: progress.TaskID, advance: float = 1) -> None:
-        """As rich's."""
         super().advance(task_id, advance)
         self._print(task_id)
 
@@ -106,14 +95,11 @@ class Bars(progress.Progress):
         task, now = self._tasks[task_id], time.monotonic()
         if not self.disable or not task.total:
             return
-        ended = task.completed >= task.total
-        if now >= self._due.setdefault(task_id, now + _PAUSE) or (
-            ended and self._due[task_id] != math.inf
-        ):
+        due, ended = self._due.setdefault(task_id, now + _PAUSE), task.completed >= task.total
+        if now >= due or (ended and due != math.inf):
             self._due[task_id] = math.inf if ended else now + _PAUSE
-            done = f"{task.completed:.0f} of {task.total:.0f}"
-            line = f"{task.description}: {done}, {task.elapsed or 0:.0f} s"
-            self.console.print(line, soft_wrap=True)
+            done = f"{task.completed:.0f} of {task.total:.0f}, {task.elapsed or 0:.0f} s"
+            self.console.print(f"{task.description}: {done}", soft_wrap=True)
 
 
 def percent(one: Mapping[str, Any], gap: str = " ", scale: float = 100, digits: int = 1) -> str:
@@ -131,17 +117,15 @@ def print_table(
     rows: Iterable[Sequence[Any]],
     caption: str = "",
 ) -> None:
-    """Rows of texts, numbers and estimates (in %); intervals below values where room is short.
-
-    Numbers and short words are never broken.
-    """
+    """Rows of texts, numbers and estimates (in %); intervals below values where room is short."""
     rows = list(rows)
 
     def made(gap: str) -> Table:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for at, name in enumerate(columns):
             own = (row[at] for row in rows if at < len(row) and not isinstance(row[at], Mapping))
-            words = any(" " in text or len(text) > _WORD for text in map(str, own))
+            # Numbers and short words are never broken.
+            words = any(" " in text or len(text) > 24 for text in map(str, own))
             side: Any = "right" if at and not words else "left"
             table.add_column(escape(name), justify=side, overflow="fold", no_wrap=not words)
         for row in rows:
@@ -185,17 +169,15 @@ def stage(where: console.Console, what: str) -> Iterator[None]:
 class Shown:
     """What says in one line, or in a notebook's table, what it holds."""
 
-    def _shown(self) -> dict[str, object]:
-        """Facts by their names."""
-        raise NotImplementedError
+    _shown: Callable[[], dict[str, object]]  # facts by their names
 
     def __repr__(self) -> str:
         facts = "; ".join(f"{name} {fact}" for name, fact in self._shown().items())
         return f"{type(self).__name__}: {visible(facts)}"
 
     def _repr_html_(self) -> str:
-        facts = ((html(name), html(visible(fact))) for name, fact in self._shown().items())
-        rows = "".join(f"<tr><th>{name}</th><td>{fact}</td></tr>" for name, fact in facts)
+        facts = (f"{html(n)}</th><td>{html(visible(fact))}" for n, fact in self._shown().items())
+        rows = "".join(f"<tr><th>{fact}</td></tr>" for fact in facts)
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
@@ -208,7 +190,7 @@ def tally(values: Iterable[object]) -> str:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors raised on purpose, and files that the system refuses, end the command in one line.
+    """End the command in one line by our errors and files that the system refuses.
 
     It ends in silence where nobody reads what is printed any more (``| head -1``).
     """
@@ -218,27 +200,15 @@ def plain_errors() -> Iterator[None]:
     except SallyAnneError as error:
         sys.exit(f"error: {visible(error)}")
     except BrokenPipeError:
-        unread = list(filter(_has_no_reader, (sys.stdout, sys.stderr)))
-        if not unread:  # a pipe to something else, as a worker
+        poll = select.poll()
+        poll.register(sys.stdout, 0)
+        if not poll.poll(0):  # a pipe to something else, as a worker
             raise
-        for stream in unread:
-            # What Python still holds back goes nowhere, so that its end raises no second one.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        # What Python still holds back goes nowhere, so that its end raises no second one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         # Without a file it is not the user's to mend.
         if error.filename is None:
             raise
-        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
-        sys.exit("error: " + visible(f"{name}: {error.strerror}"))
-
-
-def _has_no_reader(stream: TextIO | None) -> bool:
-    """Whether a stream is a pipe whose other end is closed; None is one closed by the shell."""
-    try:
-        poll = select.poll()
-        poll.register(stream.fileno(), 0)  # type: ignore[union-attr]
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    # No stream, one that is no file, or Windows, which has no such pipes.
-    except (AttributeError, OSError):
-        return False
+        sys.exit("error: " + visible(f"{os.fsdecode(error.filename)}: {error.strerror}"))

@@ -1,13 +1,8 @@
 """Errors raised on purpose, one family: each names what is at fault and says what to do."""
 
-from __future__ import annotations
-
 
 class SallyAnneError(Exception):
     """Base of all errors raised on purpose by this toolkit."""
-
-
-# Options, files and folders.
 
 
 class OptionError(SallyAnneError, ValueError):
@@ -15,15 +10,11 @@ class OptionError(SallyAnneError, ValueError):
 
 
 class FolderError(SallyAnneError):
-    """A folder cannot be written into: it holds something else, or another run is at work."""
+    """A folder, or a hub's repository, cannot be read or written: it holds something else, say."""
 
 
 class RunFolderError(SallyAnneError):
     """A run folder lacks a file, is damaged, or its files do not agree with each other."""
-
-
-class HubError(SallyAnneError):
-    """A repository of a hub cannot be read or written as asked."""
 
 
 class ProcessError(SallyAnneError):
@@ -38,26 +29,12 @@ class StoreDamagedError(StoreError):
     """A file of a store is missing, cut short or altered."""
 
 
-# A model's inside.
-
-
 class HookError(SallyAnneError):
-    """Activations cannot be captured or edited as asked; or a model's heads were not found."""
-
-
-class PositionError(HookError):
-    """The tokens asked for are not known in this forward pass."""
-
-
-class NonFiniteError(SallyAnneError):
-    """An activation is NaN or infinite."""
+    """Heads or tokens were not found; activations cannot be read or edited, or are not finite."""
 
 
 class OutOfMemoryError(SallyAnneError):
     """What was to be computed together does not fit in memory."""
-
-
-# Models.
 
 
 class ModelError(SallyAnneError, ValueError):
@@ -66,9 +43,6 @@ class ModelError(SallyAnneError, ValueError):
 
 class ContextError(ModelError):
     """A prompt is longer than the model can read."""
-
-
-# Data.
 
 
 class BenchmarkError(SallyAnneError, ValueError):
@@ -81,9 +55,6 @@ class RecordError(BenchmarkError):
 
 class MediaError(BenchmarkError):
     """A video or frame is missing, damaged, of the wrong size, or shorter than what is asked."""
-
-
-# Work.
 
 
 class HarnessError(SallyAnneError, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -47,33 +46,21 @@ def write_atomic(path: Path, data: bytes) -> None:
         if error.errno not in _NO_SPACE:
             raise
         free = shutil.disk_usage(path.parent).free
-        raise StoreError(
-            f"no space left while writing {path}: it needs {len(data):,} bytes, {free:,} are free. "
-            "Everything stored before is kept; make room and run again to go on."
-        ) from error
+        needs = f"it needs {len(data):,} bytes, {free:,} are free; make room and run again to go on"
+        raise StoreError(f"no space left while writing {path}: {needs}") from error
 
 
 def locked(folder: Path, error: type[SallyAnneError], patience: float = 0.0) -> FileLock:
-    """Lock a folder for one run; an ``error`` if another one has it, or this process itself.
-
-    A library may have made all locks of one file in a process one and the same, as lmms-eval does.
-    """
+    """Lock a folder for one run; an ``error`` if another one has it, or this process itself."""
     lock = FileLock(folder / LOCK, timeout=patience, thread_local=False)
     try:
-        if lock.is_locked:
+        if lock.is_locked:  # lmms-eval makes all locks of one file in a process the same
             raise Timeout(lock.lock_file)
         lock.acquire()
     except Timeout as fault:
-        raise error(
-            f"another run is writing to {folder}. Wait for it to end, or choose another --out"
-        ) from fault
+        way = "wait for it to end, or choose another --out"
+        raise error(f"another run is writing to {folder}: {way}") from fault
     return lock
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -88,26 +75,23 @@ def reading(
     """
     path = Path(path)
     try:
-        # Libraries tell a folder and a file they may not open from a damaged one in many ways.
+        # Libraries have many errors for a folder, and for a file that they may not open.
         if stat.S_ISREG(os.stat(path).st_mode):
-            with open(path, "rb"):
-                pass
+            path.open("rb").close()
         elif made_by is not None or path.is_dir():
-            raise error(f"{path} is not a file" + (" but a folder" if path.is_dir() else ""))
+            raise error(f"{path} is not a file" + " but a folder" * path.is_dir())
         yield
     except SallyAnneError:
         raise
     except FileNotFoundError as fault:
-        raise error(
-            f"{path} is missing" + (f"; `{made_by}` makes it" if made_by else "")
-        ) from fault
+        makes = f"; `{made_by}` makes it" if made_by else ""
+        raise error(f"{path} is missing{makes}") from fault
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno is not None:
             raise error(f"{path} cannot be read ({fault.strerror}): see its permissions") from fault
+        why = f"{path} is damaged or another kind of file ({first_line(fault)})"
         again = f"; delete it and run `{made_by}` again" if made_by else ""
-        raise error(
-            f"{path} is damaged or another kind of file ({first_line(fault)}){again}"
-        ) from fault
+        raise error(why + again) from fault
 
 
 def text_of(data: bytes) -> str:
@@ -125,10 +109,7 @@ def read_object(
     made_by: str,
     parts: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Any]:
-    """An object in a JSON file, read as by :func:`reading`.
-
-    ``parts`` are names of objects that it must hold, and what each of those must.
-    """
+    """An object in a JSON file; ``parts`` are objects that it must hold, and what each must."""
     with reading(path, error, made_by):
         found = json.loads(text_of(Path(path).read_bytes()))
         if not isinstance(found, dict):

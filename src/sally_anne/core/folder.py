@@ -36,17 +36,8 @@ _PATIENCE = 1.0
 _KEPT = "what was answered before is kept: make room and run again"
 
 
-def kind_of(folder: Path) -> str | None:
-    """The kind of run that a folder says it holds, such as ``a sweep``."""
-    return _record(folder).get("kind")
-
-
-def begun(folder: Path) -> str:
-    """The day on which a folder's run began, as ``2026-01-31``; today where there is none yet."""
-    return str(_record(folder).get("begun") or datetime.date.today())
-
-
-def _record(folder: Path) -> dict[str, Any]:
+def record_of(folder: Path) -> dict[str, Any]:
+    """What a folder says of its run, if any: its ``kind`` (a sweep), the day it has ``begun``."""
     path = folder / KIND
     return read_object(path, FolderError, "sally-anne") if path.is_file() else {}
 
@@ -58,21 +49,16 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     """
     # A run that is killed as it writes its first file leaves that unfinished.
     ours = {LOCK, KIND, *(f".{first}{TMP}" for first in (KIND, sign) if first)}
-    try:
-        names = sorted({path.name for path in folder.iterdir()} - ours)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        why = f"{folder} cannot be read or made ({error.strerror})"
-        raise FolderError(f"{why}; choose another --out") from error
-    there = kind_of(folder)
+    with _writing(folder, "choose another --out", "read or made", FolderError):
+        try:
+            names = sorted({path.name for path in folder.iterdir()} - ours)
+        except FileNotFoundError:
+            return
+    there = record_of(folder).get("kind")
     if there == kind or (there is None and (not names or sign in names)):
         return
-    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    raise FolderError(
-        f"{folder} holds {there or 'files of an earlier version or of another program'} "
-        f"({shown or KIND}), not {kind}; nothing was changed. Give another folder"
-    )
+    shown = f"{there or 'files of another program'} ({', '.join(names[:3]) or KIND})"
+    raise FolderError(f"{folder} holds {shown}, not {kind}: give another folder")
 
 
 def make_own(folder: Path, kind: str, sign: str | None = None) -> None:
@@ -91,13 +77,10 @@ def claimed(
     sign: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Hold ``folder`` for one run of this kind; it is made if it does not exist.
+    """Hold ``folder``, new or as of :func:`require_own`, for one run of this kind, or FolderError.
 
     Of several processes the first holds it for all. A folder in which nothing was written in the
     end is as it was before. Without ``mark`` nothing of the lock is left in it.
-
-    Raises:
-        FolderError: as :func:`require_own`, or another run writes there, or it cannot be made.
     """
     if not processes.first:
         yield
@@ -129,7 +112,7 @@ def claimed(
 def claims(
     kind: str, sign: str | None = None
 ) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Of a function whose first argument is a config: it holds ``config.folder`` as it runs."""
+    """A function whose first argument is a config holds ``config.folder`` as it runs."""
 
     def decorated(run: Callable[P, Result]) -> Callable[P, Result]:
         @functools.wraps(run)
@@ -144,15 +127,12 @@ def claims(
 
 
 def save_config(folder: Path, options: Mapping[str, Any], loaded: Any = None, **about: Any) -> None:
-    """Write what ``--config FOLDER`` repeats a run by, its environment and what else is known."""
+    """Write what ``--config FOLDER`` repeats a run by, its environment and ``about`` it."""
     write_json(folder / CONFIG, {"config": options, **environment(options, loaded), **about})
 
 
 def environment(options: Mapping[str, Any], loaded: Any = None) -> dict[str, Any]:
-    """What numbers depend on besides what was asked: versions, and a model's device and dtype.
-
-    These are the loaded model's, or what the options mean here before it is loaded.
-    """
+    """Versions, device and dtype: the loaded model's, or what the options mean before that."""
     found: dict[str, Any] = {"versions": {"python": platform.python_version()}}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -168,14 +148,10 @@ def environment(options: Mapping[str, Any], loaded: Any = None) -> dict[str, Any
 class Journal:
     """Records kept one by one in a file of JSON lines, so that a stopped run continues there.
 
-    The first line holds ``about``, what must agree for records to be taken over; each other line a
-    record with an ``item_id``. A torn last line is cut off. Of several processes the first writes
-    to the file itself and each other to one next to it (``answers.rank1.jsonl``); all of them
-    enter the journal and :meth:`gather`, which merges them. What a killed run leaves is taken over
-    by the next, with any number of processes.
-
-    Raises:
-        HarnessError: it is another run's (names what differs), or another line is damaged.
+    The first line holds ``about``, what must agree for records to be taken over, else HarnessError
+    names it; each other line a record with an ``item_id``. A torn last line is cut off. Processes
+    but the first write to files of their own (``answers.rank1.jsonl``), which :meth:`gather`
+    merges. What a killed run leaves is taken over by the next, with any number of processes.
     """
 
     def __init__(self, path: Path, about: dict[str, Any], processes: Processes = ALONE) -> None:
@@ -195,8 +171,7 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
-            # It writes what is left of a failed `add` once more, and fails again.
-            with suppress(OSError):
+            with suppress(OSError):  # it writes what is left of a failed `add`, and fails again
                 self._file.close()
             self._file = None
 
@@ -204,7 +179,7 @@ class Journal:
         """Keep records, each with an ``item_id``; they are on disk when this returns."""
         new = {answer["item_id"]: answer for answer in answers}
         rank = self.processes.rank
-        own = _rank_file(self.path, str(rank)) if rank else self.path
+        own = self.path.with_suffix(f".rank{rank}{self.path.suffix}") if rank else self.path
         lines = list(new.values())
         with _writing(own, _KEPT):
             if self._file is None:
@@ -216,10 +191,7 @@ class Journal:
         self.answers |= new
 
     def gather(self, order: Iterable[str]) -> None:
-        """Bring the records of all processes together: those of ``order`` first, then the others.
-
-        The file is the same bytes then, whether one process wrote it or many, at once or in parts.
-        """
+        """Bring the records of all processes together, of ``order`` first: to the same bytes."""
         self.__exit__()
         self.processes.wait()
         if self.processes.first:
@@ -229,18 +201,23 @@ class Journal:
             with _writing(self.path, _KEPT, "written anew"):
                 if not (self.path.exists() and self.path.read_bytes() == data):
                     write_atomic(self.path, data)
-                for part in _rank_files(self.path):
+                for part in self._other_files():
                     part.unlink()
         self.processes.wait()
         if not self.processes.first:
             self.answers = self._read(self.path)
         self.processes.wait()
 
+    def _other_files(self) -> list[Path]:
+        """The files of other processes, in the order of their ranks."""
+        pattern = f"{glob.escape(self.path.stem)}.rank*{self.path.suffix}"
+        return sorted(self.path.parent.glob(pattern), key=lambda part: (len(part.name), part.name))
+
     def _of_other_ranks(self) -> dict[str, dict[str, Any]]:
-        return {name: a for part in _rank_files(self.path) for name, a in self._read(part).items()}
+        return {k: a for part in self._other_files() for k, a in self._read(part).items()}
 
     def _read(self, path: Path) -> dict[str, dict[str, Any]]:
-        """Records in a file by item, if it is there, but for a torn last line."""
+        """Records in a file by item, but for a torn last line."""
         if not path.exists():
             return {}
         with reading(path, HarnessError):
@@ -248,19 +225,13 @@ class Journal:
         records: list[dict[str, Any]] = []
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
-                record["item_id" if records else "about"]
+                records.append(json.loads(line))
+                records[-1]["about" if number == 1 else "item_id"]
             except (ValueError, KeyError, TypeError) as error:
-                again = "that line and run again: its item is asked again"
-                raise HarnessError(
-                    f"{path}, line {number} is damaged ({error}); delete "
-                    f"{again if records else 'the file and run again'}"
-                ) from error
-            records.append(record)
+                again = f"({error}); delete {'the file' if number == 1 else 'it'} and run again"
+                raise HarnessError(f"{path}, line {number} is damaged {again}") from error
         if records and (other := _difference(records[0]["about"], self.about)):
-            name, there, own = other[0], *(repr(part)[:80] for part in other[1:])
-            what = f"{name} is {there} there, {own} here"
-            raise HarnessError(f"{path} holds another run: {what}. Choose another --out")
+            raise HarnessError(f"{path} holds another run: {other}. Choose another --out")
         return {r["item_id"]: r for r in records[1:]}
 
 
@@ -273,7 +244,7 @@ def fingerprint(parts: Iterable[object]) -> str:
 def _writing(
     what: Path | str, advice: str, done: str = "written", kind: type[SallyAnneError] = HarnessError
 ) -> Iterator[None]:
-    """What the disk or the system refuses in the block, as an error that says what to do."""
+    """What the system refuses in the block, as an error that says what to do."""
     try:
         yield
     except (OSError, StoreError) as error:
@@ -281,27 +252,16 @@ def _writing(
         raise kind(f"{what} cannot be {done} ({reason}); {advice}") from error
 
 
-def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """Name and both values of the first part that differs; None where only one names it."""
+def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """The first part that differs, with both values; None where only one names it."""
     for name in here | there:
         one, two = there.get(name), here.get(name)
-        if one == two:
-            continue
         if isinstance(one, dict) and isinstance(two, dict) and (inner := _difference(one, two)):
-            return (f"{name}, {inner[0]}", *inner[1:])
-        return name, one, two
-    return None
+            return f"{name}, {inner}"
+        if one != two:
+            return f"{name} is {repr(one)[:80]} there, {repr(two)[:80]} here"
+    return ""
 
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
-
-
-def _rank_file(path: Path, rank: str) -> Path:
-    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
-
-
-def _rank_files(path: Path) -> list[Path]:
-    """The files of other processes, in the order of their ranks."""
-    pattern = _rank_file(Path(glob.escape(path.name)), "*").name
-    return sorted(path.parent.glob(pattern), key=lambda part: (len(part.name), part.name))

@@ -16,13 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from sally_anne.core.errors import HubError, first_line
+from sally_anne.core.errors import FolderError, first_line
 
 CARD = "README.md"
 _REPOSITORY = re.compile(r"(\w[\w.-]*/[\w.-]+)(?:@([\w./-]+))?", re.ASCII)
-# What every repository may hold besides ours.
-_THEIRS = {".gitattributes", CARD}
-_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class Shared:
@@ -49,18 +46,14 @@ class Shared:
     def push_to_hub(self, repository: str, private: bool | None = None) -> str:
         """Push it to ``user/name``, which is made if it is not there; gives the commit's address.
 
-        Paths of this machine are not pushed: of each its last part stays. A HubError says that the
-        repository holds something else, or cannot be reached or written.
+        Paths of this machine are not pushed: of each its last part stays. A FolderError says that
+        the repository holds something else, or cannot be reached or written.
         """
         return push(repository, self.SIGN, self.to_give().save, private)
 
 
 def at_hand(place: Path | str, names: Sequence[str]) -> Path:
-    """The file or folder ``place``; or where a repository's files ``names`` are, once fetched.
-
-    What is neither here nor the name of a repository is given back as it is; a HubError names a
-    repository that cannot be had.
-    """
+    """The file or folder ``place``, or the fetched files ``names`` of a repository of that name."""
     found = _REPOSITORY.fullmatch(str(place))
     if found is None or Path(place).exists():
         return Path(place)
@@ -85,8 +78,7 @@ def _answers(address: str) -> bool:
 
     try:
         get_session().head(address, timeout=2)
-    # Of its HTTP library, which another version may exchange.
-    except Exception:
+    except Exception:  # of its HTTP library, which another version may exchange
         return False
     return True
 
@@ -94,11 +86,7 @@ def _answers(address: str) -> bool:
 def push(
     repository: str, sign: str, fill: Callable[[Path], object], private: bool | None = None
 ) -> str:
-    """Push what ``fill`` writes into an empty folder, in one commit; gives the commit's address.
-
-    What an earlier push left there goes. HubError as of :meth:`Shared.push_to_hub`; a repository
-    is another's that holds files, but not ``sign``.
-    """
+    """Push what ``fill`` writes in one commit; an earlier push, known by ``sign``, goes."""
     from huggingface_hub import HfApi
 
     api = HfApi()
@@ -106,28 +94,24 @@ def push(
         fill(Path(made))
         with _naming(f"{repository} cannot be pushed to"):
             name = api.create_repo(repository, private=private, exist_ok=True).repo_id
-            there = set(api.list_repo_files(name)) - _THEIRS
+            there = set(api.list_repo_files(name)) - {".gitattributes", CARD}
             if there and sign not in there:
                 shown = ", ".join(sorted(there)[:3])
-                raise HubError(f"{name} holds other files ({shown}): push to another repository")
+                raise FolderError(f"{name} holds other files ({shown}): push to another repository")
             said = f"sally-anne {version('sally-anne')}"
             how: Any = {"commit_message": said, "delete_patterns": "*"}
             return str(api.upload_folder(repo_id=name, folder_path=made, **how))
 
 
 def card(body: str, model: Mapping[str, Any], *tags: str) -> bytes:
-    """A README for what was made of a model, with the head that hubs read.
-
-    ``model`` says its ``model`` and ``revision``; only one of a hub is named there: a commit tells.
-    """
+    """A README for what was made of a ``model`` of some ``revision``, with the head of hubs."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    named = _COMMIT.fullmatch(str(model.get("revision"))) and str(model.get("model"))
+    # Of the hub is a model with a commit.
+    named = re.fullmatch("[0-9a-f]{40}", str(model.get("revision"))) and str(model.get("model"))
+    tags += ("theory-of-mind", "interpretability")
     data = ModelCardData(
-        license="apache-2.0",
-        library_name="sally-anne",
-        base_model=named or None,
-        tags=[*tags, "theory-of-mind", "interpretability"],
+        license="apache-2.0", library_name="sally-anne", base_model=named or None, tags=[*tags]
     )
     return str(ModelCard(f"---\n{data.to_yaml()}\n---\n{body}")).encode()
 
@@ -135,8 +119,7 @@ def card(body: str, model: Mapping[str, Any], *tags: str) -> bytes:
 def without_paths(found: Any, context: Any = ()) -> Any:
     """JSON data in which of every path of this machine the last part alone is left.
 
-    A path that stands as a text of its own, there or in what is ``context``, is also found within
-    other texts.
+    A path that is a text of its own, there or in ``context``, is also found within other texts.
     """
     texts: dict[str, str] = {}
     _mapped([found, context], lambda text: texts.setdefault(text, text))
@@ -175,11 +158,11 @@ def _is_path(text: str) -> bool:
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Whatever the hub's library raises is a HubError that says ``what`` could not be done."""
+    """Whatever the hub's library raises is a FolderError that says ``what`` could not be done."""
     try:
         yield
-    except HubError:
+    except FolderError:
         raise
     # Its own errors, those of its HTTP library, of wrong names and of the disk.
     except Exception as error:
-        raise HubError(f"{what} ({type(error).__name__}: {first_line(error)})") from error
+        raise FolderError(f"{what} ({type(error).__name__}: {first_line(error)})") from error

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,6 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from sally_anne.core.errors import MediaError
 from sally_anne.core.files import LFS, POINTER
 
-# FFmpeg's numbers of what a film's colours mean; where one does not say, from so many rows on
-# viewers take it for BT.709.
-_BT709, _UNSAID, _BT601, _HIGH = 1, 2, 5, 720
 _REFORMATTER = VideoReformatter()
 # Of a video of which nobody has chosen frames.
 FRAMES = 8
@@ -54,7 +51,6 @@ class Timeline:
     """The frames of a film, or pictures, in the order of presentation.
 
     Attributes:
-        path: the file or folder.
         times: when each comes on screen ``[N]``, in seconds from the beginning; rising.
         end: when the last one goes, in seconds.
         damage: how the file is damaged, to append to a message; empty if it is whole.
@@ -95,9 +91,8 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     packets: list[tuple[int, int]] = []
     keys: set[int] = set()
     reach, broken, bare = 0.0, "", False
-    with opened_video(path) as (container, stream):
-        origin = (container.start_time or 0) / 1_000_000
-        declared = (container.duration or 0) / 1_000_000
+    with _opened_video(path) as (container, stream):
+        origin, declared = ((n or 0) / 1e6 for n in (container.start_time, container.duration))
         sure = bool(_SURE & set(container.format.name.split(",")))
         try:
             for packet in container.demux(stream, *container.streams.audio):
@@ -144,7 +139,7 @@ def _shown_size(frame: av.VideoFrame, ratio: Any) -> tuple[int, int]:
 
 def size_of_film(path: Path) -> tuple[int, int]:
     """Width and height of a film as it is shown; its first frame is decoded."""
-    with opened_video(path) as (container, stream):
+    with _opened_video(path) as (container, stream):
         try:
             frame = next(container.decode(stream))
         except (StopIteration, *UNREADABLE):
@@ -155,15 +150,11 @@ def size_of_film(path: Path) -> tuple[int, int]:
 def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
     """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
 
-    All are scaled to the size of the first, which has at most ``most`` pixels. MediaError names the
-    time of one that cannot be decoded.
+    All have the size of the first, of at most ``most`` pixels; MediaError names a lost one.
     """
     stamped = {int(timeline.stamps[place]): place for place in places}
     found: dict[int, np.ndarray] = {}
     why = "it is damaged there"
-
-    def key_of(stamp: int) -> int:
-        return int(timeline.keys[np.searchsorted(timeline.keys, stamp, "right") - 1])
 
     def decode(container: Any, stream: Any, stamps: Collection[int]) -> None:
         with suppress(av.EOFError):
@@ -177,16 +168,16 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
                     return
 
     try:
-        with opened_video(timeline.path) as (container, stream):
+        with _opened_video(timeline.path) as (container, stream):
             stream.thread_type = "AUTO"
             # Frames that share the key frame before them are decoded from there.
-            for key, stamps in groupby(stamped, key_of):
-                container.seek(key, stream=stream, backward=True)
+            after = partial(np.searchsorted, timeline.keys, side="right")
+            for key, stamps in groupby(stamped, after):
+                container.seek(int(timeline.keys[key - 1]), stream=stream, backward=True)
                 decode(container, stream, list(stamps))
-        # Some containers land behind the key frame, and frames after some key frames need what was
-        # before them.
+        # Some containers land behind the key frame, or need what was before it.
         if missing := [stamp for stamp, place in stamped.items() if place not in found]:
-            with opened_video(timeline.path) as (container, stream):
+            with _opened_video(timeline.path) as (container, stream):
                 decode(container, stream, missing)
     except UNREADABLE as error:
         why = str(error)
@@ -197,13 +188,11 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
 
 
 def _pixels(frame: av.VideoFrame, size: Any) -> np.ndarray:
-    modern = frame.colorspace == _BT709
-    modern |= frame.colorspace == _UNSAID and frame.height >= _HIGH
+    # As viewers do, FFmpeg's 2 (it is not said) is taken for 1 (BT.709) from 720 rows on. FFmpeg
+    # takes all for 5 (BT.601), unless both sides are named.
+    modern = frame.colorspace == 1 or (frame.colorspace == 2 and frame.height >= 720)
     if modern and not frame.format.is_rgb:
-        # FFmpeg takes all for BT.601, unless both sides are named.
-        frame = _REFORMATTER.reformat(
-            frame, format="rgb24", src_colorspace=_BT709, dst_colorspace=_BT601
-        )
+        frame = _REFORMATTER.reformat(frame, format="rgb24", src_colorspace=1, dst_colorspace=5)
     return _scaled(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), size)
 
 
@@ -215,19 +204,14 @@ def _scaled(pixels: np.ndarray, size: Any) -> np.ndarray:
 
 
 @contextmanager
-def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
-    """The container and its moving pictures, not a cover; MediaError if there are none.
-
-    Frames of more than :data:`MOST_PIXELS` are not decoded.
-    """
+def _opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The container and its moving pictures, not a cover; MediaError if there are none."""
     try:
         check_file(path)
         container = open_container(path)
     except (MediaError, *UNREADABLE) as error:
-        raise MediaError(
-            f"{path}: this file cannot be opened as a video ({error}); formats that are read: "
-            f"{SAFE['format_whitelist'].replace(',', ', ')}"
-        ) from error
+        why = f"({error}); formats that are read: {SAFE['format_whitelist'].replace(',', ', ')}"
+        raise MediaError(f"{path}: this file cannot be opened as a video {why}") from error
     with container:
         streams = container.streams.video
         moving = [s for s in streams if not s.disposition & Disposition.attached_pic]
@@ -240,11 +224,9 @@ def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def open_container(file: Path | io.BytesIO, more: str = "") -> Any:
-    """A file's streams, of :data:`SAFE` formats and ``more``.
-
-    A path is made absolute, as FFmpeg takes ``clip:1.mp4`` for a protocol.
-    """
+    """A file's streams, of :data:`SAFE` formats and ``more``."""
     safe = SAFE | {"format_whitelist": SAFE["format_whitelist"] + more}
+    # FFmpeg takes clip:1.mp4 for a protocol.
     name = file if isinstance(file, io.BytesIO) else os.path.abspath(file)
     # Newer versions have no such argument, and replace what they cannot read by themselves.
     older = int(av.__version__.split(".")[0]) < 19
@@ -280,10 +262,9 @@ def _opened_file(path: Path) -> Iterator[Image.Image]:
         check_file(path)
         with opened_picture(path.read_bytes()) as image:
             yield image
-    except OSError as error:
-        raise MediaError(f"{path}: this picture cannot be read ({error.strerror})") from error
-    except MediaError as error:
-        raise MediaError(f"{path}: this picture {error}") from error
+    except (OSError, MediaError) as error:
+        why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else error
+        raise MediaError(f"{path}: this picture {why}") from error
 
 
 @contextmanager
@@ -297,12 +278,13 @@ def opened_picture(data: bytes) -> Iterator[Image.Image]:
             yield image
     except MediaError:
         raise
-    except UnidentifiedImageError as error:
-        raise MediaError(f"is damaged, or of none of the formats {', '.join(FORMATS)}") from error
     # Pillow reports damage by many types: truncation is an OSError, broken chunks are
     # SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise MediaError(f"cannot be decoded ({error}); formats: {', '.join(FORMATS)}") from error
+        why = f"cannot be decoded ({error})"
+        if isinstance(error, UnidentifiedImageError):
+            why = "is damaged, or of another format"
+        raise MediaError(f"{why}; formats: {', '.join(FORMATS)}") from error
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
 
@@ -328,8 +310,8 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
 
     Pictures are of one size: paths, of PIL, or arrays or tensors ``[H, W, 3]`` (or ``[3, H, W]``),
-    ``uint8``, or floats from 0 to 1. A video is frames ``[T, H, W, 3]``, a list of such pictures,
-    or a path, of which :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
+    ``uint8``, or floats from 0 to 1. A video is a list of such pictures, or a path, of which
+    :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
     """
     if images is not None and video is not None:
         raise MediaError("images and a video: give one of them")
@@ -341,9 +323,9 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
             timeline = timeline_of(Path(given))
             if timeline.damage:
                 raise MediaError(f"{given}: ends at {timeline.end:.2f} s{timeline.damage}")
-            moments = even_times(0, timeline.end, FRAMES)
             places = np.arange(len(timeline.times))
             if len(places) > FRAMES:
+                moments = even_times(0, timeline.end, FRAMES)
                 places = np.unique(on_screen(timeline.times, moments))
             return read_frames(timeline, places.tolist(), FRAME_PIXELS)
         return np.stack([pixels_of(one) for one in given])
@@ -361,8 +343,7 @@ def pixels_of(one: Any) -> np.ndarray:
         return read_picture(Path(one))
     if isinstance(one, Image.Image):
         return as_shown(one)
-    if hasattr(one, "detach"):
-        # numpy has no bfloat16.
+    if hasattr(one, "detach"):  # a tensor; numpy has no bfloat16
         one = (one.float() if one.is_floating_point() else one).detach().cpu()
     pixels = np.asarray(one)
     if pixels.ndim == 3 and pixels.shape[-1] != 3 and pixels.shape[0] == 3:
@@ -376,17 +357,15 @@ def pixels_of(one: Any) -> np.ndarray:
 
 
 def as_shown(picture: Image.Image) -> np.ndarray:
-    """A picture as every viewer shows it, ``uint8 [H, W, 3]``.
+    """A picture as every viewer shows it, ``uint8 [H, W, 3]``: turned, on white, in 8 bits.
 
-    Turned as its EXIF says, what is transparent on white, 16 bits scaled to 8. MediaError for one
-    that does not say what is white, and for several in one file.
+    MediaError for one that does not say what is white, and for several in one file.
     """
     # "MPO" is a JPEG that comes with smaller ones, or with one for the other eye.
     if (count := getattr(picture, "n_frames", 1)) > 1 and picture.format != "MPO":
         raise MediaError(f"holds {count} pictures: give one of them, or a GIF as a video")
-    if picture.mode in ("F", "La") or (
-        picture.mode == "I" and picture.format not in ("PNG", "PPM")
-    ):
+    vague = picture.mode == "I" and picture.format not in ("PNG", "PPM")
+    if vague or picture.mode in ("F", "La"):
         raise MediaError(f"mode {picture.mode} does not say what is white: give it as RGB")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):

@@ -15,23 +15,12 @@ import numbers
 import os
 import re
 import shlex
-from collections import abc
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 import yaml
@@ -70,10 +59,6 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     Path: ((str, os.PathLike), "a path"),
     type(None): (type(None), "none"),
 }
-_COUNT = Range("at least 1", lambda number: number >= 1)
-# An option in a docstring, and what is said of it.
-_ATTRIBUTE = re.compile(r"^    (\w+): ((?:.|\n {8})+)", re.MULTILINE)
-_FINITE = Range("finite", math.isfinite)
 
 
 def check_options(config: Any) -> None:
@@ -84,7 +69,7 @@ def check_options(config: Any) -> None:
 
 
 def checked(function: Callable[P, Result]) -> Callable[P, Result]:
-    """A function that checks what it is called with as :func:`check_options` does a command's."""
+    """A function that checks its arguments as :func:`check_options` does a command's."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -112,7 +97,8 @@ def with_options(config: type[Any], *but: str) -> Callable[[Any], Any]:
         more = (inspect.Parameter(one.name, kind, default=one.default) for one in added)
         function.__signature__ = inspect.Signature([*own.values(), *more])
         docs = "\n".join(inspect.getdoc(one) or "" for one in reversed(config.__mro__))
-        said = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(docs)}
+        found = re.findall(r"(?m)^    (\w+): ((?:.|\n {8})+)", docs)
+        said = {name: " ".join(text.split()) for name, text in found}
         lines = (f"    {one.name}: {said.get(one.name, 'as of the command')}" for one in added)
         function.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
         return function
@@ -123,14 +109,14 @@ def with_options(config: type[Any], *but: str) -> Callable[[Any], Any]:
 def _check(name: str, value: Any, hint: Any) -> None:
     parts = list(_parts(hint))
     words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
-    ranges = [_FINITE, *(part for part in parts if isinstance(part, Range))]
+    ranges = [Range("finite", math.isfinite), *(part for part in parts if isinstance(part, Range))]
     if len(ranges) == 1 and int in parts and float not in parts:
-        ranges.append(_COUNT)
-    origins = {get_origin(part) for part in parts}
-    several = bool(origins & {tuple, list, abc.Sequence})
+        ranges.append(Range("at least 1", lambda number: number >= 1))
+    origins = {get_origin(part) for part in parts} - {None, Annotated, typing.Union, UnionType}
+    several = bool(origins & {tuple, list, Sequence})
     types = [part for part in parts if isinstance(part, type)]
     # The types of numbers and texts alone, and of words those that may stand in their place.
-    plain = origins <= {None, Annotated, Union, UnionType, tuple, list} and {*types} <= {*_KINDS}
+    plain = origins <= {tuple, list} and {*types} <= {*_KINDS}
     kinds = [_KINDS.get(part, (part, part.__name__)) for part in types]
     known = [word for _, word in kinds] + ["one of " + ", ".join(map(str, words))] * bool(words)
     for one in value if several and isinstance(value, tuple | list) else (value,):
@@ -152,7 +138,6 @@ def flag_name(name: str) -> str:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type, and whatever stands in its brackets."""
     yield hint
     for part in get_args(hint):
         yield from _parts(part)
@@ -163,10 +148,8 @@ def read_options(
 ) -> Config:
     """The options of a command, each in its range: of ``--config FILE``, then of the command line.
 
-    Where the config has a class method ``as_published``, ``--as-published`` gives the defaults, and
-    what it sets is printed.
-
-    OptionError names one out of its range, or unknown; SystemExit is 2 for wrong words, 0 for help.
+    A config's class method ``as_published`` gives the defaults of ``--as-published``, which is
+    printed. OptionError names one out of its range, or unknown; wrong words end in SystemExit.
     """
     finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config", type=Path)
@@ -174,11 +157,11 @@ def read_options(
     if published is not None:
         finder.add_argument("--as-published", choices=("paper", "released"))
     found, words = finder.parse_known_args(arguments)
-    how: dict[str, Any] = {"prog": prog, "args": words}
     given = _from_file(config_type, prog, found.config) if found.config is not None else {}
+    about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
+    how: dict[str, Any] = {"prog": prog, "args": words, "description": about}
     if given:
         how["default"] = config_type(**given)
-    about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
     shown: Any = config_type
     if {"-h", "--help"}.intersection(words):  # these two are read before the others
         more: list[Any] = [("config", Path | None, _CONFIG)]
@@ -186,24 +169,23 @@ def read_options(
             more += [("as_published", Literal["paper", "released"] | None, _PUBLISHED)]
         more = [(n, Annotated[t, tyro.conf.arg(help=text)], None) for n, t, text in more]
         shown = make_dataclass(config_type.__name__, more, bases=(config_type,), frozen=True)
-    config: Any = tyro.cli(shown, description=about, **how)
+    config: Any = tyro.cli(shown, **how)
     if which := getattr(found, "as_published", None):
         names = [n for n in ("model", "task", "samples") if hasattr(config, n)]
         given = {n: getattr(config, n) for n in names} | given
         preset, plain = published(which, **given), config_type(**given)
-        config = tyro.cli(config_type, description=about, **how | {"default": preset})
-        own = [n for n in vars(preset) if getattr(preset, n) != getattr(plain, n)]
-        kept = [n for n in own if getattr(config, n) == getattr(preset, n)]
-        said = " ".join(word for n in kept for word in option_words(n, getattr(config, n)))
-        other = " ".join(flag_name(name) for name in own if name not in kept)
+        config = tyro.cli(config_type, **how | {"default": preset})
+        own = {n: value for n, value in vars(preset).items() if value != getattr(plain, n)}
+        kept = [n for n in own if getattr(config, n) == own[n]]
+        said = " ".join(word for n in kept for word in option_words(n, own[n]))
+        other = " ".join(flag_name(n) for n in own if n not in kept)
         if here().first:
             print(f"as published, {which}: {said}{other and f'; not: {other}'}")
     check_options(config)
-    return cast(Config, config)
+    return config
 
 
 def _from_file(config_type: type[Any], prog: str, path: Path) -> dict[str, Any]:
-    """The options that a file names, by name, and those that are missing."""
     if path.is_dir():
         path /= CONFIG
     with reading(path, OptionError):
@@ -211,17 +193,16 @@ def _from_file(config_type: type[Any], prog: str, path: Path) -> dict[str, Any]:
         given = (json.loads if path.suffix == ".json" else yaml.safe_load)(text) or {}
         if not isinstance(given, dict):
             raise TypeError(f"it holds a {type(given).__name__}, not options by their names")
-    # A run's own file holds more than its options.
+    # A run's own file holds more than its options, and the day that was named to the model.
     model = given.get("model")
     given = given["config"] if isinstance(given.get("config"), dict) else given
     if isinstance(model, dict) and model.get("date"):
-        # The day that its chat template named to the model.
         given["date"] = model["date"]
     given = {str(name).replace("-", "_"): value for name, value in given.items()}
     known = get_type_hints(config_type)
-    names = [option.name for option in fields(config_type)]
-    if unknown := [name for name in given if name not in names]:
-        raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    own = {option.name: option for option in fields(config_type)}
+    if unknown := [name for name in given if name not in own]:
+        raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(own)}")
     # Read as if each stood on the command line, so that what is wrong is said in the same words.
     words: list[str] = []
     for name, value in given.items():
@@ -229,23 +210,18 @@ def _from_file(config_type: type[Any], prog: str, path: Path) -> dict[str, Any]:
         words += [f"--{name.replace('_', '-')}", *map(str, values)]
     options = make_dataclass("Options", [(name, known[name]) for name in given])
     read = vars(tyro.cli(options, prog=f"{prog} --config {path}", args=words))
-    absent = {
-        option.name: tyro.MISSING
-        for option in fields(config_type)
-        if option.default is option.default_factory is MISSING
-    }
-    return absent | read
+    needed = (n for n, option in own.items() if option.default is option.default_factory is MISSING)
+    return dict.fromkeys(needed, tyro.MISSING) | read
 
 
 def option_words(name: str, value: Any) -> list[str]:
-    """An option with its value, as it is given on the command line."""
     if isinstance(value, bool):
         return [flag_name(name if value else f"no-{name}")]
     return [flag_name(name), *map(str, value if isinstance(value, list | tuple) else [value])]
 
 
 def command_line(prog: str, config: Any) -> str:
-    """The command that carries out ``config``, to be copied: its model, and what is no default."""
+    """The command of a ``config``, to be copied: its model, and what is no default."""
     words = prog.split()
     for option in fields(config):
         value = getattr(config, option.name)

@@ -1,7 +1,7 @@
 """A run on its machine: its processes, their devices, and how many inputs go through together.
 
-Every process writes files of its own, so all they need is a place to meet. That is gloo, on GPUs
-too: it notices a process that died, and waits for hours, after which NCCL would end the run.
+All that processes need is a place to meet. That is gloo, on GPUs too: it notices a process that
+died, and waits for hours, after which NCCL would end the run.
 """
 
 from __future__ import annotations
@@ -64,13 +64,10 @@ class Processes:
 
         smallest = torch.tensor(number)
         try:
-            group = _meeting_place(self.rank, self.count)
-            dist.all_reduce(smallest, dist.ReduceOp.MIN, group=group)
+            dist.all_reduce(smallest, dist.ReduceOp.MIN, _meeting_place(self.rank, self.count))
         except (RuntimeError, ValueError) as error:
-            raise ProcessError(
-                f"another process of this run has ended, or is out of reach ({first_line(error)}); "
-                "the same command goes on, with any number of processes"
-            ) from error
+            why = f"({first_line(error)}); the same command goes on, with any number of processes"
+            raise ProcessError(f"another process of this run has ended {why}") from error
         return int(smallest)
 
     def begin(self) -> None:
@@ -81,15 +78,10 @@ class Processes:
             logging.disable_progress_bar()
 
     def device_map(self, device_map: str | None) -> str | None:
-        """Where this process loads the model: a GPU of its own, unless ``--device-map`` says where.
-
-        ProcessError where one of several is to spread it over all GPUs.
-        """
+        """Where this process loads the model: a GPU of its own, but for ``--device-map``."""
         if self.count > 1 and device_map in SPREAD:
-            raise ProcessError(
-                f"--device-map {device_map} spreads one model over all GPUs, and {self.count} "
-                "processes load one each: leave it out, or start a single process"
-            )
+            why = f"over all GPUs, and {self.count} processes load one each: leave it out"
+            raise ProcessError(f"--device-map {device_map} spreads one model {why}")
         if device_map is not None:
             return device_map
         if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
@@ -114,16 +106,15 @@ def here() -> Processes:
             message = "accelerate launch starts one process on CPUs: use torchrun --nproc-per-node"
             warnings.warn(message, stacklevel=2)
         return ALONE
-    rank, count = os.environ["RANK"], os.environ.get("WORLD_SIZE", "1")
-    local = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
+    said = {"RANK": os.environ["RANK"], "WORLD_SIZE": os.environ.get("WORLD_SIZE", "1")}
+    for own, other in (("LOCAL_RANK", "RANK"), ("LOCAL_WORLD_SIZE", "WORLD_SIZE")):
+        said[own] = os.environ.get(own, said[other])
     with suppress(ValueError):
-        found = Processes(*map(int, (rank, count, *local)))
+        found = Processes(*map(int, said.values()))
         if 0 <= found.rank < found.count and 0 <= found.local_rank < found.local_world_size:
             return found
-    raise ProcessError(
-        f"RANK={rank}, WORLD_SIZE={count}, LOCAL_RANK={local[0]}, LOCAL_WORLD_SIZE={local[1]} name "
-        "no process; start the run with accelerate launch or torchrun"
-    )
+    named = ", ".join(f"{name}={value}" for name, value in said.items())
+    raise ProcessError(f"{named} name no process; start the run with accelerate launch or torchrun")
 
 
 def exit_with_parent() -> None:
@@ -140,7 +131,6 @@ def exit_with_parent() -> None:
 
 @functools.cache
 def _meeting_place(rank: int, count: int) -> Any:
-    """The processes as a group of torch.distributed."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -176,10 +166,8 @@ def check_place(device_map: str | None) -> None:
         torch.empty(0, device=device_map)
     # Without a driver torch asserts.
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"device {device_map!r} cannot be used here ({first_line(error).rstrip('.')}); give "
-            f"--device cpu, cuda, cuda:1 or mps, or --device-map {', '.join(SPREAD)}"
-        ) from error
+        why = f"({first_line(error).rstrip('.')}); give --device cpu, cuda, cuda:1 or mps"
+        raise ModelError(f"device {device_map!r} cannot be used here {why}") from error
 
 
 def in_batches(things: Sequence[Piece], size: int) -> list[Sequence[Piece]]:
@@ -192,9 +180,6 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
 
     On a GPU it is the largest of 64, 32, 16 ... whose trial, the batch of so many inputs that
     needs the most memory, fits. A CPU gains nothing from larger batches, and takes ``on_cpu``.
-
-    Raises:
-        RuntimeError: not even one input fits, or the trial failed for another reason.
     """
     if all(p.device.type == "cpu" for p in model.parameters()):
         return processes.all_min(on_cpu)
@@ -214,11 +199,7 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
 
 
 def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:
-    """How many rows go through a model together, if each keeps so much on each ``torch.device``.
-
-    The first of 64, 32, 16 ... that, with ``others`` more rows, takes at most three quarters of
-    what is free, in all processes: one layer needs the rest for itself.
-    """
+    """Rows, 64, 32, 16 ..., that with ``others`` take three quarters of what is free everywhere."""
     rows = MOST
     for device, size in bytes_a_row.items():
         free = free_memory(device) // (processes.local_world_size if device.type == "cpu" else 1)
@@ -228,7 +209,6 @@ def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Proces
 
 
 def free_memory(device: Any) -> int:
-    """Bytes that are free on a ``torch.device``."""
     import torch
 
     if device.type == "cuda":
@@ -241,21 +221,17 @@ def free_memory(device: Any) -> int:
 def within_memory(
     advice: str, kept: str = "what was computed before is kept: the same command goes on with it"
 ) -> Iterator[None]:
-    """Raise OutOfMemoryError if what is run in the block does not fit; also a decorator.
-
-    ``advice`` is which option to change, ``kept`` what becomes of the work that is done.
-    """
+    """OutOfMemoryError, with which option to change, for what does not fit; also a decorator."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        why = first_line(error)
-        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({why})") from error
+        why = f"out of memory: {advice}; {kept} ({first_line(error)})"
+        raise OutOfMemoryError(why) from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a GPU, torch or Python has no memory left."""
     import torch
     from accelerate.utils.memory import should_reduce_batch_size
 

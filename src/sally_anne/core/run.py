@@ -1,8 +1,4 @@
-"""The one reader of a finished run's folder, and heads, as all rooms spell and choose them.
-
-It reads JSON, Parquet and safetensors, never a pickle. Heads are always chosen on validation
-samples.
-"""
+"""The one reader of a finished run's folder, and heads, chosen on validation samples alone."""
 
 from __future__ import annotations
 
@@ -38,17 +34,14 @@ LEVEL = 0.05
 # Verdicts on heads and on sets of heads.
 USED, AGAINST, NOT_USED = "used", "used against", "not used"
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
-# What a probing run found, what its patching scan did, and what its samples say.
 PATCHING, PROMPTS = "patching.json", "prompts.parquet"
-# Accuracy above which a surface feature is said to give a label away: so much more than chance.
-CONFOUNDED = 0.1
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/index.json"
 # What a run is in a hub's repository: prompts and activations are there on demand alone.
 SHARED = (CARD, CONFIG, RESULTS, PATCHING, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
 # Heads of each label that its card lists.
 BEST = 10
-TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
+TITLE_WORDS: tuple[str, ...] = ("order", "contrast", "setting", "site", "position")
 # The task of runs that do not say theirs, and the only one of which all these words tell something.
 FIRST_TASK = "gridtom"
 
@@ -65,8 +58,7 @@ class Head(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Head:
         """The head of a text such as ``L4H0``; ValueError for any other text."""
-        match = re.fullmatch(r"L(\d+)H(\d+)", text.strip())
-        if match is None:
+        if (match := re.fullmatch(r"L(\d+)H(\d+)", text.strip())) is None:
             raise ValueError(f"{text!r} is no head; write one as L4H0")
         return cls(int(match[1]), int(match[2]))
 
@@ -79,10 +71,7 @@ def symbol(label: str) -> str:
 def saved_results(
     path: Path, made_by: str, parts: dict[str, tuple[str, ...]] | None = None
 ) -> dict[str, Any]:
-    """A file of results, with an object for each of ``parts``; empty where there is none.
-
-    RunFolderError if it is damaged; ``made_by``, the command, writes it.
-    """
+    """A file of results that ``made_by`` wrote, as of :func:`read_object`; empty without it."""
     return read_object(path, RunFolderError, made_by, parts) if path.exists() else {}
 
 
@@ -96,13 +85,10 @@ def read_table(path: Path, made_by: str, columns: Iterable[str] = ()) -> pd.Data
 
 @dataclass(frozen=True)
 class Run:
-    """A finished probing run; what is read of it is kept.
+    """A finished probing run in a folder, with what ``config.json`` holds: options, model, data.
 
-    A file that is missing or damaged is a RunFolderError, or a StoreError of the activations.
-
-    Attributes:
-        folder: the run folder.
-        saved: all that ``config.json`` holds: options, model, data.
+    What is read of it is kept. A file that is missing or damaged is a RunFolderError, or a
+    StoreError of the activations.
     """
 
     folder: Path
@@ -126,13 +112,8 @@ class Run:
 
     @property
     def title(self) -> list[str]:
-        """What was probed: model; order and contrast, or whose samples; setting, site, position.
-
-        A word that the config lacks is taken from the activation store, which always knows its
-        site and position.
-        """
-        parts = [short_name(self.config.get("model", "model not recorded"))]
-        words: tuple[str, ...] = TITLE_WORDS
+        """What was probed: model; order and contrast, or whose samples; setting, site, position."""
+        parts, words = [short_name(self.config.get("model", "model not recorded"))], TITLE_WORDS
         task = self.config.get("task", FIRST_TASK)
         if (own := self.config.get("samples")) or task != FIRST_TASK:
             # Of samples without pictures and films there is one setting.
@@ -140,7 +121,7 @@ class Run:
             parts.append(f"samples {Path(own).name}" if own else f"task {task}")
         for word in words:
             value = self.config.get(word)
-            if value is None:
+            if value is None:  # the store always knows its site and position
                 value = getattr(self.store.meta, word, None) or "not recorded"
             parts.append(f"{word} {value}")
         return parts
@@ -180,7 +161,7 @@ class Run:
     def ranked(self, label: str) -> pd.DataFrame:
         """The table of heads, best by validation accuracy of ``label`` first."""
         require_columns(self.heads, [f"{label}_rank"], self.folder / HEADS)
-        return _ranked(self.heads, label)
+        return self.heads.sort_values([f"{label}_rank", "layer", "head"])
 
     @cached_property
     def probes(self) -> dict[str, np.ndarray]:
@@ -210,11 +191,10 @@ class Run:
 
     def head_activations(self, layer: int, head: int) -> np.ndarray:
         """Activations of one head, ``[N, D]`` in float64, all finite, rows as ``samples``."""
-        values = self.activations([layer])
-        where, heads = self.folder / ACTIVATIONS, values.shape[2]
-        if not 0 <= head < heads:
-            raise RunFolderError(f"{where} has heads 0 to {heads - 1}, not {head}")
-        values = values[:, 0, head].astype("float64")
+        values, where = self.activations([layer])[:, 0], self.folder / ACTIVATIONS
+        if not 0 <= head < values.shape[1]:
+            raise RunFolderError(f"{where} has heads 0 to {values.shape[1] - 1}, not {head}")
+        values = values[:, head].astype("float64")
         if broken := int((~np.isfinite(values)).any(axis=1).sum()):
             what = f"is not finite in {broken} of {len(values)} samples"
             raise RunFolderError(f"{where}: {Head(layer, head)} {what}")
@@ -239,7 +219,7 @@ def labels_of(heads: pd.DataFrame) -> tuple[str, ...]:
 
 def best(heads: pd.DataFrame, label: str) -> Head:
     """The head with rank 1 for ``label`` (best validation accuracy); FigureError if none has."""
-    ranked = _ranked(heads.dropna(subset=[f"{label}_rank"]), label)
+    ranked = heads.dropna(subset=[f"{label}_rank"]).sort_values([f"{label}_rank", "layer", "head"])
     if ranked.empty:
         raise FigureError(f"the table of heads ranks none by {label}")
     return heads_of(ranked)[0]
@@ -253,10 +233,6 @@ def best_named(heads: pd.DataFrame) -> dict[str, object]:
         null = number(row.get(f"{label}_threshold"))
         facts[f"best by {label}"] = f"{head} {row[f'{label}_validation_accuracy']:.2f}, null {null}"
     return facts
-
-
-def _ranked(heads: pd.DataFrame, label: str) -> pd.DataFrame:
-    return heads.sort_values([f"{label}_rank", "layer", "head"])
 
 
 def heads_of(table: pd.DataFrame) -> list[Head]:
@@ -281,21 +257,20 @@ def select(samples: pd.DataFrame, split: str) -> np.ndarray:
 
 
 def confounded(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Rows of ``confounds`` of a ``results.json`` whose feature alone gives a label away."""
+    """Rows of ``confounds`` of a ``results.json`` whose feature is right .1 above chance."""
 
     def chance(label: str) -> float:
         return found.get("results", {}).get(label, {}).get("chance_test_accuracy", 0.5)
 
-    rows = found.get("confounds", ())
-    return [row for row in rows if row["accuracy"] > chance(row["label"]) + CONFOUNDED]
+    return [r for r in found.get("confounds", ()) if r["accuracy"] > chance(r["label"]) + 0.1]
 
 
 def verdicts(effect: ArrayLike, ends: ArrayLike, random: ArrayLike, floor: float) -> np.ndarray:
     """Whether heads, or sets of heads, carry the answer, work against it, or do neither: ``[n]``.
 
-    :data:`USED` is what has a normalised ``effect [n]`` above the upper end of ``random [2, n]``
-    ones and at least ``floor``, and an interval ``ends [2, n]`` above zero; :data:`AGAINST` is the
-    same with a negative sign. Empty where there is no interval.
+    :data:`USED` has a normalised ``effect [n]`` above ``random [2, n]`` ones and at least
+    ``floor``, and an interval ``ends [2, n]`` above zero; :data:`AGAINST` is the same with a
+    negative sign. Empty where there is no interval.
     """
     effect, (low, high), (least, most) = map(np.asarray, (effect, ends, random))
     used = (effect > most) & (effect >= floor) & (low > 0)
@@ -313,10 +288,7 @@ def in_words(readable: bool | None, used: str) -> str:
 
 
 def conclusions(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
-    """Of each row of a table of heads, whether it is readable and used, for one kind of pairs.
-
-    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is by :func:`verdicts`.
-    """
+    """Of each row of a table of heads, whether it is readable and used, for one kind of pairs."""
     null = heads[f"{label}_p_fwer"]
     readable = [None if np.isnan(p) else bool(p <= LEVEL) for p in null]
     return list(map(in_words, readable, heads[f"{kind}_used"]))
@@ -332,15 +304,22 @@ def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | 
 def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
     """Write a run, without paths of this machine, into an empty folder, to share it.
 
-    Figures and page are left out, as they may show such paths; they can be drawn again. With
-    ``activations`` these, and what the samples say, are shared as well. Errors are as of
-    :class:`Run`.
+    Figures and page may show such paths, and are left out; ``activations`` come with the prompts.
     """
     _ = run.heads, run.probes
     copied = [HEADS, PROBES]
     if activations:
+        from sally_anne.core.store import INDEX_NAME, Index
+
         run.store.verify()
-        _copy_store(run, folder / ACTIVATIONS)
+        source = run.folder / ACTIVATIONS
+        others = shutil.ignore_patterns(".*", INDEX_NAME)
+        # Links, which a push follows, but for paths in the index.
+        links: Any = {"ignore": others, "copy_function": os.symlink}
+        shutil.copytree(source.resolve(), folder / ACTIVATIONS, **links)
+        meta = (index := Index.read(source)).meta
+        facts = without_paths({"model_id": meta.model_id, "extra": meta.extra}, run.saved)
+        replace(index, meta=replace(meta, **facts)).write(folder / ACTIVATIONS)
         copied += [] if run.prompts is None else [PROMPTS]
     for name in copied:
         shutil.copyfile(run.folder / name, folder / name)
@@ -351,21 +330,7 @@ def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
     write_atomic(folder / CARD, _card(run))
 
 
-def _copy_store(run: Run, folder: Path) -> None:
-    """Links to the files of a run's store, under a manifest without paths."""
-    from sally_anne.core.store import INDEX_NAME, Index
-
-    source = run.folder / ACTIVATIONS
-    others = shutil.ignore_patterns(".*", INDEX_NAME)
-    shutil.copytree(source.resolve(), folder, ignore=others, copy_function=os.symlink)
-    index = Index.read(source)
-    facts = {"model_id": index.meta.model_id, "extra": index.meta.extra}
-    meta = replace(index.meta, **without_paths(facts, run.saved))
-    replace(index, meta=meta).write(folder)
-
-
 def _card(run: Run) -> bytes:
-    """The README of a run: what was probed, and its best heads."""
     model = run.saved.get("model", {})
     parts = without_paths(run.title, run.saved)
     rows = [

@@ -31,17 +31,13 @@ from sally_anne.core.folder import make_own
 
 INDEX_NAME, ITEMS_NAME = "index.json", "items.parquet"
 _FORMAT = "sally-anne activations 3"
-_SUM = "sha256"
+_SUM, _key = "sha256", "layer.{:02d}".format
 Batches = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """What must agree between a store and a run.
-
-    `dtype` is torch's name without the prefix ("float32"); `head_dim` the width of one slice at
-    this site; `extra` what else decides the inputs (contrast, order, setting, data hash).
-    """
+    """What must agree between a store and a run; `extra` is what else decides the inputs."""
 
     site: str
     position: str
@@ -58,11 +54,7 @@ class StoreMeta:
 
 @dataclass(frozen=True)
 class Index:
-    """The contents of `index.json`.
-
-    `batches` are the rows of items that are computed together; `shards` the checksums of their
-    files, None until the store is complete.
-    """
+    """`index.json`: `batches` of rows of items, and checksums of `shards` once all are there."""
 
     meta: StoreMeta
     items_sha256: str
@@ -80,13 +72,13 @@ class Index:
             if content.pop("format") != _FORMAT:
                 raise ValueError("it is of another version")
             content["meta"] = StoreMeta(**content["meta"])
-            batches, shards = tuple(map(tuple, content.pop("batches"))), content.pop("shards")
-            return cls(batches=batches, shards=None if shards is None else tuple(shards), **content)
+            content["batches"] = tuple(map(tuple, content["batches"]))
+            content["shards"] = content["shards"] and tuple(content["shards"])
+            return cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(path) from error
 
     def write(self, folder: Path) -> None:
-        """Write it atomically."""
         text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=1, sort_keys=True)
         write_atomic(folder / INDEX_NAME, f"{text}\n".encode())
 
@@ -95,8 +87,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
     """A store opened for writing (`open_or_create`, `join`) or for reading (`open`).
 
     A batch is computed whole or not at all and is one shard, written once, atomically. So a resumed
-    run gives the same bytes as an uninterrupted one, whoever computed which batch. `meta` says what
-    was run, and `batches` which rows of `items` each batch holds.
+    run gives the same bytes as an uninterrupted one, whoever computed which batch.
 
     with ActivationStore.open_or_create(out, meta, items, batches) as store:
         for b in store.pending():
@@ -120,17 +111,10 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
     ) -> Self:
         """Begin a store, or resume the one that the same run began.
 
+        `items` have a unique column `item_id`, and each of their rows is in one of the `batches`.
         Shards that are damaged, or missing from a complete store, are warned of and pending again.
-
-        Args:
-            items: one row an item, with a unique column `item_id`.
-            batches: rows of `items`; each row in exactly one batch, in any order.
-
-        Raises:
-            StoreDamagedError: its index or items table is missing or altered.
-            StoreError: it is the store of a different run; another run writes to it; the plan does
-                not fit the items; or the disk is full.
-            FolderError: the folder holds something else, or cannot be made.
+        StoreDamagedError for an index or items table that is missing or altered; StoreError for the
+        store of another run, one that is being written, a plan that does not fit, or a full disk.
         """
         folder = Path(path)
         index, table = _planned(meta, items, batches)
@@ -168,10 +152,6 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         return cls(folder, index, _read_items(folder, index), None, writable=False)
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Write nothing more, and let another run write. Reading goes on working."""
         lock, self._lock, self._writable = self._lock, None, False
         if lock is not None:
             lock.release()
@@ -191,19 +171,20 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
             raise StoreError(f"{self.path} is closed, or open for reading only.")
         if b not in self.pending():
             raise StoreError(f"batch {b} is not pending; the plan has {len(self.batches)} batches.")
-        meta = self.meta
-        shape = (len(self.batches[b]), meta.n_layers, meta.n_heads, meta.head_dim)
-        if (tuple(activations.shape), activations.dtype) != (shape, getattr(torch, meta.dtype)):
-            raise StoreError(
-                f"batch {b} has shape {tuple(activations.shape)} of {activations.dtype}, not "
-                f"{shape} [items, layers, heads, head width] of {meta.dtype}."
-            )
+        shape, dtype = self._shape(len(self.batches[b]), self.meta.n_layers)
+        if (activations.shape, activations.dtype) != (shape, dtype):
+            given = f"{tuple(activations.shape)} of {activations.dtype}"
+            raise StoreError(f"batch {b} has shape {given}, not {shape} [n, L, H, D] of {dtype}")
         layers = [layer.contiguous() for layer in activations.detach().cpu().unbind(1)]
         checksum = _checksum(self.batches[b], layers)
         tensors = {_key(i): layer for i, layer in enumerate(layers)}
         write_atomic(_shard(self.path, b), save(tensors, metadata={_SUM: checksum}))
         self._intact[b] = checksum
         self._stored.add(b)
+
+    def _shape(self, rows: int, layers: int) -> tuple[tuple[int, ...], torch.dtype]:
+        meta = self.meta
+        return (rows, layers, meta.n_heads, meta.head_dim), getattr(torch, meta.dtype)
 
     def finish(self) -> None:
         """Check the batches of other processes, declare the store complete and release it."""
@@ -215,24 +196,19 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
                 count = f"{len(left)} of {len(self.batches)} batches are pending"
                 raise StoreError(f"{self.path}: {count}, the first is {left[0]}.")
             self._save(tuple(self._checked(b) for b in range(len(self.batches))))
-        self.close()
+        self.__exit__()
 
     def read(self, layers: Sequence[int] | None = None) -> Tensor:
-        """The activations of all items, or of some layers, `[N, L', H, D]`, rows as `items`.
-
-        Raises:
-            StoreError: the store is not complete, or a layer is out of range.
-            StoreDamagedError: names the shard that is missing or altered; each is checked once.
-        """
-        meta = self.meta
+        """The activations of all items, or of some layers, `[N, L', H, D]`, rows as `items`."""
+        count = self.meta.n_layers
         if not self.complete:
             left = f"{len(self.pending())} of {len(self.batches)} batches are pending"
             raise StoreError(f"{self.path} is not complete: {left}. Run the same command again.")
-        chosen = range(meta.n_layers) if layers is None else list(layers)
-        if wrong := [layer for layer in chosen if not 0 <= layer < meta.n_layers]:
-            raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")
-        shape = (len(self.items), len(chosen), meta.n_heads, meta.head_dim)
-        activations = torch.empty(shape, dtype=getattr(torch, meta.dtype))
+        chosen = range(count) if layers is None else list(layers)
+        if wrong := [layer for layer in chosen if not 0 <= layer < count]:
+            raise StoreError(f"{self.path} has layers 0 to {count - 1}, not {wrong}.")
+        shape, dtype = self._shape(len(self.items), len(chosen))
+        activations = torch.empty(shape, dtype=dtype)
         for b, rows in enumerate(self.batches):
             self._checked(b)
             with safe_open(_shard(self.path, b), framework="pt") as file:
@@ -255,8 +231,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
                 if not (self.complete and path.exists()):
                     self._checked(b)
             except StoreDamagedError:
-                message = f"{path} is damaged or missing; batch {b} will be computed again."
-                warnings.warn(message, stacklevel=3)
+                again = f"{path} is damaged or missing; batch {b} will be computed again."
+                warnings.warn(again, stacklevel=3)
                 path.unlink(missing_ok=True)
                 self._stored.remove(b)
         if self.complete and self.pending():
@@ -265,15 +241,14 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
     def _checked(self, b: int) -> str:
         """The checksum of a shard that is intact; each is read and hashed once."""
         if b not in self._intact:
-            path = _shard(self.path, b)
+            path, known = _shard(self.path, b), self._index.shards
             try:
                 with safe_open(path, framework="pt") as file:
                     stated: str = file.metadata()[_SUM]
                     layers = [file.get_tensor(_key(i)) for i in range(self.meta.n_layers)]
             except (OSError, SafetensorError, KeyError, TypeError) as error:
                 raise _damaged(path) from error
-            expected = self._index.shards[b] if self._index.shards else stated
-            if not stated == expected == _checksum(self.batches[b], layers):
+            if {stated, *(known or ())[b : b + 1]} != {_checksum(self.batches[b], layers)}:
                 raise _damaged(path)
             self._intact[b] = stated
         return self._intact[b]
@@ -284,7 +259,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
 
 
 def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[Index, bytes]:
-    """The index of a store that is still empty, and its items as Parquet."""
+    """The index of an empty store, and its items as Parquet."""
     plan = tuple(tuple(int(row) for row in batch) for batch in batches)
     times = Counter(row for batch in plan for row in batch)
     if () in plan or times != Counter(range(len(items))):
@@ -296,7 +271,7 @@ def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[In
 
 
 def _require_same_run(folder: Path, given: Index, table: bytes) -> tuple[Index, pd.DataFrame]:
-    """The index and items of a store, which must be the one that a run would make."""
+    """The index and items of a store, which must be those that a run would make."""
     stored = Index.read(folder)
     items = _read_items(folder, stored)
     before, now = (index.meta.extra | asdict(index.meta) for index in (stored, given))
@@ -313,11 +288,8 @@ def _require_same_run(folder: Path, given: Index, table: bytes) -> tuple[Index, 
 
 
 def mismatch(folder: Path, what: str) -> StoreError:
-    """The error for a store of another run, with the way out."""
-    return StoreError(
-        f"the store {folder} was made by a different run: {what}. "
-        "Choose another --out, or delete that folder to start over."
-    )
+    way = "Choose another --out, or delete that folder to start over."
+    return StoreError(f"the store {folder} was made by a different run: {what}. {way}")
 
 
 def _read_items(folder: Path, index: Index) -> pd.DataFrame:
@@ -330,10 +302,8 @@ def _read_items(folder: Path, index: Index) -> pd.DataFrame:
 
 def _damaged(path: Path) -> StoreDamagedError:
     again = path if path.suffix == ".safetensors" else f"the folder {path.parent}"
-    return StoreDamagedError(
-        f"{path} is missing, cut short or altered. Delete {again} and run the extraction again "
-        "with the same --out."
-    )
+    way = f"Delete {again} and run the same command again."
+    return StoreDamagedError(f"{path} is missing, cut short or altered. {way}")
 
 
 def _checksum(rows: Sequence[int], layers: Sequence[Tensor]) -> str:
@@ -351,7 +321,3 @@ def _shard(folder: Path, b: int) -> Path:
 
 def _shards_in(folder: Path) -> set[int]:
     return {int(path.stem.removeprefix("shard-")) for path in folder.glob("shard-*.safetensors")}
-
-
-def _key(layer: int) -> str:
-    return f"layer.{layer:02d}"

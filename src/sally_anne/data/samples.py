@@ -14,7 +14,6 @@ import numpy as np
 
 from sally_anne.core.console import Shown, tally
 from sally_anne.core.errors import BenchmarkError, MediaError, OptionError, RecordError
-from sally_anne.core.files import file_sha256
 from sally_anne.core.media import FRAME_PIXELS, FRAMES, frames_of, pixels_of, read_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
@@ -413,7 +412,8 @@ def fingerprint(samples: Sequence[Sample]) -> str:
                 digest.update(f"{media.start} {media.end} {media.frames}".encode())
                 media = media.path
             if isinstance(media, Path):
-                digest.update(file_sha256(media).encode())
+                with media.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").hexdigest().encode())
             elif isinstance(media, np.ndarray):
                 digest.update(f"{media.shape}".encode() + media.tobytes())
     return digest.hexdigest()

@@ -20,9 +20,8 @@ from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 from sally_anne.models.videos import video_size
 
 TEXT = "The white agent is in the red room."
-SHOWN = 60
-# Frames, height and width of the film whose tokens are told.
-FILM = (8, 420, 294)
+# Letters that are shown; frames, height and width of the film whose tokens are counted.
+SHOWN, FILM = 60, (8, 420, 294)
 
 
 def run(options: ModelOptions, console: Console | None = None) -> dict[str, str]:
@@ -34,10 +33,7 @@ def run(options: ModelOptions, console: Console | None = None) -> dict[str, str]
 
 
 def checked(loaded: LoadedModel) -> dict[str, str]:
-    """What is read of a model, where, and whether heads add up, in plain words by their names.
-
-    Errors are those of loading a model and of finding its heads.
-    """
+    """What is read of a model, where, and whether heads add up, in plain words by their names."""
     geometry, family, model = find_geometry(loaded.skeleton), loaded.family, loaded.model
     known = "its row in the table of families" if family in FAMILIES else "what its modules say"
     opened = open_prompt(loaded, TEXT, False)
@@ -57,16 +53,13 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
         **measured(loaded, inputs),
     }
     doubts = [f"not read with {way}: {why}" for way, why in loaded.limits.items()]
-    doubts += filter(
-        None, [unknown_words(loaded, [TEXT]).warning(loaded.name).removeprefix("warning: ")]
-    )
+    doubts.append(unknown_words(loaded, [TEXT]).warning(loaded.name).removeprefix("warning: "))
     if next(model.parameters()).dtype == torch.float16:
         doubts.append("float16 overflows in some models: --dtype bfloat16")
-    return facts | {"doubtful": "; ".join(doubts) or "nothing was found"}
+    return facts | {"doubtful": "; ".join(filter(None, doubts)) or "nothing was found"}
 
 
 def shown(loaded: LoadedModel) -> str:
-    """How frames are given, with the tokens that some take."""
     kind, mark, between, why = loaded.showing
     if not kind or loaded.prompt == RAW:
         return f"none: {why or 'the prompt is raw'}; run it with --setting text"

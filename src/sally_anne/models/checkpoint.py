@@ -28,14 +28,8 @@ from sally_anne.core.files import LFS, POINTER, read_object
 from sally_anne.core.processes import first_gpu, is_out_of_memory
 from sally_anne.hooks.geometry import find_geometry, written
 from sally_anne.hooks.identity import GGUF, weight_files
-from sally_anne.models.decoding import (
-    State,
-    extend,
-    prefill,
-    read_side_by_side,
-    split_common_prefix,
-    step,
-)
+from sally_anne.models import decoding
+from sally_anne.models.decoding import extend
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
 from sally_anne.models.processor import padded
 from sally_anne.models.prompts import encode, open_prompt
@@ -44,24 +38,12 @@ from sally_anne.models.prompts import encode, open_prompt
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # Adapters that come with the package, by name.
 SHIPPED = Path(__file__).parent / "adapters"
-# Earlier versions read some vocabularies of GGUF files otherwise than they were written.
-_READS_GGUF = (5, 23)
 # Settings of GGUF files that transformers does not read, by the kind of model.
 _ALSO_READ = {
-    "gpt2": {"context_length": "n_positions"},
-    "qwen3": {"attention.key_length": "head_dim"},
-    "qwen2_moe": {
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
-    },
-    "qwen3_moe": {"expert_feed_forward_length": "moe_intermediate_size"},
-    "starcoder2": {"rope.freq_base": "rope_theta"},
-    "stablelm": {"rope.freq_base": "rope_theta"},
+    "qwen3": ("attention.key_length", "head_dim"),
+    "starcoder2": ("rope.freq_base", "rope_theta"),
+    "stablelm": ("rope.freq_base", "rope_theta"),
 }
-# Layers of the Gemma models whose queries have a scale of their own.
-_GEMMA_27B = (46, 62)
-# Bytes within which a GGUF file names its settings and tensors.
-_HEADER = 1 << 26
 # All that a model's repository may hold that is read.
 MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -76,42 +58,28 @@ def located(name: str, revision: str | None = None) -> str:
     if place.is_dir() and not any(place.glob("*.safetensors")):
         packed = sorted(place.glob(f"*{GGUF}"))
     if len(packed) > 1:
-        raise ModelError(
-            f"folder {place} holds {len(packed)} GGUF files: give one, as --model {packed[0]}"
-        )
+        holds = f"holds {len(packed)} GGUF files: give one, as --model {packed[0]}"
+        raise ModelError(f"folder {place} {holds}")
     if packed:
         place = packed[0]
         if not place.exists():
             raise ModelError(f"there is no file {place}")
-        version = tuple(map(int, transformers.__version__.split(".")[:2]))
-        if version < _READS_GGUF or importlib.util.find_spec("gguf") is None:
-            raise ModelError(
-                f"{place} is read with the package gguf, and with transformers {_READS_GGUF[0]}."
-                f"{_READS_GGUF[1]} or newer: pip install 'sally-anne[gguf]'"
-            )
+        # Earlier versions read some vocabularies otherwise than they were written.
+        old = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 23)
+        if old or importlib.util.find_spec("gguf") is None:
+            needs = "the package gguf, transformers 5.23 or newer: pip install 'sally-anne[gguf]'"
+            raise ModelError(f"{place} is read with {needs}")
     elif place.is_dir() and not any((place / n).exists() for n in ("config.json", ADAPTER[0])):
-        what = "give one with a model, or a GGUF file"
-        raise ModelError(f"folder {place} has no config.json; {what}{_below(place)}")
+        raise ModelError(f"folder {place} has no config.json: give one with it, or a GGUF file")
     if packed or place.is_dir():
         if revision is not None:
             raise ModelError(f"revision {revision!r} is for models of the hub, not for {place}")
         return str(place)
     if entry is None and not re.fullmatch(r"\w[\w.-]*/[\w.-]+", location, re.ASCII):
         known = "\n".join(f"  {name:27} {one.about}" for name, one in CATALOGUE.items())
-        raise ModelError(
-            f"unknown model {name!r}. Give a folder, a GGUF file, a hub id (owner/name) or one of:"
-            f"\n{known}"
-        )
-    if place.is_absolute():
-        raise ModelError(f"model {name!r}: {place} is not there: install the package again")
+        way = "give a folder, a GGUF file, a hub id (owner/name) or one of"
+        raise ModelError(f"unknown model {name!r}: {way}:\n{known}")
     return location
-
-
-def _below(folder: Path) -> str:
-    """What is to be said of models and adapters one folder below."""
-    names = ("config.json", ADAPTER[0])
-    found = sorted({str(path.parent) for name in names for path in folder.glob(f"*/{name}")})
-    return f"; there is one in {', '.join(found[:3])}" if found else ""
 
 
 def check_files(name: str, folder: Path) -> None:
@@ -163,16 +131,12 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     if importlib.util.find_spec("peft") is None:
         what = f"has a LoRA adapter ({adapter or found}), which peft reads"
         raise ModelError(f"model {name!r} {what}: pip install peft")
-    if adapter is not None:
-        shipped = SHIPPED / adapter
-        folder = shipped if shipped.is_dir() else hub.at_hand(adapter, ADAPTER)
-    else:
-        folder = Path(location) if is_folder else hub.at_hand(location, MODEL)
+    folder = Path(location) if adapter is None else SHIPPED / adapter
+    if not folder.is_dir():
+        folder = hub.at_hand(adapter or location, ADAPTER if adapter else MODEL)
     for file in ADAPTER:
         if not (folder / file).is_file():
-            raise ModelError(
-                f"the adapter {folder} has no {file}; write it with save_pretrained{_below(folder)}"
-            )
+            raise ModelError(f"the adapter {folder} has no {file}; write it with save_pretrained")
     check_files(name, folder)
     if adapter is not None:
         return location, folder
@@ -181,10 +145,8 @@ def with_adapter(name: str, location: str, adapter: str | None) -> tuple[str, Pa
     about = read_object(folder / ADAPTER[0], ModelError, "peft")
     base = str(about.get("base_model_name_or_path") or "")
     if not base or (not Path(base).is_dir() and base.count("/") != 1):
-        raise ModelError(
-            f"the adapter {location} is of {base!r}, which is not here: give --model FOLDER "
-            f"--adapter {location}"
-        )
+        way = f"which is not here: give --model FOLDER --adapter {location}"
+        raise ModelError(f"the adapter {location} is of {base!r}, {way}")
     return base, folder
 
 
@@ -217,69 +179,53 @@ def merged(model: Any, name: str, folder: Path) -> Any:
         return adapted.merge_and_unload()
     # Whatever peft raises of an adapter that fits another model, or of a kind without weights.
     except Exception as error:
-        raise ModelError(
-            f"model {name!r}: the adapter in {folder} cannot be merged into it: {first_line(error)}"
-        ) from error
+        why = f"cannot be merged into it: {first_line(error)}"
+        raise ModelError(f"model {name!r}: the adapter in {folder} {why}") from error
 
 
 def read_from(location: str) -> tuple[str, dict[str, Any]]:
-    """A model's folder or hub id, and the options by which transformers reads it.
-
-    They name a GGUF file, and say whether the hub is asked.
-    """
+    """A model's folder or hub id, and the options by which transformers reads it."""
     file = Path(location)
     local: dict[str, Any] = {"local_files_only": not (file.exists() or hub.answers())}
     if file.suffix == GGUF and file.is_file():
         mapping: Any = GGUF_CONFIG_MAPPING
-        for kind, names in _ALSO_READ.items():
-            mapping.get(kind, {}).update(names)
+        for kind, (key, name) in _ALSO_READ.items():
+            mapping.get(kind, {})[key] = name
         return str(file.parent), local | {"gguf_file": file.name}
     return location, local
 
 
 def complete(config: Any, file: str) -> None:
-    """Put into a config what a GGUF file says elsewhere, or llama.cpp knows by the kind of model.
-
-    ModelError for a file that stretches positions in a way that transformers does not read.
-    """
+    """Put into a config what a GGUF file says elsewhere, or llama.cpp knows of the type."""
     if (config.pad_token_id or 0) >= config.vocab_size:
         config.pad_token_id = None
-    if hasattr(config, "query_pre_attn_scalar"):
+    if hasattr(config, "query_pre_attn_scalar"):  # Gemma's; that of 27B is no head's width
         shared = config.hidden_size // config.num_attention_heads
-        wide = config.num_hidden_layers in _GEMMA_27B
+        wide = config.num_hidden_layers in (46, 62)
         config.query_pre_attn_scalar = shared if wide else config.head_dim
     with open(file, "rb") as opened:
-        head = opened.read(_HEADER)
+        head = opened.read(1 << 26)  # settings and names of tensors
     if b"rope_freqs.weight" in head:
         from gguf import GGUFReader
 
         (freqs,) = (t.data for t in GGUFReader(file).tensors if t.name == "rope_freqs.weight")
         plain, _ = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
         # The rule of Llama 3.1 and later; each file has its own factor.
-        config.rope_parameters |= {
-            "rope_type": "llama3",
-            "factor": float(freqs.max()),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        }
+        rule = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        rule |= {"factor": float(freqs.max()), "original_max_position_embeddings": 8192}
+        config.rope_parameters |= rule
         made, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
         known = torch.allclose(plain / made, torch.tensor(freqs), rtol=1e-3)
     else:
         scaled = b".rope.scaling.factor" in head and config.model_type != "gpt_oss"
         known = not scaled and b"rope_factors_" not in head
     if not known:
-        raise ModelError(
-            f"{file} stretches positions by a rule that transformers does not read from GGUF "
-            "files: give the model's folder or hub id"
-        )
+        why = "by a rule that is not read of GGUF files: give the model's folder or hub id"
+        raise ModelError(f"{file} stretches positions {why}")
 
 
 def read_weights(loaded: Any) -> Any:
-    """The model of a :class:`sally_anne.models.loading.LoadedModel`, with its weights.
-
-    ModelError if they cannot be read, or have gaps, which transformers fills with random numbers.
-    """
+    """The model with its weights; a ModelError for gaps, which transformers fills at random."""
     name, location, dtype = loaded.name, loaded.location, getattr(torch, loaded.dtype)
     folder, how = read_from(location)
     if chosen := loaded.changes.get("attn_implementation"):
@@ -308,30 +254,25 @@ def read_weights(loaded: Any) -> Any:
                 **how,
             )
     except ImportError as error:
-        raise ModelError(
-            f"model {name!r} needs a library that is missing here: {first_line(error)}"
-        ) from error
+        why = f"needs a library that is missing here: {first_line(error)}"
+        raise ModelError(f"model {name!r} {why}") from error
     # A damaged file, or a method of quantisation that wants a GPU, ends in any kind of error.
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise unavailable(name, location, error, loaded.config) from error
+    weights = f"model {name!r}: the weights in {location}"
     for problem in ("missing_keys", "mismatched_keys"):
         # A mismatched key comes with both shapes.
         if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
-            raise ModelError(
-                f"model {name!r}: the weights in {location} do not fit its config: "
-                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
-            )
+            what = f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            raise ModelError(f"{weights} do not fit its config: {what}")
     with suppress(HookError):
         layers, count = (heads := find_geometry(model)).layer_names[0], heads.n_layers
         of_layer = re.compile(re.escape(layers.rpartition(".")[0]) + r"\.(\d+)\.")
         known = map(of_layer.match, map(str, report.get("unexpected_keys", ())))
         if more := [int(match[1]) for match in known if match and int(match[1]) >= count]:
-            raise ModelError(
-                f"model {name!r}: the weights in {location} are of {max(more) + 1} layers, its "
-                f"config says {count}"
-            )
+            raise ModelError(f"{weights} are of {max(more) + 1} layers, its config says {count}")
     model = model.get_submodule(loaded.family.part)
     model.config._name_or_path = location
     if packed:
@@ -345,15 +286,12 @@ def read_weights(loaded: Any) -> Any:
 def check_installed(attn_implementation: str | None, quantization: str) -> None:
     """Refuse kinds of attention and quantisation whose packages are not here."""
     needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
-    package = needed.get(attn_implementation or "")
-    if package is not None and importlib.util.find_spec(package) is None:
-        raise ModelError(
-            f"--attn-implementation {attn_implementation} needs {package}; sdpa and eager do not"
-        )
-    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
-        )
+    needed |= {"8bit": "bitsandbytes", "4bit": "bitsandbytes"}
+    chosen = {"attn-implementation": attn_implementation, "quantization": quantization}
+    for option, value in chosen.items():
+        package = needed.get(value or "")
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise ModelError(f"--{option} {value} needs the package {package}, which is not here")
 
 
 def check_quantised(name: str, config: Any, place: str | None) -> None:
@@ -372,11 +310,11 @@ def check_quantised(name: str, config: Any, place: str | None) -> None:
 
 
 def limits_of(loaded: Any) -> dict[str, str]:
-    """What a loaded model of a type that is not known here cannot do, each with the reason.
+    """How a loaded model of a type that is not known here cannot be read, each with the reason.
 
-    Be read with padding on the left, with a cache, words side by side after one text, or frames
-    before what several texts share. A ModelError if it does not run on words alone or sees later
-    ones, or if a W_o puts out something else than the sum over heads of z_h W_o,h (+ bias).
+    Ways are of padding on the left, a cache, words side by side after one text, frames before what
+    several texts share. A ModelError if it does not run on words alone or sees later ones, or if a
+    W_o puts out something else than the sum over heads of z_h W_o,h (+ bias).
     """
     name, model, limits = loaded.name, loaded.model, loaded.limits
     row = (loaded.processor.tokenizer("one two three four five six")["input_ids"] * 6)[:8]
@@ -401,37 +339,42 @@ def limits_of(loaded: Any) -> dict[str, str]:
         return {}  # said where it is read
     # Quantised layers round what they read, too, some of them a batch together.
     packed = getattr(model.config, "quantization_config", None) is not None
-    alike = partial(_alike, 1e-4 if model.dtype == torch.float32 and not packed else 0.05)
+    rounding = 1e-4 if model.dtype == torch.float32 and not packed else 0.05
+
+    def alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+        gap = (first.float() - second.float()).abs().max()
+        return bool(gap <= rounding * second.abs().max())
+
     if not alike(whole[:, :-1], part):
         raise ModelError(f"model {name!r} sees later words, too: take one that goes on with a text")
     for place, (z, out) in seen.items():
         if not alike(written(model.get_submodule(place), z), out):
             raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
 
-    def begun(*rows: list[int]) -> State:
+    def begun(*rows: list[int]) -> decoding.State:
         given = (part.to(model.device) for part in padded(loaded, rows))
-        return prefill(loaded, dict(zip(("input_ids", "attention_mask"), given, strict=True)))
+        inputs = dict(zip(("input_ids", "attention_mask"), given, strict=True))
+        return decoding.prefill(loaded, inputs)
 
     def with_frames() -> torch.Tensor:
         clip = np.zeros((2, 64, 64, 3), dtype=np.uint8)
         clip[1] = 255
         text = open_prompt(loaded, "one two three four", True)
         plain = model(**encode(loaded, [text], [clip])).logits[:, -1]
-        cut = split_common_prefix(loaded, [text])
-        shown = prefill(loaded, encode(loaded, [cut.beginning], [clip]))
+        cut = decoding.split_common_prefix(loaded, [text])
+        shown = decoding.prefill(loaded, encode(loaded, [cut.beginning], [clip]))
         # Below it is compared with a pass without frames.
         return whole[:, -1] + extend(loaded, shown, [0], cut.endings).logits - plain
 
+    def then(state: decoding.State, *ends: list[int]) -> decoding.State:
+        return extend(loaded, state, range(len(ends)), ends)
+
+    once = partial(decoding.step, loaded)
+    twice = partial(decoding.read_side_by_side, loaded, rows=[0], tokens=row[-1:], count=2)
     ways: dict[str, Callable[[], torch.Tensor]] = {
-        "a cache": lambda: (
-            step(loaded, extend(loaded, begun(row[:-3]), [0], [row[-3:-1]]), ids[:, -1]).logits
-        ),
-        "padding": lambda: extend(
-            loaded, begun(row[:-2], [*row, *row]), [0, 1], [row[-2:], row[:4]]
-        ).logits[:1],
-        "words side by side": lambda: read_side_by_side(loaded, begun(row[:-1]), [0], row[-1:], 2)[
-            0, :1
-        ],
+        "a cache": lambda: once(then(begun(row[:-3]), row[-3:-1]), ids[:, -1]).logits,
+        "padding": lambda: then(begun(row[:-2], [*row, *row]), row[-2:], row[:4]).logits[:1],
+        "words side by side": lambda: twice(begun(row[:-1]))[0, :1],
     }
     if loaded.showing.kind:
         ways["frames"] = with_frames
@@ -446,29 +389,16 @@ def limits_of(loaded: Any) -> dict[str, str]:
     return limits
 
 
-def _alike(rounding: float, first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors are the same but for rounding, as a share of the largest number."""
-    gap = (first.float() - second.float()).abs().max()
-    return bool(gap <= rounding * second.abs().max())
-
-
 def unavailable(name: str, location: str, error: Exception, config: Any = None) -> ModelError:
     """What is said of a model whose files are not here, make no sense or are quantised."""
     why = first_line(error).rstrip(".")
     if how := getattr(config, "quantization_config", None):
         method = how.get("quant_method") if isinstance(how, dict) else how
-        return ModelError(
-            f"model {name!r} is stored quantised ({method or 'by no method'}), which cannot be "
-            f"opened here: {why}; or take the model as it was before"
-        )
+        how = f"({method or 'by no method'}), which cannot be opened here"
+        return ModelError(f"model {name!r} is stored quantised {how}: {why}")
     if not Path(location).exists() and not hub.answers():
-        return ModelError(
-            f"model {name!r} is not in the hub's cache, and the hub cannot be reached from here. "
-            f"Fetch it where there is a network (`hf download {location}`; HF_HOME says where it "
-            "is kept), then run with HF_HUB_OFFLINE=1; or give a folder (--model /path/to/folder)"
-        )
-    return ModelError(
-        f"model {name!r}: its files cannot be read from {location}: {why}. Give a folder that "
-        "holds the model (--model /path/to/folder), or use a model that is shipped with this "
-        f"package (--model {DEFAULT_MODEL})."
-    )
+        way = f"fetch it where there is a network (`hf download {location}`, HF_HOME says where to)"
+        why = "is not in the hub's cache, and the hub cannot be reached from here"
+        return ModelError(f"model {name!r} {why}: {way}, or give a folder (--model FOLDER)")
+    way = f"give its folder, or a model of this package (--model {DEFAULT_MODEL})"
+    return ModelError(f"model {name!r}: its files cannot be read from {location}: {why}; {way}")

@@ -1,8 +1,4 @@
-"""Reading prompts and writing replies, with a cache of keys and values.
-
-Prompts with a common beginning, such as statements about one story, share nearly all of their
-tokens: the beginning goes through the model once, and each prompt goes on from it.
-"""
+"""Reading prompts and writing replies, with a cache: what prompts share is read once."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,22 +16,20 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.families import OpenModel
 from sally_anne.models.processor import RAW, frame_ids, padded, raw_ids
 from sally_anne.models.videos import positions_of, rotary
 
+if TYPE_CHECKING:
+    from sally_anne.models.loading import LoadedModel
+
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
-CACHE = (
-    "cache" if "cache" in {f.name for f in fields(CausalLMOutputWithPast)} else "past_key_values"
-)
+_NAMES = {each.name for each in fields(CausalLMOutputWithPast)}
+CACHE = "cache" if "cache" in _NAMES else "past_key_values"
 
 
 @dataclass(frozen=True)
 class CommonPrefix:
-    """A group of prompts: the text that all begin with, and token ids of what follows in each.
-
-    Of raw prompts the beginning is token ids, too.
-    """
+    """Prompts: the text (or ids, of raw ones) that all begin with, and ids of what follows."""
 
     beginning: str | tuple[int, ...]
     endings: tuple[tuple[int, ...], ...]
@@ -45,9 +39,9 @@ class CommonPrefix:
 class State:
     """What has gone through a model so far, row by row.
 
-    ``logits [R, V]`` after each row's last token, keys and values of ``R`` rows, the ``ids`` and
-    ``mask [R, T]`` of their columns (0 where one is padding), and the rotary position ``[R]`` of
-    the ``following`` token. ``given`` is what it was given, if that may have to be read again.
+    ``logits [R, V]`` after each row's last token, a cache of ``R`` rows, the ``ids`` and ``mask
+    [R, T]`` of their columns (0 where one is padding), and the rotary position ``[R]`` of the
+    ``following`` token. ``given`` is what it was given, if that may have to be read again.
     """
 
     logits: Tensor
@@ -58,23 +52,20 @@ class State:
     given: dict[str, Tensor] = field(default_factory=dict)
 
 
-def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
+def split_common_prefix(loaded: LoadedModel, prompts: Sequence[str]) -> CommonPrefix:
     """Cut rendered prompts after their longest common beginning that ends before a space.
 
-    A new line will do where there is no space. A tokenizer may join letters across the cut; then an
-    earlier one is taken. Endings keep two tokens at least, so that none is taken for a generated
-    token. A ValueError if there is no place to cut. Raw prompts are cut between any two tokens; a
-    ModelError if they are too short.
+    Or a new line where there is no space, and earlier where a tokenizer joins letters across the
+    cut. Endings keep two tokens at least, so that none is taken for a generated token. A ValueError
+    if there is no place to cut. Raw prompts are cut anywhere; a ModelError if they are too short.
     """
     if loaded.prompt == RAW:
         whole = [raw_ids(loaded, prompt) for prompt in prompts]
         end = min(len(os.path.commonprefix(whole)), *(len(ids) - 2 for ids in whole))
         if end < 1:
             short = min(zip(whole, prompts, strict=True), key=lambda both: len(both[0]))[1]
-            raise ModelError(
-                f"the text {short[:60]!r} is too short for {loaded.name}, or shares no beginning "
-                "with those of its context: a raw prompt has three tokens at least"
-            )
+            why = "or shares no beginning with others: a raw prompt has three tokens at least"
+            raise ModelError(f"the text {short[:60]!r} is too short for {loaded.name}, {why}")
         return CommonPrefix(whole[0][:end], tuple(ids[end:] for ids in whole))
     whole = [_ids(loaded, prompt) for prompt in prompts]
     common = os.path.commonprefix(list(prompts))
@@ -93,40 +84,35 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
 
 
-def _ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
+def _ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
     return tuple(loaded.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
+def prefill(loaded: LoadedModel, inputs: dict[str, Any]) -> State:
     """Run ``G`` padded beginnings with their frames, from :func:`sally_anne.models.prompts.encode`.
 
-    Positions are given, not left to the model: Qwen's models count a clip's tokens in three
-    dimensions and keep the difference to the number of tokens as state from one call to the next.
-
-    The cache keeps all tokens of every layer, also of those that look back a certain distance
-    only: which tokens they still need differs from ending to ending.
+    Positions are given, not left to the model: Qwen's models keep the difference to the number of
+    tokens as state from one call to the next. The cache keeps all tokens of every layer, also of
+    those that look back a certain distance only: what they need differs from ending to ending.
     """
     require(loaded, "padding", inputs["attention_mask"])
     if any(key.startswith("pixel_values") for key in inputs):
         require(loaded, "frames")
     positions, following = positions_of(loaded.model, inputs)
     columns = inputs["input_ids"], inputs["attention_mask"], following
-    cache = None if "a cache" in loaded.limits else _new_cache(loaded.model)
+    cache, whole = None, "a cache" in loaded.limits
+    if not whole:
+        own = DynamicCache(config=loaded.model.config)
+        cache = DynamicCache() if _is_plain(own) else own
     state = _pass(loaded.model, inputs, positions, cache, columns)
-    again = "a cache" in loaded.limits or not _is_plain(state.cache)
-    if again or _looks_back_so_far(loaded.model.config):
-        return replace(state, given=inputs)
-    return state
+    again = whole or not _is_plain(state.cache) or _looks_back_so_far(loaded.model.config)
+    return replace(state, given=inputs) if again else state
 
 
 def extend(
-    loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+    loaded: LoadedModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
 ) -> State:
-    """Run ``R`` endings on top of the ``G`` beginnings of a state, which stays as it is.
-
-    ``rows`` says for each ending (token ids) which beginning it follows; shorter ones are padded on
-    the left, and the padding masked.
-    """
+    """Run ``R`` endings (token ids) on top of the beginnings ``rows`` of a state, which stays."""
     device = state.mask.device
     index = torch.tensor(list(rows), device=device)
     if "a cache" in loaded.limits or not _is_plain(state.cache):
@@ -145,24 +131,19 @@ def extend(
 
 
 def read_side_by_side(
-    loaded: OpenModel, state: State, rows: Sequence[int], tokens: Sequence[int], count: int
+    loaded: LoadedModel, state: State, rows: Sequence[int], tokens: Sequence[int], count: int
 ) -> Tensor:
     """Logits ``[R, count, V]`` of a token after each of ``rows``, read ``count`` times.
 
-    Each reads its row and itself alone, so that as many edits of one place go through the model at
-    once without a copy of what stands before it. To hooks they are the columns of the rows
-    (positions ``all``). The state stays as it is.
-
-    Raises:
-        ModelError: the model's attention takes no mask of its own.
+    Each reads its row and itself alone: so many edits of one place at once, without a copy of what
+    stands before it. To hooks they are the rows' columns (positions ``all``). The state stays.
     """
     model, device = loaded.model, state.mask.device
     require(loaded, "words side by side")
     config = model.config.get_text_config()
     if config._attn_implementation not in ("sdpa", "eager"):
-        raise ModelError(
-            f"{config._attn_implementation} cannot do this: --attn-implementation sdpa"
-        )
+        kind = config._attn_implementation
+        raise ModelError(f"{kind} cannot do this: --attn-implementation sdpa")
     index = torch.tensor(list(rows), device=device)
     cache, before = select(state.cache, index), state.mask[index].bool()
     own = torch.eye(count, dtype=torch.bool, device=device).expand(len(before), -1, -1)
@@ -192,20 +173,20 @@ def read_side_by_side(
     ).logits
 
 
-def require(loaded: OpenModel, way: str, mask: Tensor | None = None) -> None:
+def require(loaded: LoadedModel, way: str, mask: Tensor | None = None) -> None:
     """Refuse to read a model in a way that it cannot; with padding only where ``mask`` has some."""
     if (why := loaded.limits.get(way)) and (mask is None or not bool(mask.all())):
         one = "; use --batch-size 1" if mask is not None else ""
         raise ModelError(f"model {loaded.name!r} cannot be read with {way}: {why}{one}")
 
 
-def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
+def step(loaded: LoadedModel, state: State, tokens: Tensor) -> State:
     """Feed one more token ``[R]`` to each row; ``state`` is used up."""
     require(loaded, "a cache")
     return _run(loaded.model, state, tokens[:, None], torch.ones_like(tokens[:, None]))
 
 
-def log_probs_of(loaded: OpenModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
+def log_probs_of(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
     """Sum of log-probabilities of each row's ending ``[R]``, in nats; ``state`` is used up."""
     longest = max(map(len, endings))
     pad = loaded.processor.tokenizer.pad_token_id
@@ -235,16 +216,15 @@ def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tupl
 
 
 def greedy(
-    loaded: OpenModel,
+    loaded: LoadedModel,
     state: State,
     max_new_tokens: int,
     on_step: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
 
-    At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``on_step``
-    gets the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows ``[R]`` end
-    there, besides those that come to an end token.
+    ``state`` is used up. ``on_step`` gets logits ``[R, V]`` and tokens ``[R]`` of each step and
+    says which rows ``[R]`` end there, besides those that come to an end token.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
@@ -263,14 +243,14 @@ def greedy(
         state = step(loaded, state, tokens)
 
 
-def end_tokens(loaded: OpenModel) -> list[int]:
+def end_tokens(loaded: LoadedModel) -> list[int]:
     """The tokens that end a reply: the model's own, or else the tokenizer's."""
     ends = loaded.model.generation_config.eos_token_id
     ends = loaded.processor.tokenizer.eos_token_id if ends is None else ends
     return list(ends) if isinstance(ends, list | tuple) else [ends] * (ends is not None)
 
 
-def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
+def decode(loaded: LoadedModel, tokens: Tensor) -> list[str]:
     """Texts of token rows, without what follows the first end token, and without special tokens."""
     ends = set(end_tokens(loaded))
     rows = [[*takewhile(lambda token: token not in ends, row)] for row in tokens.tolist()]
@@ -278,11 +258,7 @@ def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
 
 
 def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
-    """A new cache that holds the rows ``index [R]`` of ``cache``, which stays.
-
-    ``columns [R, T]`` says for each place in the new rows where it comes from; all stay where they
-    are by default.
-    """
+    """A new cache of the rows ``index [R]``, each place from ``columns [R, T]``, or as it is."""
 
     def rows(tensor: Tensor) -> Tensor:
         found = tensor.index_select(0, index.to(tensor.device))
@@ -304,19 +280,10 @@ def _is_plain(cache: Any) -> bool:
     return all(type(each) in (DynamicLayer, DynamicSlidingWindowLayer) for each in cache.layers)
 
 
-def _new_cache(model: Any) -> DynamicCache:
-    """An empty cache; of its own kind for layers that keep a state in place of keys and values."""
-    own = DynamicCache(config=model.config)
-    return DynamicCache() if _is_plain(own) else own
-
-
 def _read_whole(
-    loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+    loaded: LoadedModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
 ) -> State:
-    """As :func:`extend`, but that each row is read from its first word on, with its frames.
-
-    A ModelError if it cannot be said which frames are whose.
-    """
+    """As :func:`extend`, but that each row is read from its first word on, with its frames."""
     begun = (state.ids[row][state.mask[row].bool()].tolist() for row in rows)
     parts = padded(loaded, [[*b, *end] for b, end in zip(begun, endings, strict=True)])
     ids, mask = (part.to(state.mask.device) for part in parts)
@@ -325,21 +292,18 @@ def _read_whole(
     for key, value in state.given.items():
         if value.shape == state.ids.shape:  # of each token
             own = [value[row][state.mask[row].bool()] for row in rows]
-            ends = [
-                (ids.shape[1] - len(o) - len(e), len(e)) for o, e in zip(own, endings, strict=True)
-            ]
-            inputs.setdefault(key, torch.stack([*map(pad, own, ends)]))
-        elif len(value) % count or len(shown.unique()) > 1:
-            raise ModelError(
-                f"model {loaded.name!r} reads each text whole, and the films of one batch differ "
-                "in what they take: use --batch-size 1"
-            )
+            ends = zip(own, endings, strict=True)
+            sides = [(ids.shape[1] - len(o) - len(e), len(e)) for o, e in ends]
+            inputs.setdefault(key, torch.stack([*map(pad, own, sides)]))
+        elif len(value) % count or len(shown.unique()) > 1:  # whose they are cannot be said
+            why = "and the films of one batch differ in what they take: use --batch-size 1"
+            raise ModelError(f"model {loaded.name!r} reads each text whole, {why}")
         else:
             inputs[key] = torch.cat([value.chunk(count)[row] for row in rows])
     return prefill(loaded, inputs)
 
 
-def _are_frames(loaded: OpenModel, ids: Tensor) -> Tensor:
+def _are_frames(loaded: LoadedModel, ids: Tensor) -> Tensor:
     return torch.isin(ids, torch.tensor(frame_ids(loaded.config)).to(ids))
 
 
@@ -380,13 +344,7 @@ def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
     return _pass(model, inputs, positions, state.cache, columns)
 
 
-def _pass(
-    model: Any,
-    inputs: dict[str, Any],
-    positions: Tensor,
-    cache: Any,
-    known: tuple[Tensor, Tensor, Tensor],
-) -> State:
+def _pass(model: Any, inputs: dict[str, Any], positions: Tensor, cache: Any, known: Any) -> State:
     """The state after one pass, of which ids, mask and what follows are ``known``."""
     # One row of logits: all others would cost as much as the model.
     how: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1, "use_cache": True}

@@ -58,13 +58,10 @@ def in_bytes(name: str, value: float, formula: str) -> Figure:
 
 @dataclass(frozen=True)
 class Load:
-    """One batch: contexts that are prefilled, and rows that go on from them; numbers of tokens.
+    """One batch: tokens of contexts that are prefilled, and of the ends of rows that go on.
 
-    Attributes:
-        endings: of each row's own end; none where contexts are whole prompts.
-        patches: of all the contexts' frames, as the vision tower takes them.
-        reply: written at most.
-        later: ends of more rows that go on from the same contexts, no more of them at once.
+    ``patches`` are of all the contexts' frames, the ``reply`` is written at most, and ``later`` are
+    ends of more rows that go on from the same contexts, no more of them at once.
     """
 
     contexts: tuple[int, ...]
@@ -78,20 +75,9 @@ class Load:
         """Rows that go on from the contexts, all in all."""
         return len(self.endings) + len(self.later)
 
-    @property
-    def columns(self) -> int:
-        """Keys and values in the cache: contexts stay while their rows go on with copies."""
-        wide = max(self.contexts)
-        end = max(self.endings, default=0) + self.reply
-        return wide * len(self.contexts) + (wide + end) * len(self.endings)
-
 
 class Counter:
-    """Counts tokens and patches as a model's processor makes them.
-
-    Where only a description of the model is here, a stand-in cuts its text, and numbers are
-    stretched.
-    """
+    """Counts tokens and patches as a processor makes them; of a mere description with a stretch."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
@@ -124,11 +110,7 @@ class Counter:
 def needs(
     loaded: LoadedModel, loads: Sequence[Load], quantization: str = "none"
 ) -> dict[str, Figure]:
-    """Tokens and memory of passes through a model in one batch or more, by name.
-
-    Memory is that of tensors: what libraries take, and scratch space inside kernels, comes on top.
-    The weights are not read.
-    """
+    """Tokens and memory (of tensors) of passes in one batch or more; the weights are not read."""
     geometry = find_geometry(loaded.skeleton)
     item = getattr(torch, loaded.dtype).itemsize
     text = loaded.config.get_text_config()
@@ -142,13 +124,10 @@ def needs(
     if packed and stored.get("quant_method") not in _UNPACKED:
         weights, how = float(sum(path.stat().st_size for path in packed)), "as they are stored"
     if quantization in QUANTIZED:
+        parts = loaded.skeleton.named_modules()
         # All but the last, which gives the logits.
-        linear = sum(
-            module.weight.numel()
-            for name, module in loaded.skeleton.named_modules()
-            if isinstance(module, nn.Linear) and not name.endswith("lm_head")
-        )
-        weights -= linear * (item - QUANTIZED[quantization])
+        linear = (m for n, m in parts if isinstance(m, nn.Linear) and not n.endswith("lm_head"))
+        weights -= sum(m.weight.numel() for m in linear) * (item - QUANTIZED[quantization])
         how += f", of linear layers x {QUANTIZED[quantization]:g}"
     column = row_bytes(geometry, 1, item)
     seen, pixels = _tower(loaded.config)
@@ -161,31 +140,26 @@ def needs(
         columns = max(wide * len(load.contexts), ending * len(load.endings))
         # What one layer holds at once, at most: of its MLP, and the attention mask.
         layer = columns * 3 * (inner + text.hidden_size) + len(load.contexts) * wide**2
-        decoder = load.columns * column + layer * item
+        # Contexts stay while their rows go on with copies.
+        kept = wide * len(load.contexts) + (wide + ending + load.reply) * len(load.endings)
+        decoder = kept * column + layer * item
         peaks.append(load.patches * pixels + max(decoder, load.patches * seen * item))
     peak = max(peaks)
     device, rate = speed(loaded.dtype)
     least = 2 * whole * read / rate
+    above = "of the largest batch: pixels + the larger of (cache of contexts and rows + one layer's"
+    above += " MLP + mask) and (vision tower's layer)"
+    reads = f"2 x parameters x tokens read, at {rate / 1e12:.3g} TFLOP/s, which a matrix product in"
+    reads += f" {loaded.dtype} reaches on {device} now, to a third of it"
     figures = [
         Figure("parameters", whole, f"{whole / 1e9:.3g} billion", "of the config's modules"),
         exact("tokens read", read, "contexts once, and each row's own end"),
         exact("longest row", longest, f"context + end + reply; the model takes {limit}"),
         in_bytes("weights", weights, how),
         in_bytes("cache of a token", column, "2 x L x kv heads x D x item"),
-        in_bytes(
-            "above the weights",
-            peak,
-            "of the largest batch: pixels + the larger of (cache of contexts and rows + one "
-            "layer's MLP + mask) and (vision tower's layer)",
-        ),
+        in_bytes("above the weights", peak, above),
         in_bytes("memory", weights + peak, "weights + above the weights"),
-        Figure(
-            "seconds of reading",
-            least,
-            f"{least:,.0f} to {3 * least:,.0f}",
-            f"2 x parameters x tokens read, at {rate / 1e12:.3g} TFLOP/s, which a matrix product "
-            f"in {loaded.dtype} reaches on {device} now, to a third of it",
-        ),
+        Figure("seconds of reading", least, f"{least:,.0f} to {3 * least:,.0f}", reads),
     ]
     return {figure.name: figure for figure in figures}
 
@@ -241,7 +215,7 @@ def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figur
 
 
 def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Figure]:
-    """Print a plan; of several processes of a launcher only the first does. Gives it by name."""
+    """Print a plan, by the first process alone. Gives it by name."""
     if here().first:
         rows = [(figure.name, figure.text, figure.formula) for figure in figures]
         title = f"{name}: nothing is computed or written"
@@ -292,11 +266,8 @@ def _processor(entry: dict[str, Any]) -> Any:
     described = entry.get("processor")
     if described is None:
         return TextProcessor(tokenizer)
-    eyes = {}
-    for part in ("image_processor", "video_processor"):
-        if part not in described:
-            continue
-        settings = dict(described[part])
-        eyes[part] = getattr(transformers, settings.pop("class"))(**settings)
     how = {"tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
-    return getattr(transformers, described["class"])(**how, **eyes, **described.get("options", {}))
+    for part in {"image_processor", "video_processor"} & described.keys():
+        settings = dict(described[part])
+        how[part] = getattr(transformers, settings.pop("class"))(**settings)
+    return getattr(transformers, described["class"])(**how, **described.get("options", {}))

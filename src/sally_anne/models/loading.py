@@ -23,28 +23,13 @@ from sally_anne.core.options import checked
 from sally_anne.hooks import identity
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ModelIdentity, file_hash
-from sally_anne.models import checkpoint
+from sally_anne.models import checkpoint, options
+from sally_anne.models import processor as processing
 from sally_anne.models.checkpoint import ADAPTER, located, read_from, unavailable
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import FAMILIES, Family, Showing, check_senses, family_of
-from sally_anne.models.options import (
-    CATALOGUE,
-    DEFAULT_MODEL,
-    Attention,
-    Dtype,
-    PromptFrame,
-    Quantization,
-)
-from sally_anne.models.processor import (
-    RAW,
-    eye_of,
-    frame_of,
-    hash_of,
-    layout_of,
-    marks_of,
-    open_processor,
-    showing_of,
-)
+from sally_anne.models.options import CATALOGUE
+from sally_anne.models.processor import RAW, layout_of
 from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
 from sally_anne.models.videos import crops, frames_at_once, limited
 
@@ -54,22 +39,14 @@ class LoadedModel(Shown):
     """A model ready to run; its weights are read when they are first needed.
 
     Attributes:
-        name: what the user asked for.
         source: hub id, folder, GGUF file, or the catalogue name of a shipped model.
         revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
-        showing: how it is given frames.
-        processor: pads on the left, so that the last prompt token of every row is the last column;
-            a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
-        location: where its files are, a folder, GGUF file or hub id.
-        hub_revision: commit, branch or tag of its files there.
+        processor: pads on the left, so that the last column has each row's last prompt token.
+        location: where its files are, a folder, GGUF file or hub id, of ``hub_revision`` there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         adapter: the folder of a LoRA adapter that is merged into the weights, if any.
-        prompt: what stands around a text, ``chat`` or ``raw``.
-        date: today, as its chat template may say it.
-        changes: options that may change its numbers: ``attn_implementation``, ``quantization``,
-            ``max_pixels``, ``crop``, ``adapter`` and the hash of its files, ``processor``, each if
-            it was given, ``prompt`` if it is raw, and ``date`` if its chat template tells it; part
-            of a run's identity.
+        prompt: what stands around a text, ``chat`` or ``raw``; there ``date`` is today.
+        changes: options that may change its numbers, by name; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
         limits: of a type without a family, once it is loaded, how it cannot be read and why.
     """
@@ -108,17 +85,14 @@ class LoadedModel(Shown):
                 made = getattr(transformers, self.family.class_name)(self.config).eval()
         # Whatever the class does with a number that it did not expect; counts of heads, say.
         except Exception as error:
-            why = f"{type(error).__name__}: {first_line(error)}"
-            raise ModelError(
-                f"model {self.name!r}: its config.json makes no {self.family.class_name} ({why})"
-            ) from error
+            why = f"no {self.family.class_name} ({type(error).__name__}: {first_line(error)})"
+            raise ModelError(f"model {self.name!r}: its config.json makes {why}") from error
         if getattr(made.config, "is_encoder_decoder", False):
             raise ModelError(f"model {self.name!r} reads by an encoder: take a decoder alone")
         return made.get_submodule(self.family.part)
 
     @property
     def attention(self) -> str:
-        """How attention is computed, also if nobody asked for it."""
         chosen = self.changes.get("attn_implementation")
         return chosen or str(self.skeleton.config._attn_implementation)
 
@@ -150,9 +124,7 @@ class LoadedModel(Shown):
         max_new_tokens: int = 32,
         sound: np.ndarray | None = None,
     ) -> str:
-        """The reply to one user's turn, without special tokens; always the likeliest token.
-
-        Where the prompt is raw it is how the text goes on.
+        """The reply to one user's turn, or how a raw text goes on, by the likeliest tokens.
 
         With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
 
@@ -164,10 +136,7 @@ class LoadedModel(Shown):
             sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
                 :func:`sally_anne.data.speech.read_sound` reads them.
 
-        Raises:
-            OptionError: an argument that there is not, or of another kind.
-            ModelError: the model takes no videos or sounds, or a raw prompt comes with one.
-            ContextError, MediaError: the prompt is too long, or what is shown is no clip.
+        A ModelError for what the model does not take, a ContextError for a prompt that is too long.
         """
         clip = frames_of(images, video)
         pieces = [] if sound is None else pieces_of(self, sound)
@@ -202,7 +171,7 @@ class LoadedModel(Shown):
 
     @property
     def accelerated(self) -> bool:
-        """Whether weights are on something else than CPUs, which waits for what these do."""
+        """Whether weights are on something else than CPUs."""
         return any(weights.device.type != "cpu" for weights in self.model.parameters())
 
     @property
@@ -220,28 +189,28 @@ class LoadedModel(Shown):
     @cached_property
     def marks(self) -> re.Pattern[str]:
         """Where marks of the model begin, see :mod:`sally_anne.models.processor`."""
-        return marks_of(self.processor)
+        return processing.marks_of(self.processor)
 
     @cached_property
     def processor_hash(self) -> str:
         """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
-        return hash_of(self.processor)
+        return processing.hash_of(self.processor)
 
 
 @checked
 def load_model(
-    name: str | Path = DEFAULT_MODEL,
-    dtype: Dtype = "auto",
+    name: str | Path = options.DEFAULT_MODEL,
+    dtype: options.Dtype = "auto",
     device_map: str | None = None,
     revision: str | None = None,
     *,
     device: str | torch.device | None = None,
     adapter: str | Path | None = None,
     processor: str | Path | None = None,
-    prompt: PromptFrame = "auto",
+    prompt: options.PromptFrame = "auto",
     date: str | None = None,
-    attn_implementation: Attention | None = None,
-    quantization: Quantization = "none",
+    attn_implementation: options.Attention | None = None,
+    quantization: options.Quantization = "none",
     max_pixels: int | None = None,
     crop: bool = False,
     videos: bool = False,
@@ -249,15 +218,10 @@ def load_model(
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id, local folder or GGUF file.
 
-    The options are those of :class:`sally_anne.models.options.ModelOptions`, and what is wrong with
-    them is said before anything is read; ``videos`` and ``sounds`` say whether it will be shown
-    and played any.
-
-    Raises:
-        OptionError: an option with a value that there is not.
-        ModelError: nothing of that name, or its files cannot be had from here; another class of
-            model; an option that the model or this machine cannot serve; a processor without its
-            parts.
+    The options are those of :class:`sally_anne.models.options.ModelOptions`; ``videos`` and
+    ``sounds`` say whether it will be shown and played any. What is wrong with them is said before
+    anything is read: an OptionError for a value that there is not, a ModelError for a name of
+    nothing, files that cannot be had, and what the model or this machine cannot serve.
     """
     name = str(name)
     adapter, processor = (None if it is None else str(it) for it in (adapter, processor))
@@ -276,9 +240,8 @@ def load_model(
     folder, how = read_from(location)
     is_here = Path(location).exists()
     if "gguf_file" in how and quantization != "none":
-        raise ModelError(
-            f"--quantization {quantization} does not go with {location}: its weights are unpacked"
-        )
+        why = f"does not go with {location}: its weights are unpacked"
+        raise ModelError(f"--quantization {quantization} {why}")
     if is_here:
         checkpoint.check_files(name, Path(folder))
     # Left open, it may ask on the terminal whether to run code that comes with the model.
@@ -293,22 +256,18 @@ def load_model(
         family = family_of(config.model_type, name, config.architectures or ())
         strategy = getattr(config, "vision_feature_select_strategy", None)
         if family.name == "llava-next-video" and strategy not in (None, "default"):
-            raise ModelError(
-                f"model {name!r}: its config.json asks for vision features {strategy!r}, of which "
-                "transformers cannot pool a video; set vision_feature_select_strategy to default"
-            )
+            why = "of which no video is pooled; set vision_feature_select_strategy to default"
+            raise ModelError(f"model {name!r}: its config asks for features {strategy!r}, {why}")
         if getattr(config.get_text_config(), "use_bidirectional_attention", False) in (True, "all"):
-            raise ModelError(
-                f"model {name!r} sees later words, too (use_bidirectional_attention): take another"
-            )
+            raise ModelError(f"model {name!r} sees later words, too (use_bidirectional_attention)")
         # A branch may move before the weights are read.
         place, how["revision"] = folder, commit or revision
         if processor is not None:
             place, own = read_from(located(processor))
             how = {"trust_remote_code": False, **own}
-        opened = open_processor(name, family, place, config, how)
-        showing = showing_of(family, opened)
-        frame = frame_of(name, prompt, layout_of(opened))
+        opened = processing.open_processor(name, family, place, config, how)
+        showing = processing.showing_of(family, opened)
+        frame = processing.frame_of(name, prompt, layout_of(opened))
         version = identity.folder_hash(Path(location)) if is_here else str(commit)
         checkpoint.check_quantised(name, config, device_map)
         auto = dtype == "auto"
@@ -330,23 +289,11 @@ def load_model(
         "prompt": RAW if frame == RAW else None,
         "date": today.isoformat() if frame != RAW and NOW in str(layout_of(opened)) else None,
     }
-    loaded = LoadedModel(
-        name=name,
-        source=name if entry and is_here else source,
-        revision=version,
-        family=family,
-        showing=showing,
-        dtype=stored,
-        config=config,
-        processor=opened,
-        location=location,
-        hub_revision=commit or revision,
-        device_map=device_map,
-        adapter=adapter_folder,
-        prompt=frame,
-        date=today,
-        changes={option: str(value) for option, value in asked.items() if value is not None},
-    )
+    known = family, showing, stored, config, opened, location
+    source = name if entry and is_here else source
+    ways = commit or revision, device_map, adapter_folder, frame, today
+    loaded = LoadedModel(name, source, version, *known, *ways)
+    loaded.changes = {option: str(value) for option, value in asked.items() if value is not None}
     check_senses(loaded, videos, sounds)
     check_frame_options(loaded)
     return loaded
@@ -354,13 +301,9 @@ def load_model(
 
 def check_frame_options(loaded: LoadedModel) -> None:
     """Refuse options of frames that change nothing: of one size, or of which nothing is cut off."""
-    eye = eye_of(loaded)
+    eye, none = processing.eye_of(loaded), f"has no effect on model {loaded.name!r}"
     if "max_pixels" in loaded.changes and limited(eye) is None:
-        raise ModelError(
-            f"--max-pixels has no effect on model {loaded.name!r} ({loaded.family.class_name}), "
-            "whose processor has sizes of its own for frames; show it fewer with --frames"
-        )
+        why = f"({loaded.family.class_name}), whose processor has sizes of its own for frames"
+        raise ModelError(f"--max-pixels {none} {why}; show it fewer with --frames")
     if "crop" in loaded.changes and not crops(eye):
-        raise ModelError(
-            f"--crop has no effect on model {loaded.name!r}: it sees frames whole; leave it out"
-        )
+        raise ModelError(f"--crop {none}: it sees frames whole; leave it out")

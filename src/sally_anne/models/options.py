@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from sally_anne.core.console import print_table
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object
-from sally_anne.core.folder import begun
+from sally_anne.core.folder import record_of
 from sally_anne.core.processes import place_of
 from sally_anne.hooks.identity import GGUF
 from sally_anne.models.families import family_of
@@ -24,7 +23,7 @@ PromptFrame = Literal["auto", "chat", "raw"]
 
 
 class Entry(NamedTuple):
-    """One name of the catalogue: a hub id or packaged folder, and how it is given frames."""
+    """A hub id or packaged folder, and how it is given frames."""
 
     source: str
     note: str
@@ -32,11 +31,11 @@ class Entry(NamedTuple):
 
     @property
     def about(self) -> str:
-        """Its note, and how it is given frames."""
         return f"{self.note}, {self.frames or 'text alone'}"
 
 
-_TINY = Path(str(files("sally_anne.models"))) / "tiny"
+_TINY = Path(__file__).parent / "tiny"
+_SEVEN = "28 layers x 28 heads x 128"
 _TRAINED = "trained on grid stories, in words and films"
 _TOLD = "reads captions, not films; planted models are made of it"
 
@@ -45,15 +44,13 @@ CATALOGUE: dict[str, Entry] = {
     "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
     "tiny-qwen2-vl-text": Entry(str(_TINY / "tiny-qwen2-vl-text"), _TOLD),
     "tiny-llava-next-video-text": Entry(str(_TINY / "tiny-llava-next-video-text"), _TOLD),
-    "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", _SEVEN),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
     "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
-    "qwen2.5-vl": Entry("Qwen/Qwen2.5-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen2.5-vl": Entry("Qwen/Qwen2.5-VL-7B-Instruct", _SEVEN),
     "qwen3-vl": Entry("Qwen/Qwen3-VL-8B-Instruct", "36 layers x 32 heads x 128"),
-    "llava-onevision": Entry(
-        "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
-    ),
-    "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
+    "llava-onevision": Entry("llava-hf/llava-onevision-qwen2-7b-ov-hf", _SEVEN),
+    "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", _SEVEN),
     "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256", "each frame a picture"),
     "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128", ""),
     "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128", ""),
@@ -84,10 +81,7 @@ def list_models(options: ListOptions) -> None:
 
 
 def reads_only(model: str | Path, processor: str | None = None) -> bool:
-    """Whether a model takes no films, as far as its catalogue entry, file or folder says so.
-
-    Of a type that takes pictures its ``processor`` says it, by default the model's own.
-    """
+    """Whether a model takes no films, as far as its catalogue entry, file or folder says so."""
     for name, entry in CATALOGUE.items():
         if str(model) in (name, entry.source):
             return not entry.frames
@@ -107,10 +101,7 @@ def reads_only(model: str | Path, processor: str | None = None) -> bool:
 
 
 def settle(options: Any, made: bool = False) -> None:
-    """Set the setting and prompts of a command that are auto; what is made here is raw text.
-
-    At once, so that the folder's name, the run and its record agree.
-    """
+    """Set the setting and prompts of a command that are auto; what is made here is raw text."""
     if made and options.prompt == "auto":
         object.__setattr__(options, "prompt", "raw")
     if options.setting == "auto":
@@ -171,11 +162,11 @@ class ModelOptions:
 
     def opening(self) -> dict[str, Any]:
         """The arguments of :func:`sally_anne.models.loading.load_model`."""
-        options = self.model_options()
+        options = self.model_options() | {"device_map": self.place}
         del options["device"]
         if self.date is None and (folder := getattr(self, "folder", None)):
-            options["date"] = begun(folder)
-        return {"name": options.pop("model")} | options | {"device_map": self.place}
+            options["date"] = record_of(folder).get("begun")
+        return {"name": options.pop("model")} | options
 
     def model_options(self, *more: str) -> dict[str, Any]:
         """These options and ``more`` by name, for another command's config."""

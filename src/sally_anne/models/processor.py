@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -22,7 +22,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.image_utils import SizeDict
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.families import FAMILIES, Family, OpenModel, Showing
+from sally_anne.models.families import FAMILIES, Family, Showing
+
+if TYPE_CHECKING:
+    from sally_anne.models.loading import LoadedModel
 
 # A noncharacter: Unicode keeps it for use inside programs, and no text that is exchanged holds it.
 BREAK = "\ufdd0"
@@ -35,10 +38,9 @@ def open_processor(
 ) -> Any:
     processor = _opened(family, location, config, options)
     if not hasattr(processor, "tokenizer"):
-        raise ModelError(
-            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
-            f"processor of {family.class_name}; save it there with processor.save_pretrained"
-        )
+        why = f"not the processor of {family.class_name}; save it there"
+        kind = type(processor).__name__
+        raise ModelError(f"model {name!r}: {location} holds a {kind} alone, {why}")
     tokenizer = processor.tokenizer
     if not hasattr(tokenizer, "backend_tokenizer"):
         kind = type(tokenizer).__name__
@@ -48,10 +50,9 @@ def open_processor(
         processor.video_processor.size = SizeDict(**size)
     # It is masked, so that any will do that the model has a vector of.
     size, first = config.get_text_config().vocab_size, tokenizer.convert_ids_to_tokens(0)
-    for token in (tokenizer.pad_token, tokenizer.eos_token, tokenizer.unk_token, first):
-        if token is not None and tokenizer.convert_tokens_to_ids(token) < size:
-            tokenizer.pad_token = token
-            break
+    marks = (tokenizer.pad_token, tokenizer.eos_token, tokenizer.unk_token, first)
+    known = (mark for mark in marks if mark and tokenizer.convert_tokens_to_ids(mark) < size)
+    tokenizer.pad_token = next(known, tokenizer.pad_token)
     tokenizer.padding_side = "left"
     teach(tokenizer)
     return processor
@@ -88,11 +89,7 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
 
 
 def showing_of(family: Family, processor: Any) -> Showing:
-    """How a model is given frames, by its processor and what its chat template makes of them.
-
-    As a video if both know one, else as pictures. A prompt is made with one picture, and what the
-    template writes between several is put there with the frames, once their number is known.
-    """
+    """How a model is given frames: as a video if processor and template know one, or pictures."""
     why = "it has no processor of pictures or videos"
     for kind in ("video", "image"):
         mark = str(getattr(processor, f"{kind}_token", None) or "")
@@ -117,7 +114,6 @@ def showing_of(family: Family, processor: Any) -> Showing:
 
 
 def _with_parts(processor: Any, kind: str, count: int) -> str:
-    """A user's turn with so many pictures or videos; empty if the chat template takes none."""
     parts = [*[{"type": kind}] * count, {"type": "text", "text": "?"}]
     try:
         return processor.apply_chat_template([{"role": "user", "content": parts}], tokenize=False)
@@ -125,8 +121,7 @@ def _with_parts(processor: Any, kind: str, count: int) -> str:
         return ""
 
 
-def eye_of(loaded: OpenModel) -> Any:
-    """What makes tensors of frames, if it is shown any."""
+def eye_of(loaded: LoadedModel) -> Any:
     return getattr(loaded.processor, f"{loaded.showing.kind or 'no'}_processor", None)
 
 
@@ -137,17 +132,14 @@ def frame_ids(config: Any) -> list[int]:
 
 
 def layout_of(processor: Any) -> Any:
-    """The chat template; nothing where there is none."""
     return processor.chat_template or processor.tokenizer.chat_template
 
 
 def frame_of(name: str, asked: str, layout: Any) -> str:
     """What stands around a text, ``chat`` or ``raw``; a ModelError if that cannot be."""
     if asked == "chat" and not layout:
-        raise ModelError(
-            f"model {name!r} has no chat template: leave --prompt chat out, and texts are read as "
-            "they are; or take a model that was tuned on conversations (often named -Instruct)"
-        )
+        why = "leave --prompt chat out, and texts are read as they are"
+        raise ModelError(f"model {name!r} has no chat template: {why}")
     return "chat" if layout and asked != RAW else RAW
 
 
@@ -174,17 +166,16 @@ class TextProcessor:
         self.tokenizer = tokenizer
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> str:
-        """Lay a conversation out; the text parts of a turn are joined, as templates expect here."""
-
-        def text(said: Any) -> str:
-            return said if isinstance(said, str) else "".join(part["text"] for part in said)
-
-        turns = [{**turn, "content": text(turn["content"])} for turn in messages]
+        # As templates expect it here, the text parts of a turn are joined.
+        turns = [dict(turn) for turn in messages]
+        for turn in turns:
+            if not isinstance(turn["content"], str):
+                turn["content"] = "".join(part["text"] for part in turn["content"])
         # Templates that can open a reply with a chain of thought do not; others ignore it.
         return self.tokenizer.apply_chat_template(turns, **{"enable_thinking": False, **options})
 
     def __call__(self, text: list[str], **options: Any) -> Any:
-        """Token ids and mask; some tokenizers would add types of tokens, which no decoder takes."""
+        # Some tokenizers would add types of tokens, which no decoder takes.
         return self.tokenizer(text, return_token_type_ids=False, **options)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> Any:
@@ -192,28 +183,24 @@ class TextProcessor:
 
 
 def marks_of(processor: Any) -> re.Pattern[str]:
-    """Where a mark of the tokenizer or the processor begins; overlapping ones are all found.
-
-    Marks of one character cannot be broken, and stand for themselves.
-    """
+    """Where a mark of two characters or more of tokenizer or processor begins, overlapping too."""
     tokenizer = processor.tokenizer
-    found = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special}
-    found |= set(tokenizer.all_special_tokens)
-    # Those that the processor looks for before the tokenizer does.
-    named = (value for name, value in vars(processor).items() if name.endswith("_token"))
-    found |= {mark for mark in named if isinstance(mark, str)}
-    longer = sorted((mark for mark in found if len(mark) > 1), key=len, reverse=True)
+    found = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+    # The last are those that the processor looks for before the tokenizer does.
+    named = [v for n, v in vars(processor).items() if n.endswith("_token") and isinstance(v, str)]
+    marks = {*found, *tokenizer.all_special_tokens, *named}
+    longer = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
     # Without any nothing is found, rather than all.
     either = "|".join(map(re.escape, longer)) or "(?!)"
     return re.compile(f"(?=(?:{either})).", re.DOTALL)
 
 
-def plain(loaded: OpenModel, text: str) -> str:
+def plain(loaded: LoadedModel, text: str) -> str:
     """The user's ``text`` as it stands in a prompt: none of its marks is the model's."""
     return loaded.marks.sub(lambda match: match[0] + BREAK, text.replace(BREAK, ""))
 
 
-def raw_ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
+def raw_ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
     """A text's token ids, after a BOS if the tokenizer writes one; the last is the text's own."""
     cut = loaded.processor.tokenizer(text)
     own = [place for place, part in enumerate(cut.sequence_ids(0)) if part is not None]
@@ -223,7 +210,7 @@ def raw_ids(loaded: OpenModel, text: str) -> tuple[int, ...]:
 
 
 def padded(
-    loaded: OpenModel, rows: Sequence[Sequence[int]], side: str = "left"
+    loaded: LoadedModel, rows: Sequence[Sequence[int]], side: str = "left"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and mask ``[R, T]``, int64, on the CPU."""
     ids = [torch.tensor(row, dtype=torch.long) for row in rows]
@@ -233,12 +220,10 @@ def padded(
 
 
 def teach(tokenizer: Any) -> None:
-    """Let a fast tokenizer take :data:`BREAK` out of what it reads, behind its marks.
-
-    Marks that are looked for behind the normalizer stay broken, by a space.
-    """
+    """Let a fast tokenizer take :data:`BREAK` out of what it reads, behind its marks."""
     forget(tokenizer)
     backend = tokenizer.backend_tokenizer
+    # Marks that are looked for behind the normalizer stay broken, by a space.
     late = any(t.special and t.normalized for t in tokenizer.added_tokens_decoder.values())
     first = normalizers.Replace(BREAK, " " if late else "")
     rest = [] if backend.normalizer is None else [backend.normalizer]
@@ -272,31 +257,25 @@ class Unknown:
 
     def warning(self, name: str) -> str:
         """One line about the model ``name``; empty if there are none."""
-        if not self.tokens:
-            return ""
         some = ", ".join(map(repr, self.examples))
-        return (
+        said = (
             f"warning: {name} does not know all words: {self.prompts} of {self.of} prompts hold "
             f"{self.tokens} tokens that it reads as unknown, such as {some}; it answers "
             "without them, so take a model with a larger vocabulary, or other words"
         )
+        return said if self.tokens else ""
 
 
-def unknown_words(loaded: OpenModel, texts: Iterable[str], most: int = 5) -> Unknown:
-    """Count what the tokenizer does not know in users' ``texts``; keep ``most`` examples."""
+def unknown_words(loaded: LoadedModel, texts: Iterable[str]) -> Unknown:
+    """Count what the tokenizer does not know in users' ``texts``; keep five examples."""
     said = Counter(plain(loaded, text) for text in texts)
     tokenizer = loaded.processor.tokenizer
-    if tokenizer.unk_token_id is None:
-        return Unknown(0, said.total(), 0, ())
-    prompts = tokens = 0
-    examples: list[str] = []
-    for text, times in said.items():
+    prompts, tokens, examples = 0, 0, dict[str, None]()
+    for text, times in said.items() if tokenizer.unk_token_id is not None else ():
         cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(cut["input_ids"], cut["offset_mapping"], strict=True)
         places = [place for token, place in pairs if token == tokenizer.unk_token_id]
         prompts += times * bool(places)
         tokens += times * len(places)
-        if len(examples) < most:
-            found = (text[start:end].replace(BREAK, "") for start, end in places)
-            examples = [*dict.fromkeys([*examples, *found])]
-    return Unknown(prompts, said.total(), tokens, tuple(examples[:most]))
+        examples |= dict.fromkeys(text[start:end].replace(BREAK, "") for start, end in places)
+    return Unknown(prompts, said.total(), tokens, (*examples,)[:5])

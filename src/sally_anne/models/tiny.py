@@ -1,7 +1,4 @@
-"""Untrained tiny models of both families: vocabulary, text decoder, model and processor.
-
-Vocabularies, towers, processors and chat layouts are those of the shipped tiny models.
-"""
+"""Untrained tiny models in the shapes of those shipped: vocabulary, decoder, model, processor."""
 
 from __future__ import annotations
 
@@ -22,12 +19,11 @@ from transformers import (
 
 from sally_anne.models.options import CATALOGUE
 
+HIDDEN = 128
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
 # The marks of Qwen2-VL's layout, then those of LLaVA-NeXT-Video's.
-_MARKS = (
-    *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),
-    *("<|image_pad|>", "<|video_pad|>", "<image>", "<video>"),
-)
+_MARKS = "<|im_start|> <|im_end|> <|vision_start|> <|vision_end|> <|image_pad|> <|video_pad|>"
+_MARKS += " <image> <video>"
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -35,32 +31,18 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     words = Tokenizer.from_file(f"{CATALOGUE['tiny-qwen2-vl'].source}/tokenizer.json")
     named = {"pad_token": PAD, "unk_token": UNK, "bos_token": BOS, "eos_token": EOS}
     how: Any = {"padding_side": "left", "model_max_length": 2048}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words, additional_special_tokens=list(_MARKS), **named, **how
-    )
-
-
-HIDDEN = 128
+    how["additional_special_tokens"] = _MARKS.split()
+    return PreTrainedTokenizerFast(tokenizer_object=words, **named, **how)
 
 
 def decoder_config() -> LlamaConfig:
     """The text decoder's shape: 6 layers x 8 heads x 16."""
-    return LlamaConfig(
-        vocab_size=320,
-        hidden_size=HIDDEN,
-        intermediate_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=16,
-        max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-        tie_word_embeddings=True,
-        bos_token_id=2,
-        eos_token_id=3,
-        pad_token_id=0,
-        use_cache=False,
-    )
+    sizes: Any = {"vocab_size": 320, "hidden_size": HIDDEN, "intermediate_size": 384}
+    sizes |= {"num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4}
+    sizes |= {"head_dim": 16, "max_position_embeddings": 2048}
+    sizes |= {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    rope: Any = {"rope_type": "default", "rope_theta": 10_000.0}
+    return LlamaConfig(**sizes, rope_parameters=rope, tie_word_embeddings=True, use_cache=False)
 
 
 Family = Literal["qwen2-vl", "llava-next-video"]
@@ -86,10 +68,7 @@ END_OF_ANSWER: dict[Family, str] = {"qwen2-vl": "<|im_end|>", "llava-next-video"
 
 
 def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
-    """The shipped model's, with this tokenizer: of the family's true class, for the tiny tower.
-
-    Its chat layout is that of the full-size model without the default system message.
-    """
+    """The shipped model's, with this tokenizer: of the family's true class, for the tiny tower."""
     processor = AutoProcessor.from_pretrained(CATALOGUE[f"tiny-{family}"].source)
     processor.tokenizer = tokenizer
     return processor
@@ -101,9 +80,8 @@ def build_model(
     """A new model in the shipped one's shape, but that its text decoder is ``text``."""
     torch.manual_seed(seed)
     config = AutoConfig.from_pretrained(CATALOGUE[f"tiny-{family}"].source)
-    model = AutoModelForImageTextToText.from_config(
-        _with_layers(config, text.config.num_hidden_layers)
-    )
+    config = _with_layers(config, text.config.num_hidden_layers)
+    model = AutoModelForImageTextToText.from_config(config)
     # Biases that Llama does not have.
     _take_over(model.model.language_model, text.model, ("_proj.bias",))
     model.tie_weights()
@@ -135,11 +113,7 @@ def _take_over(model: nn.Module, smaller: nn.Module, zero: tuple[str, ...]) -> N
 
 
 def deepen(model: Any, layers: int) -> Any:
-    """The same function with decoder layers added at the end, ``layers`` in all.
-
-    A new layer writes nothing at first, as its last projections are zero. They give later training
-    layers that come after what the model has already found out.
-    """
+    """The same function with ``layers`` in all: those at the end write nothing at first."""
     deeper = type(model)(_with_layers(model.config, layers))
     _take_over(deeper, model, ("o_proj.weight", "down_proj.weight", "_proj.bias"))
     deeper.tie_weights()

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,21 +16,19 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import ContextError, MediaError, ModelError, first_line
 from sally_anne.core.processes import is_out_of_memory
-from sally_anne.models.families import OpenModel, check_senses
+from sally_anne.models.families import check_senses
 from sally_anne.models.processor import RAW, eye_of, raw_ids
+
+if TYPE_CHECKING:
+    from sally_anne.models.loading import LoadedModel
 
 # Its name has to hold `flash`, by which towers know that frames need not come one by one.
 FRAMES_AT_ONCE = "sally_anne_flash_frames"
+# Of each prompt the pieces of its sound.
+Sounds = Sequence[Sequence[np.ndarray]] | None
 # Video processors whose longest edge limits the pixels of each frame, and of all frames together.
 EACH, TOGETHER = "Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"
-# Frames a second that makers' own code takes from a video, where the processor does not say it.
-RATE = 2.0
-# Of the context that a video may fill by default; words and reply have the rest.
-VIDEO_SHARE = 0.75
-REMEDY = (
-    "show smaller frames (--max-pixels), fewer, or less text (in an evaluation by --frames, "
-    "--window and --view)"
-)
+REMEDY = "show less text, or fewer or smaller frames (--max-pixels, --frames, --window, --view)"
 
 
 def crops(eye: Any) -> bool:
@@ -41,11 +39,7 @@ def crops(eye: Any) -> bool:
 
 
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
-    """Frames with margins, so that a video processor that cuts out their middle cuts off no more.
-
-    The margins have the mean colour that the processor subtracts, as LLaVA's own code pads
-    pictures (``expand2square``); ``clip [F, height, width, 3]`` itself if nothing is cut off.
-    """
+    """Frames with margins of the mean colour for a processor to cut off (LLaVA: expand2square)."""
     if not crops(eye):
         return clip
     height, width = clip.shape[1:3]
@@ -61,19 +55,20 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
 
 
 def limited(eye: Any) -> str | None:
-    """Which of the two ways limits the size of frames, if one does."""
+    """Which of :data:`EACH` and :data:`TOGETHER` limits the size of frames, if one does."""
     names = {kind.__name__ for kind in type(eye).__mro__}
     return next((name for name in (EACH, TOGETHER) if name in names), None)
 
 
-def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
+def size_limits(loaded: LoadedModel, frames: int) -> dict[str, int] | None:
     """The video processor's limits on the size of a clip's frames; None leaves its settings."""
     eye, context = eye_of(loaded), context_of(loaded)
     given, kind = loaded.changes.get("max_pixels"), limited(eye)
     if kind is None or (given is None and context is None):
         return None
     steps = -(-frames // eye.temporal_patch_size)
-    tokens = max(1, int(VIDEO_SHARE * (context or 0)) // steps)
+    # Words and reply have a quarter of the context.
+    tokens = max(1, int(0.75 * (context or 0)) // steps)
     pixels = int(given or tokens * (eye.patch_size * eye.merge_size) ** 2)
     limit = pixels if kind == EACH else frames * pixels
     if limit >= eye.size.longest_edge:
@@ -82,10 +77,7 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
 
 
 def processed(
-    loaded: OpenModel,
-    prompts: Sequence[str],
-    clips: Sequence[Any] | None,
-    sounds: Sequence[Sequence[np.ndarray]] | None = None,
+    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[Any] | None, sounds: Sounds = None
 ) -> Any:
     """What the processor makes of rendered chats; see :func:`sally_anne.models.prompts.process`."""
     _check_places(loaded, prompts, clips is not None, sounds)
@@ -97,8 +89,7 @@ def processed(
         arguments["sampling_rate"] = loaded.processor.feature_extractor.sampling_rate
     first_token = loaded.processor.tokenizer.bos_token
     if first_token and all(p.startswith(first_token) for p in prompts):
-        # The template wrote it already; the tokenizer would put a second one before it.
-        arguments["add_special_tokens"] = False
+        arguments["add_special_tokens"] = False  # or there would be two
     try:
         inputs = loaded.processor(**arguments)
     # Processors take what they do not know for errors of any kind.
@@ -106,16 +97,15 @@ def processed(
         if clips is None or is_out_of_memory(error):
             raise
         size = " x ".join(map(str, clips[0].shape[2:0:-1]))
-        raise MediaError(
-            f"frames of {size} pixels cannot be shown to {loaded.name}: {first_line(error)}"
-        ) from error
+        why = f"cannot be shown to {loaded.name}: {first_line(error)}"
+        raise MediaError(f"frames of {size} pixels {why}") from error
     if clips is not None and loaded.showing.kind == "video":
         _check_kept(loaded, inputs, [len(clip) for clip in clips])
         inputs.pop("video_metadata", None)
     return inputs
 
 
-def _shown(loaded: OpenModel, texts: Sequence[str], clips: Sequence[Any]) -> dict[str, Any]:
+def _shown(loaded: LoadedModel, texts: Sequence[str], clips: Sequence[Any]) -> dict[str, Any]:
     """The processor's arguments for clips, and for texts with as many marks as it wants."""
     check_senses(loaded, videos=True)
     (kind, mark, between, _), eye = loaded.showing, eye_of(loaded)
@@ -124,7 +114,8 @@ def _shown(loaded: OpenModel, texts: Sequence[str], clips: Sequence[Any]) -> dic
         many = [between.join([mark] * len(clip)) for clip in clips]
         texts = [text.replace(mark, own) for text, own in zip(texts, many, strict=True)]
         return {"images": [list(clip) for clip in shaped], "text": texts}
-    rate = getattr(eye, "fps", None) or RATE
+    # Two a second makers' own code takes of a video, where the processor does not say it.
+    rate = getattr(eye, "fps", None) or 2.0
     times = []  # of frames, one after another
     for count in map(len, clips):
         indices = {"total_num_frames": count, "frames_indices": list(range(count))}
@@ -133,21 +124,14 @@ def _shown(loaded: OpenModel, texts: Sequence[str], clips: Sequence[Any]) -> dic
     arguments: dict[str, Any] = {"videos": list(shaped), "text": texts, "video_metadata": times}
     limits = [size_limits(loaded, len(clip)) for clip in clips]
     if any(each != limits[0] for each in limits):
-        raise ModelError(
-            f"{loaded.name}: clips of one batch differ in length, so their frames would have "
-            "other sizes than by themselves; use --batch-size 1"
-        )
+        why = "differ in length, so their frames would have other sizes than alone"
+        raise ModelError(f"{loaded.name}: clips of one batch {why}; use --batch-size 1")
     size = {} if limits[0] is None else {"size": limits[0]}
     # Some write times by what their video processor returns of them.
     return arguments | size | {"do_sample_frames": False, "return_metadata": True}
 
 
-def _check_places(
-    loaded: OpenModel,
-    prompts: Sequence[str],
-    shown: bool,
-    sounds: Sequence[Sequence[np.ndarray]] | None,
-) -> None:
+def _check_places(loaded: LoadedModel, prompts: Sequence[str], shown: bool, sounds: Sounds) -> None:
     """Each prompt has one place for its clip, and as many as it has pieces of sound."""
     for kind in ("video", "image", "audio"):
         mark = str(getattr(loaded.processor, f"{kind}_token", None) or "")
@@ -156,14 +140,12 @@ def _check_places(
             if kind == "audio" and sounds is not None:
                 expected = len(sounds[number])
             if (found := prompt.count(mark)) != expected:
-                raise ModelError(
-                    f"{loaded.name} reads {mark!r} as a place of frames or sound: the prompt "
-                    f"{prompt[:60]!r} ... holds {found} and comes with {expected} clips or pieces; "
-                    "write it otherwise"
-                )
+                why = f"holds {found} and comes with {expected} clips or pieces; write it otherwise"
+                what = f"{loaded.name} reads {mark!r} as a place of frames or sound"
+                raise ModelError(f"{what}: the prompt {prompt[:60]!r} ... {why}")
 
 
-def _check_kept(loaded: OpenModel, inputs: Mapping[str, Any], lengths: list[int]) -> None:
+def _check_kept(loaded: LoadedModel, inputs: Mapping[str, Any], lengths: list[int]) -> None:
     """Refuse a processor that dropped or resampled frames of clips of these ``lengths``."""
     # Clips are padded to whole temporal patches.
     patch = getattr(eye_of(loaded), "temporal_patch_size", None) or 1
@@ -179,17 +161,14 @@ def _check_kept(loaded: OpenModel, inputs: Mapping[str, Any], lengths: list[int]
     else:  # the frames of all clips one after another
         kept, wanted = [len(pixels)], [sum(wanted)]
     if kept != wanted:
-        raise ModelError(
-            f"the processor of {loaded.family.name} kept {kept} frames, {wanted} were expected: "
-            "its settings resample frames; use the processor's own files with do_sample_frames off"
-        )
+        why = f"kept {kept} frames of {wanted}: its settings resample them (do_sample_frames)"
+        raise ModelError(f"the processor of {loaded.family.name} {why}")
 
 
-def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
+def video_size(loaded: LoadedModel, shape: tuple[int, ...]) -> tuple[int, int]:
     """Tokens of a clip (frames, height, width), with what is written between frames, and patches.
 
-    The processor runs on a clip without pixels where it can, so the numbers are its own. Where
-    they depend on what is seen, they are of frames that have nothing in common.
+    They are the processor's own: of a clip without pixels, or of frames with nothing in common.
     """
     if shape in loaded.video_sizes:
         return loaded.video_sizes[shape]
@@ -215,13 +194,13 @@ def side_of(tower: Any) -> int:
     return side if isinstance(side, int) else side[0]
 
 
-def context_of(loaded: OpenModel) -> int | None:
+def context_of(loaded: LoadedModel) -> int | None:
     """Tokens that the model can read and write together; None if its config does not say."""
     return getattr(loaded.config.get_text_config(), "max_position_embeddings", None)
 
 
 def check_room(
-    loaded: OpenModel,
+    loaded: LoadedModel,
     what: str,
     prompt: str,
     shape: tuple[int, int, int] | None,
@@ -231,8 +210,8 @@ def check_room(
 ) -> None:
     """Refuse a prompt that does not fit the model's context with its reply; nothing is decoded.
 
-    ``what`` names the rendered prompt, ``shape`` is frames, height and width of its clip,
-    ``sound_tokens`` counts those of its sound beyond their marks, ``reply`` what is written.
+    ``what`` names it, ``shape`` is frames, height and width of its clip, ``sound_tokens`` counts
+    those of its sound beyond their marks.
     """
     context = context_of(loaded)
     try:
@@ -247,12 +226,11 @@ def check_room(
         counted = f"{words + video:,} tokens"
         counted += f" ({video:,} of them frames or sound)" if video else ""
         counted += f" and a reply of {reply}" if reply else ""
-        raise ContextError(
-            f"{what}: {counted} are more than the {context:,} that {loaded.name} can read; {remedy}"
-        )
+        more = f"are more than the {context:,} that {loaded.name} can read; {remedy}"
+        raise ContextError(f"{what}: {counted} {more}")
 
 
-def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> int:
+def words_of(loaded: LoadedModel, prompt: str | tuple[int, ...], video: bool) -> int:
     """Tokens of a prompt as ``prompts.process`` reads it; the mark of its video is none of them."""
     if isinstance(prompt, tuple):
         return len(prompt)
@@ -261,28 +239,24 @@ def words_of(loaded: OpenModel, prompt: str | tuple[int, ...], video: bool) -> i
     tokenizer = loaded.processor.tokenizer
     if loaded.showing.kind == "video":
         prompt = prompt.replace(loaded.showing.mark, loaded.processor.video_token)
-    first = tokenizer.bos_token
-    written = bool(first) and prompt.startswith(first)
+    written = prompt.startswith(tokenizer.bos_token or "\0")
     return len(tokenizer(prompt, add_special_tokens=not written)["input_ids"]) - video
-
-
-def _is_mrope(model: Any) -> bool:
-    return hasattr(getattr(model, "model", None), "get_rope_index")
 
 
 def rotary(model: Any, positions: Tensor) -> Tensor:
     """Positions ``[R, T]`` of words, as a model takes them."""
-    return positions.expand(3, -1, -1) if _is_mrope(model) else positions
+    index = getattr(getattr(model, "model", None), "get_rope_index", None)
+    return positions if index is None else positions.expand(3, -1, -1)
 
 
 def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
+    index = getattr(getattr(model, "model", None), "get_rope_index", None)
     mask = inputs["attention_mask"]
-    if _is_mrope(model) and any(key.startswith("pixel_values") for key in inputs):
+    if index is not None and any(key.startswith("pixel_values") for key in inputs):
         # One word more says where the text goes on. The model's own difference would not do: it
         # counts from the highest position, which in a long video is not that of the last word.
         more = torch.ones_like(mask[:, :1])
-        index = model.model.get_rope_index
         known = {k: inputs[k] for k in inspect.signature(index).parameters if k in inputs}
         known |= {k: torch.cat([known[k], more], dim=1) for k in ("input_ids", "attention_mask")}
         if "mm_token_type_ids" in known:
@@ -298,11 +272,7 @@ def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def frames_at_once(model: Any) -> None:
-    """Have a tower that attends within each frame read all frames in one step of each layer.
-
-    Towers that know where a frame ends (``cu_seqlens``) otherwise take the frames of a batch one by
-    one, layer by layer, for which an accelerator waits.
-    """
+    """Have towers that read frames one by one (``cu_seqlens``) read all in one step a layer."""
     ALL_ATTENTION_FUNCTIONS.register(FRAMES_AT_ONCE, _attend_within)
     others = model.config, model.config.get_text_config()
     for module in model.modules():
