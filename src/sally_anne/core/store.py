@@ -147,8 +147,7 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a store for reading, complete or not; StoreError if there is none."""
-        folder = Path(path)
-        index = Index.read(folder)
+        index = Index.read(folder := Path(path))
         return cls(folder, index, _read_items(folder, index), None, writable=False)
 
     def __exit__(self, *error: object) -> None:

@@ -24,6 +24,7 @@ from sally_anne.models.families import check_senses, family_of
 from sally_anne.models.loading import LoadedModel, check_frame_options, load_model
 from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
 from sally_anne.models.processor import RAW, TextProcessor, showing_of
+from sally_anne.models.prompts import Prompt
 from sally_anne.models.videos import context_of, side_of, video_size, words_of
 
 # Bytes of a number of a linear layer; 64 numbers of 4 bits share a scale in float32.
@@ -80,29 +81,24 @@ class Counter:
     """Counts tokens and patches as a processor makes them; of a mere description with a stretch."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self.loaded = loaded
-        self.exact = not isinstance(loaded, PublishedModel)
+        self.loaded, self.exact = loaded, not isinstance(loaded, PublishedModel)
+        self.factor, self.more = (1.0, 0) if self.exact else (TEXT_FACTOR, TEXT_MORE)
 
     def ending(self, tokens: Sequence[int]) -> int:
         """Tokens of an ending, which the tokenizer has cut."""
-        return len(tokens) if self.exact else math.ceil(len(tokens) * TEXT_FACTOR)
+        return math.ceil(len(tokens) * self.factor)
 
-    def context(
-        self, text: str | tuple[int, ...], shape: tuple[int, ...] | None
-    ) -> tuple[int, int]:
+    def context(self, text: Prompt, shape: tuple[int, ...] | None) -> tuple[int, int]:
         """Tokens and patches of a laid out text and of frames ``[F, height, width, 3]`` or none."""
         video, patches = video_size(self.loaded, shape[:3]) if shape else (0, 0)
         words = words_of(self.loaded, text, shape is not None)
-        if not self.exact:
-            words = math.ceil(words * TEXT_FACTOR) + TEXT_MORE
-        return words + video, patches
+        return math.ceil(words * self.factor) + self.more + video, patches
 
     def each(self, name: str, tokens: Sequence[int]) -> Figure:
         """Tokens of a sample or prompt, over all of them."""
-        mean = sum(tokens) / len(tokens)
-        how = f"text estimated, as the vocabulary is not here: x {TEXT_FACTOR:g} + {TEXT_MORE}"
-        if self.exact:
-            how = "by the model's own tokenizer and processor"
+        mean, how = sum(tokens) / len(tokens), "by the model's own tokenizer and processor"
+        if not self.exact:
+            how = f"text estimated, as the vocabulary is not here: x {self.factor:g} + {self.more}"
         spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
         return Figure(name, mean, spread, how)
 
