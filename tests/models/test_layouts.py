@@ -235,7 +235,7 @@ def test_settings_that_sample_frames_are_overruled(fresh, clips) -> None:
 
 def test_a_processor_that_drops_frames_is_refused(fresh, clips) -> None:
     fresh.processor.video_processor = Sampling(fresh.processor.video_processor, (0,))
-    message = rf"kept \[4\] frames, \[{kept(fresh.family.name)}\] were expected"
+    message = rf"kept \[4\] frames of \[{kept(fresh.family.name)}\]"
     with pytest.raises(ModelError, match=message):
         encode(fresh, [open_prompt(fresh, SHORT, True)], clips[:1])
 
