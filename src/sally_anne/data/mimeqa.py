@@ -1,9 +1,7 @@
 """MimeQA (Li et al., 2025): open questions about videos of mime, which is acted without words.
 
-The columns of its CSV are those that the released code reads: ``file`` (the video's file name),
-``question``, ``question type``, ``timestamp`` (two times in seconds, in brackets; empty where the
-question is about the whole video) and ``reference_answer``, or ``answer_1`` and ``answer_2`` of two
-annotators. Titles are in ``file_mapping.json``, by file name.
+The columns of its CSV are those that the released code reads; ``answer_1`` and ``answer_2`` of two
+annotators may stand for ``reference_answer``. Titles are by file name.
 """
 
 from __future__ import annotations

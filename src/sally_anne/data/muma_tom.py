@@ -1,11 +1,9 @@
 """MuMA-ToM: what two people in a household believe, want, and think that the other wants.
 
-225 episodes with four questions each. In 150 of them people talk: the video shows both, and the
-text is their talk. In 75 nobody talks: the video shows one person, the text is the other's actions.
-A record's ``description`` is the whole narrative, from which the video was rendered; it is only
-used to take the talk from and to compare with. ``filtered_description`` is the text of episodes
-without talk. ``texts.json`` holds the talk (``Name: words``) or one person's actions; the copy in
-the released code holds the whole narrative instead.
+Of 225 episodes, with four questions each, people talk in 150: the video shows both, and the text is
+their talk. In 75 the video shows one person, the text (``filtered_description``) is the other's
+actions. A record's ``description`` is the whole narrative, from which the talk is taken where
+``texts.json``, whose copy in the released code holds the narrative instead, has none.
 """
 
 from __future__ import annotations

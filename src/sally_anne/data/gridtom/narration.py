@@ -1,8 +1,4 @@
-"""The story in words: captions from each perspective, questions and belief statements.
-
-The wording is this project's own; the parts and what each says are those of the paper's captions
-and questions (appendix C.2, figures 11 to 13).
-"""
+"""The story in our own words, with the parts of the paper's (appendix C.2, figures 11 to 13)."""
 
 from __future__ import annotations
 
@@ -181,10 +177,7 @@ def belief_statement(cast: Cast, room: str, order: int = 1) -> str:
 
 
 def question_of(cast: Cast, answer: str, order: Literal[0, 1, 2]) -> BeliefQuestion:
-    """Where the protagonist believes the participant is; of order 0, not in the paper, where it is.
-
-    Of second order, where does the participant think that the other believes it is?
-    """
+    """Where one believes the other is; of order 2 what that is thought to be, of 0 where it is."""
     a, b = cast[:2]
     asked = (
         f"is the {a} agent",

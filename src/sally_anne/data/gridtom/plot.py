@@ -107,10 +107,7 @@ def random_layouts(seed: int) -> Iterator[Layout]:
 
 
 def start_pairs(layout: Layout) -> list[tuple[Cell, Cell]]:
-    """Corridor cells (participant, protagonist) from which every order of rooms can be played.
-
-    The participant must reach each door past the waiting protagonist; neither starts before one.
-    """
+    """Cells (participant, protagonist) from which each door is reached past the waiting other."""
     fronts = {outside for outside, _ in layout.thresholds}
     corridor = layout.marked(CORRIDOR)
     return [
@@ -182,11 +179,7 @@ Nodes = tuple[int, int, int, int]
 
 
 class Cast(NamedTuple):
-    """The five colours of a story, by their part in the plot.
-
-    The participant leaves the first room for the last, in which it stays. Where it returns, it has
-    come to the first room from the last.
-    """
+    """Five colours of a story; returning, the participant comes to the first room from the last."""
 
     participant: str
     protagonist: str
