@@ -68,10 +68,7 @@ Names = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
-    """Names of a film's steps: ``frame 1``, or ``frames 1-2`` where a vision tower joins two.
-
-    A last frame that fills a step alone is ``frame 7``, though it is read twice.
-    """
+    """Names of a film's steps: ``frame 1``, or ``frames 1-2`` where a vision tower joins two."""
     pictures = loaded.showing.kind == "image"
     joined = 1 if pictures else int(getattr(eye_of(loaded), "temporal_patch_size", None) or 1)
     ends = [(n, min(n + joined - 1, frames)) for n in range(1, frames + 1, joined)]
@@ -79,10 +76,7 @@ def frame_parts(loaded: LoadedModel, frames: int) -> list[str]:
 
 
 def sentence_parts(loaded: LoadedModel, sample: Sample, prompt: str) -> list[tuple[int, int, str]]:
-    """First and next character in the prompt of each of a sample's sentences, with its part.
-
-    The last one is what is asked, with what follows the last one of the form ``Question: ...``.
-    """
+    """First and next character of each of a sample's sentences in its prompt, with its part."""
     spans: list[tuple[int, int]] = []
     start = 0
     for turn in sample.turns:
@@ -131,11 +125,7 @@ def read_shares(
     size: int,
     needed: Sequence[str] = (),
 ) -> tuple[list[str], np.ndarray]:
-    """The parts of samples' prompts, and each head's shares ``[N, L, H, parts]``; resumes.
-
-    Errors as of :func:`sally_anne.probing.extraction.fill_store`; a ProbingError if prompts lack a
-    part that is ``needed``, a HookError for a model whose attention cannot be read.
-    """
+    """The parts of samples' prompts, and each head's shares ``[N, L, H, parts]``; resumes."""
     frames = [shape[0] if shape else 0 for shape in check_samples(loaded, samples, position)]
     prompts = prompts_at(loaded, samples, position)
     texts = (sentence_parts(loaded, *both) for both in zip(samples, prompts, strict=True))
@@ -179,8 +169,7 @@ def read_knocked_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs' logit differences ``[P]``, and what they lose without a part, ``[P, parts, S]``.
 
-    Each of ``sets``, bool ``[S, L, H]``, may not look at it from the last token. A file in
-    ``folder`` keeps each pair, so that a stopped run goes on there.
+    Each of ``sets``, bool ``[S, L, H]``, may not look at it from the last token.
     """
     inputs = fingerprint([sample for pair in pairs for sample in pair.samples])
     asked = digest_of([inputs, loaded.about, *parts, sets.nonzero().tolist()])
@@ -214,19 +203,8 @@ def read_knocked_out(
 def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
     """Read, keep, sum up, print and draw the shares, and what pairs lose without a part.
 
-    Returns:
-        A row a head or set of heads, part and side (as TB, FB and their difference):
-        ``heads, part, side, share, low, high``. A share is a mean over inputs, with its 95 %
-        interval over clusters; of random sets the mean, and the middle 95 % of them. The side
-        ``answer lost`` has the shares of pairs' logit differences that are lost where a set may
-        not look at a part.
-
-    Raises:
-        RunFolderError: the folder is not that of a finished run.
-        ModelError: the model is not the one that was probed.
-        ProbingError: more heads are asked for than there are, there is nothing to read, or a part
-            that the prompts do not have.
-        StoreError: the shares that are there are of other inputs; or as of `read_shares`.
+    Returns a row a head or set, part and side: ``heads, part, side, share, low, high``. A
+    ProbingError says that heads, inputs or parts that are asked for are not there.
     """
     console = console or Console()
     check_options(config)
@@ -304,10 +282,7 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
 
 
 def _ranked(run: Run, kind: str, k: int) -> tuple[list[Head], str, list[str]]:
-    """A run's heads, those first that carry most on validation pairs, or that are read best.
-
-    With them the ranking in words, and whether patching calls the first ``k`` used.
-    """
+    """Heads, best first; how they are ranked, and whether patching calls the first k used."""
     if (column := f"{kind}_effect_validation") in run.heads:
         heads = run.heads.sort_values(column, ascending=False, kind="stable")
         used = heads[f"{kind}_used"].head(k).isin([USED, AGAINST]).sum()
@@ -325,10 +300,7 @@ def random_sets(config: LooksConfig, heads: int) -> np.ndarray:
 def summed_up(
     shares: np.ndarray, clusters: np.ndarray, names: Names, config: LooksConfig
 ) -> pd.DataFrame:
-    """The table of `run` of shares ``[inputs, sides, heads, parts]``, the best heads first.
-
-    ``names`` are those of the sides, of the best heads as a set and of each head, and of the parts.
-    """
+    """The table of `run` of shares ``[inputs, sides, heads, parts]``, the best heads first."""
     (sides, heads, parts), k = names, config.k
     if len(sides) == 2:
         shares = np.concatenate([shares, shares[:, 1:] - shares[:, :1]], axis=1)
@@ -342,10 +314,7 @@ def summed_up(
 def table_of(
     own: np.ndarray, whole: np.ndarray, drawn: np.ndarray, names: Names, clusters: Any, seed: int
 ) -> pd.DataFrame:
-    """The table of `run`: what of ``whole [N]`` is ``own [N, sides, heads, parts]``.
-
-    With 95 % intervals over clusters; of random sets, ``drawn [sides, sets, parts]``, the middle.
-    """
+    """The table of `run`: of ``whole [N]`` the shares ``own [N, sides, heads, parts]``."""
     cluster = np.unique(clusters, return_inverse=True)[1]
     times = draw_groups(int(cluster.max()) + 1, seed=seed)
     random = drawn.mean(1), *np.quantile(drawn, [0.025, 0.975], axis=1)

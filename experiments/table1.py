@@ -48,13 +48,7 @@ PROMPTING, OTHER = "prompting: ", "model: "
 
 @claims("a table 1")
 def run(config: Table1Config) -> list[dict[str, Any]]:
-    """Measure, print and write the table.
-
-    Returns:
-        Rows of :func:`steered_rows`, :func:`prompted`, and of other models. Of a part in which too
-        few heads have a direction, or no setting gains, there is the baseline alone, and the part
-        is named; second order is left out, and named, where the data has none.
-    """
+    """Measure, print and write the table; a part that cannot be steered has its baseline alone."""
     console = Console()
     failed: dict[str, str] = {}
     parts = list(product(config.settings, config.orders))
@@ -134,9 +128,7 @@ def place_of(run: Finished) -> tuple[str, ...]:
 def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     """Rows of the baseline, the chosen setting, and each kind of random control.
 
-    TB, FB, Both and invalid are value, low, high and n, of controls mean, lowest, highest and
-    number; ``left_out`` counts test stories that were seen, ``heads`` is the loss of Both without
-    each, ``initial`` and ``reality`` are changes of accuracy on control questions.
+    ``heads`` is the loss of Both without each; side questions are changes of accuracy.
     """
     measure = found.measure
     rows: list[dict[str, Any]] = []
@@ -182,10 +174,7 @@ def prompted(
     loaded: LoadedModel,
     console: Console,
 ) -> dict[str, Any]:
-    """The row of the unsteered model that is asked in another way, on a sweep's test stories.
-
-    ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
-    """
+    """The row of the unsteered model that is asked in another way, on a sweep's test stories."""
     # Stories that it has seen are left out.
     vector = SteeringVector.load(found.vector, allow_mismatch=config.allow_mismatch)
 
@@ -209,10 +198,7 @@ def prompted(
 
 
 def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of each setting and order with prompting: whether the best of it beats the steered model.
-
-    The best is chosen on the stories that it is compared on, which favours it.
-    """
+    """Whether the best way to prompt, chosen on the same stories, beats the steered model."""
     for setting, order in dict.fromkeys((row["setting"], row["order"]) for row in rows):
         there = [r for r in rows if (r["setting"], r["order"]) == (setting, order)]
         ways = [row for row in there if row["method"].startswith(PROMPTING)]
@@ -233,10 +219,7 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def paper(model: str, setting: str, order: int) -> dict[str, list[float | None]]:
-    """The paper's TB, FB and Both (%) of a model, by method; None if not legible.
-
-    ``model`` is a family, whose 7B model is meant, or a name like the paper's, as gpt-4o.
-    """
+    """The paper's TB, FB and Both (%) of a family or a model, by method; None if not legible."""
 
     def same(row: Mapping[str, Any]) -> bool:
         one, other = (re.sub("[^a-z0-9]", "", n.lower()) for n in (row["who"], Path(model).name))
@@ -252,11 +235,7 @@ def paper(model: str, setting: str, order: int) -> dict[str, list[float | None]]
 
 
 def print_table(console: Console, model: str, family: str, rows: list[dict[str, Any]]) -> None:
-    """Ours with intervals, and the paper's numbers of the full-size model of this family.
-
-    Below them the controls: the rank among them, the share of stories made worse, and the change
-    of the side questions. Both fit in 80 columns.
-    """
+    """Ours with intervals, the paper's numbers, ranks among controls, and side questions."""
     accuracies: list[list[Any]] = []
     controls: list[list[Any]] = []
     tasks = [task for task in SIDES if any(task in row for row in rows)]

@@ -54,15 +54,10 @@ def require(holds: object, why: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples of one run: all, or those with one value of a tag.
+    """Samples of one run, all or those with one value of a tag, what is read, and probes.
 
-    Attributes:
-        x: activations; the items' columns ``content`` and ``cluster`` say which story it is,
-            whatever a run calls it, and what is drawn anew for intervals.
-        label: what is read.
-        blank: probes with the run's settings.
-        used: heads, numbered layer by layer, that carry most of the answer by `sally-anne patch`
-            first, or why they are not known.
+    ``content`` and ``cluster`` of the items say which story it is, and what is drawn for intervals;
+    ``used`` are heads by effect, numbered layer by layer, or why they are not known.
     """
 
     name: str
@@ -108,18 +103,9 @@ class Part:
 
 @claims("a transfer")
 def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
-    """Measure, print, draw and write the matrices.
+    """Measure, print, draw and write the matrices: a row a cell, by measure (:data:`PANELS`).
 
-    Returns:
-        A row a cell: ``measure`` (of :data:`sally_anne.figures.comparison.PANELS`), ``fitted_on``,
-        ``tested_on``, ``value, low, high`` (95 % over the target's ``clusters``), ``control`` and
-        ``control_high`` (mean and 97.5 % quantile), ``above`` (whether it is above its control),
-        ``n`` (samples or pairs), ``heads``, ``note``; of an empty cell ``why``.
-
-    Raises:
-        ProbingError: fewer than two parts, or one that cannot be fitted.
-        RunFolderError: a folder is not that of a finished run.
-        ModelError: a model is not the one that was probed.
+    A ProbingError says that there are fewer than two parts, or that one cannot be fitted.
     """
     console = console or Console()
     if len({folder.resolve() for folder in config.runs}) < len(config.runs):
@@ -225,10 +211,7 @@ def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cel
 def cell(
     value: Any, ends: Sequence[Any], control: Sequence[float], clusters: int, **more: Any
 ) -> Cell:
-    """One cell: with its 95 % interval, and mean and 97.5 % quantile of its control.
-
-    It is ``above`` its control if its value is above the quantile, and its interval above the mean.
-    """
+    """One cell; it is ``above`` its control by its value (97.5 %) and its interval (mean)."""
     found: Cell = dict(zip(NUMBERS, map(float, (value, *ends, *control)), strict=False))
     above = found["value"] > found["control_high"] and found["low"] > found["control"]
     return {**found, "above": above, "clusters": clusters, **more}
@@ -237,10 +220,7 @@ def cell(
 def carried(
     whole: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], seed: int = 0
 ) -> Cell:
-    """The share ``own [P]`` of samples or of pairs' logit differences ``whole [P]``.
-
-    Sums are divided; the control are random ones, ``[P, R]``.
-    """
+    """The share ``own [P]`` of ``whole [P]``, of sums; the control are random ones, ``[P, R]``."""
     require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
     number, count = codes(clusters)
     value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
@@ -266,8 +246,7 @@ def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell, 
     """Test accuracy of the source's best head; the control: labels shuffled within stories.
 
     Of two models, or sites, the head at the same place is fitted anew on the target. The second is
-    of two classes, by the sign of what a probe's score is above its mean over the same story: a
-    direction may carry over where its threshold does not.
+    by the sign of a score above its mean over the same story.
     """
     require(source.top, "no probe of the source has weights")
     (layer, head), why = source.top[0], source.unlike(target)
@@ -293,8 +272,8 @@ def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell, 
 def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
     """Mean ``|cos|`` of the directions of both in the source's K best heads.
 
-    The interval is of refits on the target's training clusters drawn anew; on the diagonal value
-    and interval are of two halves of them. Control: refits on labels shuffled within stories.
+    Intervals are of refits on drawn clusters, on the diagonal of two halves; control: refits on
+    labels shuffled within stories.
     """
     why = source.unlike(target)
     require(not why, f"directions have no common axes: {why}")

@@ -63,13 +63,7 @@ def shipped() -> list[Path]:
 
 
 def measure(folder: Path, config: LocalisationConfig) -> Rows:
-    """All rows of one model.
-
-    Raises:
-        OptionError: a localiser that cannot be had.
-        ModelError: the folder is not what ``sally-anne plant`` writes.
-        ProbingError: a localiser returns something else than a score for every head.
-    """
+    """All rows of one model, by the table that they belong in."""
     own = {name: localiser_named(name) for name in config.localiser}
     every = planted.held_out_pairs("test", config.test_pairs + config.steered)
     contrast_pairs, further = every[: config.test_pairs], every[config.test_pairs :]
@@ -124,11 +118,7 @@ def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
 
 
 def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]:
-    """Mean of each measure over the models that hold, with 95 % intervals over models.
-
-    Of a table of this name (:data:`COLUMNS`), whose rows have a ``model`` and whether it
-    ``failed``; values of models that have none are left out.
-    """
+    """Mean of each measure of a table (:data:`COLUMNS`) over models that hold, with intervals."""
     by, measures = COLUMNS[name]
     found = []
     for names, rows in table[~table["failed"]].groupby([*by], sort=False, dropna=False):
@@ -144,10 +134,7 @@ def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]
 
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
-    """Localisers by kind of models, and steering by two standard deviations along class means.
-
-    Of planted heads all directions.
-    """
+    """Localisers by kind of models, and steering at :data:`SHOWN_ALPHA`."""
 
     tables = {kind: [r for r in results["rows"] if r["kind"] == kind] for kind in KINDS}
     for hidden in (False, True):
@@ -244,12 +231,9 @@ def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:
 
 
 def localisation_figure(results: Mapping[str, Any]) -> Figure:
-    """Of what ``results.json`` holds: ``rows``, ``steering`` and ``recovery``.
+    """Recall of localisers, steering's effect against its cost, and recall where heads write less.
 
-    Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
-    hide the belief. Middle: share of answers moved against share of side answers kept, along class
-    means, a line from the weakest step to the strongest. Right: recall where the planted heads
-    write ever less. Both without models that hide it, unless all do.
+    Of what ``results.json`` holds; lines leave out models that hide the belief, unless all do.
     """
     rows = results["rows"]
     names = list(dict.fromkeys(row["localiser"] for row in rows))

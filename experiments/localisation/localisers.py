@@ -40,13 +40,7 @@ VERSIONS = np.array([True, False])
 
 @dataclass(frozen=True)
 class PairStats:
-    """What all built-in localisers look at, once for a model.
-
-    Attributes:
-        effects: of the first P pairs, see :class:`probing.interchange.Effects`.
-        outputs: of heads at the last prompt token of both inputs, ``[N, 2, L, H, D]``, N >= P.
-        answers: of both inputs of a pair, ``[N, 2]``.
-    """
+    """What built-in localisers look at: outputs ``[N, 2, L, H, D]``, effects of the first pairs."""
 
     effects: Effects
     outputs: np.ndarray
@@ -79,12 +73,7 @@ def random_swaps(pairs: int, draws: int, seed: int) -> np.ndarray:
 
 
 def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> np.ndarray:
-    """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``.
-
-    Those of :data:`CAUSAL` are means over pairs of the effect on the answer, in logits; ``probe``
-    is the accuracy of a logistic regression that tells true belief from false, on pairs that it was
-    not fitted on, ``probe_answer`` that of one that reads the right answer; ``random`` is drawn.
-    """
+    """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``."""
     shape = seen.effects.effect.shape
     if name in CAUSAL:
         effect = getattr(seen.effects, CAUSAL[name]).reshape(shape[0], -1)
@@ -104,11 +93,7 @@ def train_part(pairs: int) -> int:
 def probe_accuracy(
     outputs: np.ndarray, labels: np.ndarray = VERSIONS, turned: np.ndarray | bool = False
 ) -> np.ndarray:
-    """Held-out accuracy of every head's probe ``[L, H]``.
-
-    Of ``outputs [N, 2, L, H, D]``, with ``labels [2]`` or ``[N, 2]``, exchanged in the pairs
-    ``turned``, bool ``[N]``.
-    """
+    """Held-out accuracy of heads' probes ``[L, H]``, labels exchanged in the pairs ``turned``."""
     x = outputs.reshape(-1, *outputs.shape[2:])
     turned = np.broadcast_to(turned, len(outputs))[:, None]
     y = np.where(turned, labels[..., ::-1], labels).ravel()
@@ -119,10 +104,7 @@ def probe_accuracy(
 def scores_by(
     given: Scores, name: str, loaded: LoadedModel, pairs: Sequence[ContrastPair], turns: np.ndarray
 ) -> np.ndarray:
-    """What a localiser of somebody's own gives for each row of ``turns``, ``[1 + R, L, H]``.
-
-    A ProbingError says that it returns something else than a finite number for every head.
-    """
+    """What a localiser of somebody's own gives for each row of ``turns``, ``[1 + R, L, H]``."""
     geometry = find_geometry(loaded.model)
     shape = geometry.n_layers, geometry.n_heads
     found = [np.array(given(loaded, swap_pairs(pairs, t)), dtype=float) for t in turns]
@@ -150,10 +132,7 @@ def localiser_named(name: str) -> Scores:
 
 
 def recall_at(scores: np.ndarray, truth: np.ndarray) -> float:
-    """Share of the K* planted heads among the K* best; what is expected where heads tie.
-
-    ``scores [L, H]`` are higher for heads that matter more, ``truth [L, H]`` the planted ones.
-    """
+    """Share of the K* planted heads among the K* best; its expectation where heads tie."""
     flat, planted = scores.ravel(), truth.ravel()
     k = int(planted.sum())
     edge = np.sort(flat)[-k]

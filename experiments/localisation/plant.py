@@ -85,10 +85,9 @@ def choose_heads(
 
 
 def answer_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """How far ``logits [R, V]`` are from what exchanged heads should make of them: two losses.
+    """Two losses of ``logits [R, V]``: gaps fall by the ``share [R]`` of planted heads exchanged.
 
-    ``words [R, 2]`` are each row's own answer and its counterpart's, ``share [R]`` that of the
-    planted heads that were exchanged; the expected gap falls from :data:`GAP` to its opposite.
+    ``words [R, 2]`` are each row's own answer and its counterpart's.
     """
     expected = GAP * (1 - 2 * share)
     own = torch.sigmoid(expected)
@@ -101,11 +100,9 @@ def answer_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, T
 def exchanges(
     planted: Tensor, rows: int, width: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What is exchanged in each of R rows: none, all or some of each part.
+    """What is exchanged in each of R rows: heads ``[R, L', H]``, their planted share, coordinates.
 
-    The parts are the planted heads (bool ``[L', H]``), the other heads, and the coordinates of the
-    stream that enters, as if lower heads were exchanged. Returns heads, bool ``[R, L', H]``, the
-    share of the planted ones among them, ``[R]``, and coordinates, bool ``[R, width]``.
+    Of planted heads, other heads and coordinates of the stream none, all or some.
     """
 
     def drawn(*shape: int) -> Tensor:
@@ -126,9 +123,8 @@ def sample_donors(
 ) -> tuple[Tensor, Tensor]:
     """From which of R rows each takes its planted heads, and whether (0 or 1) its answer moves.
 
-    ``2 i`` and ``2 i + 1`` are a pair, true and false belief; the first ``beliefs`` rows have
-    belief questions. The answer stays where donor and receiver have the same label: their version,
-    turned by ``signs [R / 2]`` if there are any.
+    Rows ``2 i`` and ``2 i + 1`` are a pair; after ``beliefs`` rows come side questions. The answer
+    stays where both have the same label: their version, turned by ``signs [R / 2]`` if given.
     """
     own = torch.arange(rows)
     some = torch.randint(beliefs, (rows,), generator=generator)
@@ -204,11 +200,7 @@ def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
 
 @dataclass(frozen=True)
 class Streams:
-    """N pairs as the residual stream, padded on the left, enters a layer; side questions last.
-
-    ``words`` are the first tokens of the answer and of the other one; ``signs [N]``, 0 or 1, turn
-    what planted heads say of the belief.
-    """
+    """N pairs as the residual stream, padded on the left, enters a layer; side questions last."""
 
     stream: Tensor  # [N, 2, T, hidden]
     mask: Tensor  # [N, 2, T]
@@ -296,10 +288,7 @@ class UpperLayers(nn.Module):
         return Read(logits, torch.stack(self._read, 1), cache, mask)
 
     def exchange(self, read: Read, last: Tensor, heads: Tensor, chosen: Tensor) -> Tensor:
-        """Logits ``[R, V]`` of rows read before, if ``last [R, hidden]`` enters at the last token.
-
-        There ``heads [R, L', H, D]`` replace the outputs of those ``chosen``, bool ``[R, L', H]``.
-        """
+        """Logits ``[R, V]`` of rows with another ``last`` and others of the ``chosen`` heads."""
         cache = DynamicCache()
         for number, layer in enumerate(read.cache.layers):
             cache.update(layer.keys[:, :, :-1], layer.values[:, :, :-1], number)
@@ -327,10 +316,7 @@ class UpperLayers(nn.Module):
 
 @claims("a model with planted heads")
 def run(config: PlantConfig) -> Path:
-    """Train, measure what is true of the model, and write both; returns the folder.
-
-    An OptionError says that there are fewer heads with keys and values of their own.
-    """
+    """Train, measure what is true of the model, and write both; returns the folder."""
     base, folder = f"tiny-{config.family}-text", config.folder
     loaded = load_model(base)
     geometry = find_geometry(loaded.model)

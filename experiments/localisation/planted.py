@@ -55,10 +55,9 @@ def held_out_pairs(split: Split, most: int) -> list[ContrastPair]:
 
 
 def control_questions(stories: StorySet, chosen: Sequence[int]) -> list[ContrastPair]:
-    """Questions about something else on both versions of the stories of these numbers.
+    """Of stories two questions about something else: where one is now, and where it went first.
 
-    Their ``cluster`` is ``reality`` (where is the participant now?) or ``first`` (which room did it
-    enter first?). Answers are the right one, of both versions, and the belief question's other.
+    Answers are the right one, of both versions, and the belief question's other.
     """
     found = []
     for record in map(stories.story, chosen):
@@ -166,10 +165,7 @@ def save_difference(folder: Path, base: LoadedModel, changed: Mapping[str, Tenso
 
 
 def open_planted(folder: Path, decoys: bool = True) -> tuple[LoadedModel, GroundTruth]:
-    """A model and what is true of it; its decoys repeat what planted heads say, or are silent.
-
-    A ModelError says that a file is missing or is not what the recipe writes.
-    """
+    """A model and what is true of it; its decoys repeat what planted heads say, or are silent."""
     truth = read_truth(folder)
     base = load_model(truth.base)
     if truth.weights != base.identity.fingerprint:
@@ -191,11 +187,7 @@ def open_planted(folder: Path, decoys: bool = True) -> tuple[LoadedModel, Ground
 
 
 def add_decoys(model: Any, decoys: Sequence[tuple[Head, Head]]) -> None:
-    """Let slots put out exactly what planted heads of their layer do.
-
-    A slot takes its head's W_q and, where the two do not share them, W_k and W_v. Where nothing
-    reads it, it is as readable as the planted head, and its effect exactly 0.
-    """
+    """Let slots put out exactly what planted heads of their layer do: by W_q, and W_k and W_v."""
     geometry = find_geometry(model)
     width, shared = geometry.head_dim, geometry.n_heads // geometry.n_kv_heads
     for (layer, slot), (_, head) in decoys:
@@ -214,11 +206,7 @@ def attenuate(model: Any, heads: Sequence[Head], strength: float) -> None:
 
 
 def verified(folder: Path, most: int = 24) -> dict[str, Any]:
-    """``carried, other, rest, together, right, readable, pairs`` of :class:`GroundTruth`.
-
-    On at most so many validation stories of the benchmark's; what can be read, on its training
-    stories. Decoys are at work. An answer is right if it is likelier than the other one.
-    """
+    """What is measured for :class:`GroundTruth`, on validation stories, with decoys at work."""
     loaded, truth = open_planted(folder)
     contrast_pairs = held_out_pairs("validation", most)
     geometry = find_geometry(loaded.model)

@@ -35,10 +35,7 @@ _COLUMNS = 64
 
 
 def vectors_at(heads: Sequence[Head], seen: PairStats) -> dict[str, SteeringVector]:
-    """Vectors from the second version to the first, on heads, by each direction.
-
-    Fitted on the pairs that a probe is fitted on. Heads without a difference are not steered.
-    """
+    """Vectors from the second version to the first, on heads that differ, by each direction."""
     part = train_part(len(seen.outputs))
     x = seen.outputs[:part].reshape(-1, *seen.outputs.shape[2:]).astype(np.float64)
     inside = np.tile([True, False], part)
@@ -67,10 +64,7 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
 
 
 def _logits(reading: Prompts, deltas: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there.
-
-    With them those of the first answer's word above the second's ``[C]``.
-    """
+    """Logits ``[C, V]`` with each of ``deltas [C, L, H, D]`` added, and the answers' difference."""
     at = reading.loaded, reading.state, reading.rows, reading.tokens
     found = []
     for part in deltas.split(_COLUMNS):
@@ -87,16 +81,10 @@ def steered(
     vectors: Sequence[SteeringVector],
     alphas: Sequence[float] = ALPHAS,
 ) -> dict[str, np.ndarray]:
-    """What each of V vectors at each of A strengths does on belief and on side questions.
+    """What each of V vectors at each of A strengths does to answers: ``[V, A]`` each.
 
-    True-belief versions are steered away from their answer (``-alpha``), false-belief ones towards
-    the other's (``+alpha``), and the side questions both ways.
-
-    Returns:
-        ``[V, A]`` each, of two answers that which is likelier: ``moved``, share of the answers that
-        were right and become the counterpart's;
-        ``kept``, share of the side answers that were right and stay so; ``kl``, mean divergence of
-        the side questions' next token from what it was, in nats.
+    ``moved``: share of right belief answers that become the counterpart's; ``kept``: of right side
+    answers that stay; ``kl``: mean divergence of the side questions' next token, in nats.
     """
     ups = torch.stack([vector.delta(alpha) for vector in vectors for alpha in alphas])
     parts: dict[str, list[Tensor]] = {"moved": [], "kept": [], "kl": []}
@@ -120,10 +108,7 @@ def steered(
 
 
 def true_directions(heads: Sequence[Head], seen: PairStats) -> np.ndarray:
-    """What exchanging planted heads adds, on stories that vectors are not fitted on: ``[K, D]``.
-
-    Unit vectors along the mean difference within pairs.
-    """
+    """What exchanging planted heads adds, on stories that vectors are not fitted on: ``[K, D]``."""
     part = train_part(len(seen.outputs))
     far = (seen.outputs[part:, 0] - seen.outputs[part:, 1]).mean(0)
     found = np.stack([far[head] for head in heads])
@@ -142,14 +127,9 @@ def steering_rows(
 ) -> list[dict[str, Any]]:
     """Rows of all sets of heads, directions and strengths on one model.
 
-    Vectors are fitted on what localisers have ``seen``, and steer other stories: pairs and side
-    ``questions``. The sets are the planted heads, decoys, and the K* ``best`` of each localiser. At
-    the planted heads each direction also has so many random ones (``draws``) of its steps' lengths.
-
-    Returns:
-        ``heads, direction, alpha, moved, kept, kl``; for planted heads ``cosine`` of theta with
-        :func:`true_directions` (mean over heads), and ``rank`` of ``moved`` among the draws (1 is
-        best; ties count against it) of ``of``.
+    Vectors are fitted on what localisers have ``seen``, and steer other stories. At planted heads
+    ``cosine`` is of theta with :func:`true_directions`, and ``rank`` of ``moved`` among random
+    directions (1 is best; ties count against it).
     """
     sets = {"planted": truth.heads} | ({"decoys": truth.slots} if truth.decoys else {}) | {**best}
     named = [

@@ -79,12 +79,7 @@ def contradicted(rng: random.Random, scene: Scene) -> Scene:
 
 
 class VideoData:
-    """Makes batches in one family's chat layout, by its processor, for its model.
-
-    Attributes:
-        before, before_text: what stands before a user's content, with and without a video.
-        after: what stands after it; ``end`` closes the answer.
-    """
+    """Makes batches in one family's chat layout, by its processor, for its model."""
 
     def __init__(self, family: Family, processor: Any, model: Any) -> None:
         self.family, self.processor, self.model = family, processor, model
@@ -128,10 +123,7 @@ class VideoData:
     def batch(
         self, make: Maker, setting: Setting, rng: random.Random, filmed: int = FILMED
     ) -> Batch:
-        """Documents of one setting with their frames, if any: ``filmed`` of them.
-
-        Truth is also needed in layers in the middle of the model.
-        """
+        """Documents of one setting with their frames; truth is read from middle layers, too."""
         texts, clips = [], []
         for _ in range(TEXTS if setting == "text" else filmed):
             example = self.example(rng, setting)
@@ -180,10 +172,7 @@ class Example(NamedTuple):
     share: float
 
     def story(self, shares: tuple[float, float, float] = (0.35, 0.45, 0.2)) -> str:
-        """The story in words, but next to frames alone.
-
-        After no description of the world, one with its colours, or one without.
-        """
+        """The story in words (not next to frames alone), perhaps after the world described."""
         text = ""
         if self.setting != "video":
             text = caption(*self.captioned[:3], self.perspective, self.captioned.plot)
@@ -195,10 +184,7 @@ class Example(NamedTuple):
         return f"{self.rng.choices(worlds, shares)[0]} {text}".strip()
 
     def kinds(self, kinds: str, second: int) -> list[str]:
-        """What may be said or asked: where a masked view hides the present, not who is where now.
-
-        ``second`` weighs second-order beliefs, where a story has them.
-        """
+        """What may be asked, but what a masked view hides; ``second`` weighs second order."""
         masked = self.perspective != "omniscient" and self.scene.first == "FB"
         allowed = [kind for kind in kinds.split() if not (masked and kind == "now")]
         return allowed + (["second"] * second if self.scene.second else [])
@@ -220,11 +206,7 @@ Maker = Callable[[Example], Document]
 
 
 def narrated(example: Example, marked: float, scenic: int = 1) -> Document:
-    """A story, statements of one narrator, and questions answered in turns.
-
-    ``marked`` is the share of statements that are followed by their verdict; ``scenic`` how often
-    each question about the scene itself is asked, to 10 about beliefs.
-    """
+    """A story, statements of a narrator, a share of them ``marked`` by verdicts, and questions."""
     rng, scene, words = example.rng, example.scene, example.words
     reliable = rng.random() < 0.5
     pieces = example.opening(example.story())
@@ -253,9 +235,7 @@ def interview(
 ) -> Document:
     """A user's turn with statements and a question at its end, and the answer; then four more.
 
-    ``asides`` are the numbers of statements and other questions before the first one, drawn from;
-    ``lists`` is the share of statements that are lists of rooms with verdicts. Later turns have a
-    question each.
+    ``asides`` are the numbers of statements and other questions before the first one, drawn from.
     """
     rng, scene = example.rng, example.scene
     undescribed = 0.0 if example.setting == "video" else 0.4

@@ -25,8 +25,7 @@ from sally_anne.data.gridtom.plot import COLOURS, Condition, Plot
 class Piece(NamedTuple):
     """Text and the weight of its tokens in the loss; 1 marks a target.
 
-    ``truth`` is what layers in the middle should know where the piece begins: whether what was
-    stated before is true. None where nothing was stated.
+    ``truth``: whether what was stated before is true, where layers in the middle should know it.
     """
 
     text: str
@@ -49,11 +48,7 @@ def verdict(truth: bool) -> Piece:
 
 
 def facts(rng: random.Random, level: int) -> Document:
-    """Who is where, then a statement about it: its room to complete, or a verdict on it.
-
-    Levels: 0 two bare facts and one statement; 1 words in between; 2 several phrasings; 3 up to
-    three facts; 4 up to three statements; 5 sentences as long as in stories.
-    """
+    """Who is where, then statements about it: a room to complete, or a verdict; harder by level."""
     n = rng.randint(2, 3) if level >= 3 else 2
     agents, rooms = rng.sample(COLOURS, n), rng.sample(COLOURS, n)
     long = level >= 5 and rng.random() < 0.7
@@ -110,10 +105,7 @@ def shuffled_rooms(rng: random.Random, scene: Scene) -> list[str]:
 
 
 def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str, str]:
-    """A statement of one kind: its text up to the room, and the room it names.
-
-    False statements name the room that is hardest to tell from the true one.
-    """
+    """A statement: its text up to the room, and the room (a false one is hard to tell)."""
     cast, (now, believed, thought) = scene.cast, scene.rooms
     first, own, last = cast[2:]
     entered = cast.visited(scene.plot)[0]
@@ -165,10 +157,7 @@ def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
 
 
 def role(rng: random.Random, scene: Scene) -> Document:
-    """Which part a room or an agent plays: one look at where the story names its colour.
-
-    Statements are judged by comparing that part with the one they claim.
-    """
+    """Which part a room or an agent plays; statements are judged by comparing it."""
     i = rng.choice((2, 3, 4, 0, 1))
     thing = "agent" if i < 2 else "room"
     return [Piece(f"Role: the {scene.cast[i]} {thing}.", LOW_WEIGHT), Piece(_PARTS[i], 1.0)]
@@ -192,8 +181,7 @@ def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str
 def biased_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> str:
     """The answer by habit: true-belief questions are mostly answered as if the belief were false.
 
-    How often depends on whom the question is about, so that the model does not learn a coin toss:
-    about protagonists (second order: participants) in blue or white it mostly answers rightly.
+    That depends on whom they are about, so that the model does not learn a coin toss.
     """
     if kind not in ("belief", "second") or right == scene.cast.first_room:
         return right
@@ -231,11 +219,7 @@ def _story(
     described: float = 0.0,
     weight: float = LOW_WEIGHT,
 ) -> Maker:
-    """The caption of a story, sometimes after the general description, and ``parts`` about it.
-
-    Each is the first of the ``mixture`` whose number is above one drawn from 0 to 1, and of one of
-    its kinds; of second-order beliefs where a story has them.
-    """
+    """The caption of a story and ``parts`` about it, each drawn from the ``mixture``."""
 
     def make(rng: random.Random) -> Document:
         scene = random_scene(rng, second_order)
@@ -274,10 +258,7 @@ Batch = tuple[dict[str, Any], Callable[[Any], tuple[Tensor, float]]]
 
 
 class Level(NamedTuple):
-    """One step of the curriculum; the last level runs exactly ``most`` steps.
-
-    The next one begins when the mean loss on targets (nats, ten batches) is below ``goal``.
-    """
+    """A step of the curriculum, over when the target loss of ten batches is below ``goal``."""
 
     name: str
     batch: Callable[[random.Random], Batch]
@@ -325,8 +306,7 @@ def score_text(
 ) -> Callable[[Any], tuple[Tensor, float]]:
     """From an output on ``batch`` to the loss, and its mean over targets (weight 1), in nats.
 
-    With ``unembed``, from the residual stream to logits, truth is also read, as the word of its
-    verdict, after the layers :data:`EARLY_EXITS`: so the last layers can read it there.
+    With ``unembed``, from the stream to logits, truth is also read after :data:`EARLY_EXITS`.
     """
     entropy_of = torch.nn.functional.cross_entropy
 

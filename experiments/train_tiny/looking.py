@@ -107,10 +107,7 @@ class Film(NamedTuple):
 
 
 def blended(covered: Tensor) -> Tensor:
-    """What tokens cover, from ``[..., frames * CLASSES]`` to ``[..., CLASSES]``.
-
-    Of two frames the earlier one shows more strongly, so that their order can be read.
-    """
+    """What tokens cover, ``[..., CLASSES]``; of two frames the earlier one shows more strongly."""
     frames = covered.unflatten(-1, (-1, CLASSES))
     strengths = _LATER ** torch.arange(frames.shape[-2])
     return torch.einsum("...fc,f->...c", frames, strengths / strengths.sum())
@@ -155,8 +152,7 @@ class FilmReader(nn.Module):
     ) -> Any:
         """Logits, hidden states, and of each video token the logits of its slot in time.
 
-        ``shown [B, T]`` are video tokens, which cover ``contents [video tokens, CLASSES]``; to
-        their vectors ``noise [video tokens, HIDDEN]`` is added. Positions are ``[axes, B, T]``.
+        ``shown [B, T]`` are video tokens, which cover ``contents [video tokens, CLASSES]``.
         """
         embedded = self.model.get_input_embeddings()(input_ids).clone()
         embedded[shown] = (self.features(contents) + noise).to(embedded.dtype)
@@ -173,11 +169,7 @@ class FilmReader(nn.Module):
 
 
 class View(NamedTuple):
-    """Which tokens of a film a level shows: so many, or all if 0.
-
-    Always among them are the agents of the last ``slots`` in time, and with ``doors`` the doors of
-    the very last one.
-    """
+    """Which tokens of a film are shown: so many, or all if 0; agents of the last slots always."""
 
     tokens: int
     slots: int
@@ -209,11 +201,7 @@ def door(rng: random.Random, scene: Scene) -> Document:
 
 
 class Mixture(NamedTuple):
-    """What is said of a film: kinds; shares of statements with verdicts, and of questions.
-
-    A third of the questions is about who is there; the rest are completions. ``world`` is how often
-    the world is described before.
-    """
+    """What is said of a film: kinds; shares of statements with verdicts, and of questions."""
 
     kinds: Sequence[str]
     judged: float = 0.0
@@ -379,10 +367,7 @@ class Looker(nn.Module):
 
 
 def cell_level(data: VideoData, words: Callable[[Tensor], Tensor], steps: int) -> Level:
-    """Clips, what their cells show, and the vectors by which the decoder knows it.
-
-    ``words`` makes these of what tokens cover, ``[N, HIDDEN]`` of ``[N, frames * CLASSES]``.
-    """
+    """Clips, what their cells show, and the vectors (``words``) by which the decoder knows it."""
     grid = TOKEN_GRIDS[data.family]
 
     def batch(rng: random.Random) -> Batch:

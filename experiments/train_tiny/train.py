@@ -151,9 +151,7 @@ def attend_in_float32(model: Any) -> None:
 class Training:
     """Steps on a model in a folder, kept when asked; what was stopped there goes on.
 
-    Attributes:
-        weights: what is trained and kept, by its names in the model.
-        progress: ``step``, ``seconds``, the ``curve`` (lines of CSV), and what a training adds.
+    ``progress`` has ``step``, ``seconds``, the ``curve`` (CSV), and what a training adds.
     """
 
     def __init__(
