@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -220,13 +219,11 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             position = "reply" if pair_set.reply else "statement"
             sides = [c or n for c, n in zip(pair_set.conditions, ("first", "second"), strict=True)]
         heads, by, used = _ranked(opened.run, config.kind, config.k)
-        wrong = {
-            "there are no test inputs": not inputs,
-            f"--K {config.k}: there are {len(heads)} heads": config.k > len(heads),
-            "--knock-out: its samples are no pairs": config.knock_out and not pair_set,
-        }
-        if why := next((words for words, applies in wrong.items() if applies), ""):
-            raise ProbingError(f"{config.run}: {why}")
+        if not inputs or config.k > len(heads):
+            why = f"{len(inputs)} test inputs and {len(heads)} heads, for --K {config.k}"
+            raise ProbingError(f"{config.run} has {why}")
+        if config.knock_out and not pair_set:
+            raise ProbingError(f"--knock-out: the samples of {config.run} are no pairs")
         folder, loaded = config.run / FOLDER, opened.model()
         every = [sample for some in inputs for sample in some]
         store = folder / f"{config.kind}-{len(inputs)}"
@@ -258,26 +255,21 @@ def run(config: LooksConfig, console: Console | None = None) -> pd.DataFrame:
             about.append(f"position {position}")
             figure = looks_figure(table, films, about)
             path = style.save(figure, folder, config.kind, table)[0]
+    own, others = (table[table["heads"] == each] for each in (titles[0], RANDOM))
+    both = own.merge(others, on=["part", "side"], suffixes=("", "_random"))
     rows = []
-    parts = table.set_index(["heads", "part", "side"]).sort_index()
-    for part, side in product(names, dict.fromkeys(table["side"])):
-        least = parts.loc[titles[0], part]["share"].max() < LEAST and part not in config.knock_out
-        if not least and (titles[0], part, side) in parts.index:
-            own, others = (parts.loc[each, part, side] for each in (titles[0], RANDOM))
-            ends = f"{number(others['low'])} to {number(others['high'])}"
-            share = percent({**own, "value": own["share"]}, scale=1, digits=2)
-            rows.append([part, side, share, ends])
+    for row in both.to_dict("records"):
+        ends = f"{number(row['low_random'])} to {number(row['high_random'])}"
+        share = percent({**row, "value": row["share"]}, scale=1, digits=2)
+        rows.append([row["part"], row["side"], share, ends])
     columns = ["part", "of", titles[0], f"95 % of random {config.k}"]
     print_table(console, "Share of attention", columns, rows)
-    prompt, shown = prompts_at(loaded, inputs[0][:1], position)[0], {row[0] for row in rows}
-    said = [
-        f"{name}: {' '.join(prompt[a:b].split())}"
-        for a, b, name in sentence_parts(loaded, inputs[0][0], prompt)
-        if name in shown
-    ]
-    print_lines(console, ["Of the first input,", *said] if said else [])
+    prompt = prompts_at(loaded, inputs[0][:1], position)[0]
+    spans = sentence_parts(loaded, inputs[0][0], prompt)
+    said = [f"{name}: {' '.join(prompt[a:b].split())}" for a, b, name in spans]
     used += [f"{len(inputs)} inputs of each kind", too_few(len(set(clusters)), "maps or groups")]
-    print_lines(console, [*filter(None, used), f"figure: {path}"])
+    lines = ["Of the first input,", *said, *filter(None, used), f"figure: {path}"]
+    print_lines(console, lines)
     return table
 
 

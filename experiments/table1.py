@@ -121,7 +121,6 @@ def a_row(
 
 
 def place_of(run: Finished) -> tuple[str, ...]:
-    """Setting and order of a finished evaluation."""
     return tuple(str(run.saved["about"].get(name)) for name in ("setting", "order"))
 
 
@@ -206,12 +205,9 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             continue
         best = max(ways, key=lambda row: row["Both"]["value"])
         gain = best["over_steered"]["Both"]
-        if gain["low"] > 0:
-            verdict = "prompting beats steering"
-        elif gain["high"] < 0:
-            verdict = "steering beats prompting"
-        else:
-            verdict = "neither is shown to beat the other"
+        verdict = "neither is shown to beat the other"
+        if gain["low"] > 0 or gain["high"] < 0:
+            verdict = f"{'prompting' if gain['low'] > 0 else 'steering'} beats the other"
         yield (
             f"{setting}, order {order}: {verdict}; Both of the best prompting ({best['point']}), "
             f"less the steered model's: {percent(gain)} points"

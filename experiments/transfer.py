@@ -47,7 +47,6 @@ class EmptyError(Exception):
 
 
 def require(holds: object, why: str) -> None:
-    """EmptyError unless something holds."""
     if not holds:
         raise EmptyError(why)
 
@@ -122,13 +121,11 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
             parts.append(part)
         except ProbingError as error:  # one class alone
             lines.append(f"left out is {part.name}: {error}")
-    if len(parts) < 2:
-        others = f", and {len(lines) - 1} more" * (len(lines) > 1)
-        begin = "too few parts: give two runs, or a tag with two values, --by"
-        raise ProbingError("; ".join([begin, *(f"{line}{others}" for line in lines[:1])]))
-    for part in parts:
         if config.k > (heads := part.shape[0] * part.shape[1]):
             raise ProbingError(f"--K {config.k}: {part.name} has {heads} heads")
+    if len(parts) < 2:
+        begin = "too few parts: give two runs, or a tag with two values, --by"
+        raise ProbingError("; ".join([begin, *lines[:1]]))
     print_lines(console, lines)
     with stage(console, "comparing heads and directions"):
         found = {(a.name, b.name): compare(a, b, config) for a, b in product(parts, parts)}
@@ -232,7 +229,6 @@ def carried(
 
 
 def control_of(null: np.ndarray) -> tuple[float, float]:
-    """Mean and 97.5 % quantile of what a control gives."""
     return float(null.mean()), percentile_interval(null)[1]
 
 
@@ -303,7 +299,6 @@ def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
 
 
 def _shuffled(x: Activations, label: str, count: int, seed: int) -> np.ndarray:
-    """Labels ``[count, N]`` shuffled within groups, or among them where each has one label."""
     y = x.values(label)
     if len(np.unique(y)) < 2:
         return np.broadcast_to(y, (count, len(y)))
@@ -387,18 +382,13 @@ def print_matrices(console: Console, table: pd.DataFrame) -> None:
     names = table["fitted_on"].unique()
     table = table.assign(text=[in_words(each) for each in table.to_dict("records")])
     for measure, part in table.groupby("measure", sort=False):
-        square = part.pivot(index="fitted_on", columns="tested_on", values="text")
-        title = PANELS[str(measure)][0]
-        empty = part.loc[part["why"] != "", "why"].value_counts(sort=False)
-        lines = [f"  empty ({n} of {len(part)}): {why}" for why, n in empty.items()]
-        if empty.sum() == len(part):
-            lines = [f"{title}: not measured, as {'; '.join(map(str, empty.index))}"]
-        else:
+        if part["value"].notna().any():
+            square = part.pivot(index="fitted_on", columns="tested_on", values="text")
             columns = ["fitted on", *(f"tested on {name}" for name in names)]
-            rows = square.loc[names, names].itertuples(name=None)
-            print_table(console, f"{title} (97.5 % of its control)", columns, rows)
-        if (part["clusters"] == 1).any():
-            lines.append("  without an interval: tested on one map or group alone")
+            title = f"{PANELS[str(measure)][0]} (97.5 % of its control)"
+            print_table(console, title, columns, square.loc[names, names].itertuples(name=None))
+        empty = part.loc[part["why"] != "", "why"].value_counts(sort=False)
+        lines = [f"{measure}: {n} of {len(part)} empty: {why}" for why, n in empty.items()]
         print_lines(console, lines)
 
 

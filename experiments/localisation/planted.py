@@ -88,35 +88,24 @@ def control_questions_of(contrast_pairs: Sequence[ContrastPair]) -> list[Contras
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What is known of a model.
+    """What is known of a model."""
 
-    Attributes:
-        base: the shipped model that it was made from.
-        heads: those that carry the belief to the answer, K* of them.
-        decoys: slots that nothing reads, and the planted head of the layer that each repeats.
-        weights: hash of the base's weights, to which alone the difference fits.
-        recipe: options that it was made with.
-        carried: share of the gap within pairs that goes along with each planted head.
-        other: the largest such share, up or down, of any other head.
-        rest: what goes along with all other heads at once.
-        together: what goes along with all planted heads at once.
-        right: share of right answers, by condition, and to the side questions.
-        readable: accuracy of the best planted head's probe of true and false belief.
-        pairs: pairs on which all but the last was measured.
-    """
-
-    base: str
-    heads: tuple[Head, ...]
+    base: str  # the shipped model that it was made from
+    heads: tuple[Head, ...]  # those that carry the belief to the answer, K* of them
+    # Slots that nothing reads, and the planted head of the layer that each repeats.
     decoys: tuple[tuple[Head, Head], ...] = ()
-    weights: str = ""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""  # hash of the base's weights, to which alone the difference fits
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # options that it was made with
+    # Share of the gap within pairs that goes along with each planted head, the largest up or down
+    # of any other head, with all others at once, and with all planted ones at once.
     carried: tuple[float, ...] = ()
     other: float = float("nan")
     rest: float = float("nan")
     together: float = float("nan")
+    # Share of right answers, by condition, and to the side questions.
     right: Mapping[str, float] = field(default_factory=dict)
-    readable: float = float("nan")
-    pairs: int = 0
+    readable: float = float("nan")  # accuracy of the best planted head's probe of the belief
+    pairs: int = 0  # on which all but the last was measured
 
     @property
     def slots(self) -> list[Head]:
