@@ -29,7 +29,6 @@ from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation import localisers, planted
 from sally_anne.experiments.localisation.localisers import NAMES, PairStats, localiser_named, score
-from sally_anne.experiments.localisation.steering import steering_rows
 from sally_anne.figures import style
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
@@ -95,7 +94,7 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
     k = len(truth.heads)
     best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
     asked = further, planted.control_questions_of(further), config.controls, seed
-    rows[STEERING] = steering_rows(loaded, truth, seen, best, *asked)
+    rows[STEERING] = planted.steering_rows(loaded, truth, seen, best, *asked)
     fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
     for strength in STRENGTHS:
         loaded, truth = planted.open_planted(folder, not known.hidden)
@@ -135,39 +134,28 @@ def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Localisers by kind of models, and steering at :data:`SHOWN_ALPHA`."""
-
-    tables = {kind: [r for r in results["rows"] if r["kind"] == kind] for kind in KINDS}
-    for hidden in (False, True):
-        tables[f"steered by {SHOWN_ALPHA:g} sigma, hidden {hidden}"] = [
-            row
-            for row in results["steering"]
-            if (row["alpha"], row["hidden"]) == (SHOWN_ALPHA, hidden)
-            and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
-        ]
-    for title, rows in tables.items():
-        kind, measures = (TABLE, MEASURES) if title in KINDS else (STEERING, STEERED)
-        left = COLUMNS[kind][0][1:3]
+    steered = [
+        row
+        for row in results["steering"]
+        if row["alpha"] == SHOWN_ALPHA
+        and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
+    ]
+    for name, rows in ((TABLE, results["rows"]), (STEERING, steered)):
+        by, (first, *others) = COLUMNS[name]
         cells = []
         for row in rows:
-            known = (row.get(name) for name in measures[1:])
-            numbers = (f"{one['value']:.2f}" if isinstance(one, dict) else "" for one in known)
-            cells.append([*(row[name] for name in left), row[measures[0]], *numbers])
-        if rows:
-            title += f": {max(row['models'] for row in rows)} models; {measures[0]} in %"
-            print_table(console, title, [*left, *measures], cells)
+            numbers = (f"{row[other]['value']:.2f}" if other in row else "" for other in others)
+            cells.append([*(str(row[own]) for own in by), row[first], *numbers])
+        title = f"{max(row['models'] for row in rows)} models; {first} in %"
+        print_table(console, title, [*by, first, *others], cells)
 
 
 @claims("a comparison of localisers")
 def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFrame:
     """Score all localisers on all models, steer these, and draw it; prints the leaderboards.
 
-    Returns:
-        A row a model, kind and localiser: ``model, base, hidden, kind, k, failed, localiser`` and
-        :data:`MEASURES`.
-
-    Raises:
-        OptionError: more pairs than test pairs, or a localiser that cannot be had.
-        ModelError: a folder is not what ``sally-anne plant`` writes.
+    Returns a row a model, kind and localiser, with :data:`MEASURES`. An OptionError says that there
+    are too few pairs, or that a localiser cannot be had.
     """
     console = console or Console()
     check_options(config)

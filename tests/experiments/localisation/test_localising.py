@@ -20,8 +20,13 @@ from sally_anne.experiments.localisation import bench, localisers
 from sally_anne.experiments.localisation import plant as recipe
 from sally_anne.experiments.localisation import planted as known
 from sally_anne.experiments.localisation.plant import UpperLayers, streams
-from sally_anne.experiments.localisation.planted import GroundTruth, held_out_pairs, open_planted
-from sally_anne.experiments.localisation.steering import steered, vectors_at
+from sally_anne.experiments.localisation.planted import (
+    GroundTruth,
+    held_out_pairs,
+    open_planted,
+    steered,
+    vectors_at,
+)
 from sally_anne.experiments.train_tiny import train as training
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
