@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.core.options import Natural, Seed
+from sally_anne.core.options import Seed
 from sally_anne.data.items import Kind, Setting
 from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL
@@ -119,11 +119,7 @@ class LocalisationConfig:
         models: folders of ``sally-anne plant``; all that are shipped by default.
         localiser: a localiser of your own, besides the built-in ones, as package.module:NAME: a
             function of a model and pairs that returns a score for every head.
-        test_pairs: test pairs that localisers are given.
-        pairs: of these, so many in which the built-in ones exchange every head.
         draws: of the null, in which pairs are turned at random; 19 are the fewest for 5 %.
-        steered: further test stories that are steered, and asked the side questions.
-        controls: random directions with steps of the same lengths, for each direction.
         workers: processes; each has a model.
         seed: of the draws.
         out: folder. A run that was stopped goes on with the models that are left; a finished one
@@ -132,11 +128,7 @@ class LocalisationConfig:
 
     models: tyro.conf.Positional[tuple[Path, ...]] = ()
     localiser: tuple[str, ...] = ()
-    test_pairs: int = 64
-    pairs: int = 16
     draws: int = 19
-    steered: int = 24
-    controls: Natural = 20
     workers: int = 2
     seed: Seed = 0
     out: Path = Path("runs/localisation")

@@ -1,4 +1,4 @@
-"""Time extraction, probes, permutations and patching against simpler ways.
+"""Time extraction, probes and permutations against simpler ways.
 
     python tools/speed.py --model tiny-qwen2-vl --stories 24 --out runs/speed.json
     python tools/speed.py --model qwen2-vl --random --only trace default_run
@@ -43,10 +43,9 @@ from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.estimate import open_described
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import open_prompt, process, to_model
-from sally_anne.probing.config import DEFAULT_C, ProbeConfig, ScanOptions
+from sally_anne.probing.config import DEFAULT_C, ProbeConfig
 from sally_anne.probing.extraction import activations_of, plan_batches, prepare
 from sally_anne.probing.interchange import PAIRS, effects_of
-from sally_anne.probing.patching import scan
 from sally_anne.probing.solver import permutation_test, shuffled
 
 BATCH = 8
@@ -216,39 +215,22 @@ def made_up() -> tuple[sa.Activations, sa.Activations]:
 
 
 def probes(args: argparse.Namespace) -> pd.DataFrame:
-    """All heads fitted once: our solver against loops of scikit-learn."""
-    train, _ = made_up()
+    """Probes of all heads, and the null of permuted labels: ours against loops of scikit-learn."""
+    train, held = made_up()
     ways: dict[str, Run] = {
         "HeadProbes": lambda: sa.HeadProbes().fit(train, label="y"),
         SKLEARN: lambda: fit_by_sklearn(train.x[:, 0], train.values("y")),
     }
-    return rows("probes", in_turns(ways, args.repeats))
-
-
-def permutations(args: argparse.Namespace) -> pd.DataFrame:
-    """The null of permuted labels: ours against scikit-learn on a few labels of a few heads."""
-    train, held = made_up()
+    found = rows("probes", in_turns(ways, args.repeats))
     heads, few = 8, 3
     labels = shuffled(train.values("y"), train.items["group"].to_numpy(), few)
-    ways: dict[str, Run] = {
+    ways = {
         "permutation_test": lambda: permutation_test(train, held, "y", PERMUTATIONS),
         SKLEARN: lambda: [fit_by_sklearn(train.x[:, 0, :heads], permuted) for permuted in labels],
     }
     scale = HEADS / heads * (PERMUTATIONS + 1) / few
-    return rows("permutations", in_turns(ways, args.repeats), {SKLEARN: scale})
-
-
-def patching(args: argparse.Namespace) -> pd.DataFrame:
-    """Every head patched between pairs, against one bare forward a patched head and prompt."""
-    own = loaded, samples = sa.load_model(args.model), sa.gridtom()[:16]
-    geometry, pairs = find_geometry(loaded.model), 8
-    config = ProbeConfig(model=args.model, stories=args.stories)
-    questions = open_pairs(config, open_task(config))["question"]
-    how = ScanOptions(pairs=pairs, validation_pairs=pairs, random_sets=1)
-    ways = {"scan": lambda: scan(loaded, questions, {}, how), "bare forwards": lambda: bare(*own)}
-    seconds = in_turns(ways, args.repeats)
-    forwards = 2 * 2 * pairs * geometry.n_layers * geometry.n_heads / len(samples)
-    return rows("patching", seconds, {"bare forwards": forwards})
+    null = rows("permutations", in_turns(ways, args.repeats), {SKLEARN: scale})
+    return pd.concat([found, null])
 
 
 def trace(args: argparse.Namespace) -> pd.DataFrame:
@@ -281,15 +263,13 @@ def default_run(args: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame([{"part": "default_run", "contender": "probe", "seconds": seconds}])
 
 
-PARTS = {
-    part.__name__: part for part in (extraction, probes, permutations, patching, trace, default_run)
-}
+PARTS = {part.__name__: part for part in (extraction, probes, trace, default_run)}
 
 
 def main() -> None:
     """Measure, print a table and write it as JSON after each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:4])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:2])
     parser.add_argument("--model", default="tiny-qwen2-vl")
     parser.add_argument("--random", action="store_true", help="weights of a catalogue model")
     parser.add_argument("--stories", type=int, default=24)

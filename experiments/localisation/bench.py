@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console, print_table
-from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, Journal, claims, save_config
 from sally_anne.core.options import check_options
@@ -48,6 +47,9 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     STEERING: (("hidden", "heads", "direction", "alpha"), STEERED),
     RECOVERY: (("hidden", "localiser", "strength"), ("recall",)),
 }
+# Test pairs that localisers are given; of these, so many in which every head is exchanged; further
+# stories that are steered, and asked side questions; random directions of each direction's steps.
+TEST_PAIRS, PAIRS, STEERED_PAIRS, CONTROLS = 64, 16, 24, 20
 # To which the output of planted heads is weakened, for the curve of recovery.
 STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 # Two standard deviations take one of two clusters to the other.
@@ -64,8 +66,8 @@ def shipped() -> list[Path]:
 def measure(folder: Path, config: LocalisationConfig) -> Rows:
     """All rows of one model, by the table that they belong in."""
     own = {name: localiser_named(name) for name in config.localiser}
-    every = planted.held_out_pairs("test", config.test_pairs + config.steered)
-    contrast_pairs, further = every[: config.test_pairs], every[config.test_pairs :]
+    every = planted.held_out_pairs("test", TEST_PAIRS + STEERED_PAIRS)
+    contrast_pairs, further = every[:TEST_PAIRS], every[TEST_PAIRS:]
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
 
     def localise(
@@ -82,7 +84,7 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
     kinds = ("causal", "decoy") if known.decoys else ("causal",)
     for kind in ("hidden",) if known.hidden else kinds:
         loaded, truth = planted.open_planted(folder, decoys=kind == "decoy")
-        seen, found = localise(loaded, contrast_pairs, config.pairs, config.draws)
+        seen, found = localise(loaded, contrast_pairs, PAIRS, config.draws)
         mask = truth.mask(seen.effects.effect.shape[1:])
         for name, scores in found.items():
             row = score(scores[0], scores[1:], mask)
@@ -93,9 +95,9 @@ def measure(folder: Path, config: LocalisationConfig) -> Rows:
             rows[TABLE].append({"kind": kind, "localiser": name, **row})
     k = len(truth.heads)
     best = {name: best_heads(scores[0], k, seed) for name, scores in found.items()}
-    asked = further, planted.control_questions_of(further), config.controls, seed
+    asked = further, planted.control_questions_of(further), CONTROLS, seed
     rows[STEERING] = planted.steering_rows(loaded, truth, seen, best, *asked)
-    fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
+    fewer, pairs = contrast_pairs[: TEST_PAIRS // 2], PAIRS // 2
     for strength in STRENGTHS:
         loaded, truth = planted.open_planted(folder, not known.hidden)
         planted.attenuate(loaded.model, truth.heads, strength)
@@ -154,17 +156,11 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
 def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFrame:
     """Score all localisers on all models, steer these, and draw it; prints the leaderboards.
 
-    Returns a row a model, kind and localiser, with :data:`MEASURES`. An OptionError says that there
-    are too few pairs, or that a localiser cannot be had.
+    Returns a row a model, kind and localiser, with :data:`MEASURES`. An OptionError says that a
+    localiser cannot be had.
     """
     console = console or Console()
     check_options(config)
-    there = len(planted.held_out_pairs("test", config.test_pairs + config.steered))
-    if config.pairs > config.test_pairs or there < config.test_pairs + config.steered:
-        raise OptionError(
-            f"--pairs {config.pairs} must be at most --test-pairs {config.test_pairs}, and these "
-            f"and --steered {config.steered} together at most the {there} test pairs that there are"
-        )
     folders = [*config.models] or shipped()
     truths = {folder: planted.read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))

@@ -153,9 +153,10 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: Patch) -> None:
     truth = replace(open_planted(folder)[1], **found | {"right": {"TB": 1.0}})
     known.write_truth(folder, truth)
     name = f"{__name__}:best"
-    few = {"test_pairs": 10, "pairs": 4, "steered": 2, "controls": 2}
-    monkeypatch.setattr(bench, "STRENGTHS", (0.5,))
-    config = LocalisationConfig((folder,), (name,), **few, out=tmp_path / "out")
+    few = {"TEST_PAIRS": 10, "PAIRS": 4, "STEERED_PAIRS": 2, "CONTROLS": 2, "STRENGTHS": (0.5,)}
+    for constant, value in few.items():
+        monkeypatch.setattr(bench, constant, value)
+    config = LocalisationConfig((folder,), (name,), out=tmp_path / "out")
     # Stopped after the model was measured, it measures nothing again.
     measure = bench.measure
     monkeypatch.setattr(bench, "measure", interrupted)
