@@ -38,7 +38,6 @@ class Table1Config(SteeringOptions):
 
     @property
     def folder(self) -> Path:
-        """Where the table is kept."""
         return self.out or Path("runs") / self.named("table1", Path(self.model).name)
 
 
@@ -74,7 +73,6 @@ class TransferConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the matrices are kept."""
         names = [run.resolve().name for run in self.runs]
         parted = [f"by-{self.by}"] if self.by else []
         return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
@@ -135,7 +133,6 @@ class LocalisationConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the leaderboard is kept."""
         return self.out
 
 
@@ -160,13 +157,11 @@ class PlantConfig:
 
     @property
     def name(self) -> str:
-        """Of the model."""
         hidden = "-hidden" if self.says == "hidden" else ""
         return f"{self.family}{hidden}-k{self.k}-s{self.seed}"
 
     @property
     def folder(self) -> Path:
-        """Where the model is written."""
         return self.out / self.name
 
 
@@ -189,7 +184,6 @@ class TrainConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the stages are kept."""
         return self.out or Path("runs") / "train_tiny" / self.family
 
 

@@ -55,14 +55,12 @@ class RecipeConfig(ModelOptions):
 
     @property
     def folder(self) -> Path:
-        """Where the runs are kept."""
         few = "" if self.stories is None else f"-{self.stories}stories"
         as_it_was = "" if self.as_published is None else f"-as-{self.as_published}"
         return self.out or Path("runs") / "paper" / f"{Path(self.model).name}{as_it_was}{few}"
 
 
 def recipes() -> dict[str, Mapping[str, Any]]:
-    """All recipes, by their names."""
     found = sorted(RECIPES.glob("*.yaml"))
     return {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in found}
 
@@ -82,7 +80,6 @@ def steps(config: RecipeConfig) -> list[list[str]]:
     more = {n: getattr(config, n) for n, usual in options_of.items() if getattr(config, n) != usual}
 
     def words(value: Any) -> list[str]:
-        """Of a value, or of several; none where it stands for what was not given."""
         texts = map(str, value if isinstance(value, list) else [value])
         return [text.format(**given) for text in texts if text not in absent]
 

@@ -83,8 +83,6 @@ class Asked(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A story, of a plot or of GridToM, and its questions."""
-
     text: str
     asked: list[Asked]
     plot: str
@@ -125,38 +123,33 @@ def plain(seed: int, lists: Lists) -> Iterator[Story]:
 
 def grid(seed: int, split: str) -> Iterator[Story]:
     """GridToM's stories in words without end, those for training from maps of other seeds."""
-    rng, records = random.Random(f"adapter/grid/{seed}"), list(_records(split))
+    rng, tested = random.Random(f"adapter/grid/{seed}"), open_stories(None, 0)
+    chosen = samples.choose_stories(tested)
+    records = [tested.story(i) for i, name in chosen.items() if name == split]
+    if split == "train":
+        kept = {tested.identity(i).content for i, name in chosen.items() if name != "train"}
+        records = [
+            of_seed.story(i)
+            for of_seed in (open_stories(None, other) for other in GRIDS)
+            for i, name in samples.choose_stories(of_seed).items()
+            if name == "train" and of_seed.identity(i).content not in kept
+        ]
     while True:
-        made = [one for record in records for one in _grid(record, rng)]
+        made = [_grid(case, record, rng) for record in records for case in record.cases(1)]
         rng.shuffle(made)
         yield from made
 
 
-def _records(split: str) -> Iterator[StoryRecord]:
-    tested = open_stories(None, 0)
-    chosen = samples.choose_stories(tested)
-    if split != "train":
-        yield from (tested.story(i) for i, name in chosen.items() if name == split)
-        return
-    kept = {tested.identity(i).content for i, name in chosen.items() if name != "train"}
-    for seed in GRIDS:
-        of_seed = open_stories(None, seed)
-        for i, name in samples.choose_stories(of_seed).items():
-            if name == "train" and of_seed.identity(i).content not in kept:
-                yield of_seed.story(i)
-
-
-def _grid(record: StoryRecord, rng: random.Random) -> Iterator[Story]:
-    for case in record.cases(1):
-        rooms, (a, b) = (rng.sample(case.question.options, 2) for _ in range(2))
-        real = question_of(case.cast, case.reality, 0)
-        ways = [
-            (case.condition, samples.belief_question(case, rooms), case.question.answer),
-            ("reality", f"{real.question} Choose one: {a} or {b}.", real.answer),
-            *(("initial", q.question, q.answer[0]) for q in record.initial[1:]),
-        ]
-        asked = [Asked(kind, f"Question: {words} Answer:", answer) for kind, words, answer in ways]
-        yield Story(context_text(record, case, "omniscient", "text"), asked, "gridtom")
+def _grid(case: Any, record: StoryRecord, rng: random.Random) -> Story:
+    rooms, (a, b) = (rng.sample(case.question.options, 2) for _ in range(2))
+    real = question_of(case.cast, case.reality, 0)
+    ways = [
+        (case.condition, samples.belief_question(case, rooms), case.question.answer),
+        ("reality", f"{real.question} Choose one: {a} or {b}.", real.answer),
+        *(("initial", q.question, q.answer[0]) for q in record.initial[1:]),
+    ]
+    asked = [Asked(kind, f"Question: {words} Answer:", answer) for kind, words, answer in ways]
+    return Story(context_text(record, case, "omniscient", "text"), asked, "gridtom")
 
 
 class Batch(NamedTuple):

@@ -80,7 +80,6 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """L and H."""
         return self.x.x.shape[1], self.x.x.shape[2]
 
     def unseen(self, items: pd.DataFrame) -> np.ndarray:
@@ -195,7 +194,6 @@ def used_heads(opened: Reopened) -> list[int] | str:
 
 
 def compare(source: Part, target: Part, config: TransferConfig) -> dict[str, Cell]:
-    """Every cell of two parts, by measure, but the share, which takes the model."""
     found: dict[str, Cell] = {}
     for names, measure in ((("accuracy", "centred"), accuracy), (("cosine",), cosine)):
         try:
@@ -393,7 +391,6 @@ def print_matrices(console: Console, table: pd.DataFrame) -> None:
 
 
 def in_words(cell: Mapping[Any, Any]) -> str:
-    """A cell as it is printed."""
     if cell["why"]:
         return "-"
     ends = " [{low:.2f}, {high:.2f}]" if cell["clusters"] > 1 else ""

@@ -147,7 +147,6 @@ def counted(work: Run, repeats: int) -> dict[str, Any]:
 
 
 def batches(loaded: Any, samples: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Prepared inputs of every whole prompt, batch by batch."""
     for part in in_batches(samples, BATCH):
         prompts = [open_prompt(loaded, sample.turns, sample.shows) for sample in part]
         inputs = process(loaded, prompts, [sample.frames() for sample in part])
@@ -267,7 +266,6 @@ PARTS = {part.__name__: part for part in (extraction, probes, trace, default_run
 
 
 def main() -> None:
-    """Measure, print a table and write it as JSON after each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS)[:2])
     parser.add_argument("--model", default="tiny-qwen2-vl")

@@ -59,7 +59,6 @@ KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 
 
 
 def shipped() -> list[Path]:
-    """Folders of the models that come with this package."""
     return sorted(path.parent for path in SHIPPED.glob(f"*/{planted.TRUTH}"))
 
 
@@ -221,16 +220,13 @@ def localisation_figure(results: Mapping[str, Any]) -> Figure:
     """
     rows = results["rows"]
     names = list(dict.fromkeys(row["localiser"] for row in rows))
+    short = [name.rpartition(":")[2] for name in names]
     looks: dict[str, dict[str, Any]] = {
         name: {"color": style.COLOURS[i % 8], "marker": style.MARKERS[i % 8]}
         for i, name in enumerate(names)
     }
-    parts = {
-        part: [row for row in results[part] if not row["hidden"]] or results[part]
-        for part in ("steering", "recovery")
-    }
     figure = style.new_figure(9.6, 3.6)
-    panel, *others = figure.subplots(1, 3)
+    panel, middle, right = figure.subplots(1, 3)
     for row in rows:
         name, recall, (filled, shift) = row["localiser"], row["recall"], KINDS[row["kind"]]
         at = names.index(name) + shift
@@ -238,36 +234,33 @@ def localisation_figure(results: Mapping[str, Any]) -> Figure:
         # Of two models an interval is but their two values.
         if row["models"] > 2:
             panel.vlines(at, recall["low"], recall["high"], looks[name]["color"])
-    short = [name.rpartition(":")[2] for name in names]
     panel.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
     panel.set(ylim=(-0.04, 1.04), ylabel="recall@K*", title="planted heads among the K* best")
     handles = [
-        style.sign(label, linestyle="none", **looks[name])
-        for name, label in zip(names, short, strict=True)
+        style.sign(label, linestyle="none", **look)
+        for label, look in zip(short, looks.values(), strict=True)
     ]
     for kind, label in (("causal", "open: without decoys"), ("hidden", "half: hidden")):
         mark = {"marker": "o", "fillstyle": KINDS[kind][0], "linestyle": "none"}
         handles += [style.sign(label, "0.3", **mark)] if kind in {r["kind"] for r in rows} else []
-    for (part, found), panel in zip(parts.items(), others, strict=True):
-        if part == "steering":
-            heads = {"planted": {"color": "black"}, "decoys": {"color": "0.6"}}
-            handles += [style.sign(name, **look) for name, look in heads.items()]
-            lines = heads | {name: look | {"linestyle": ":"} for name, look in looks.items()}
-            found = [row for row in found if row["direction"] == SHOWN_DIRECTION]
-            by, order, x, y = "heads", "alpha", "kept", "moved"
-            panel.set(xlabel="side answers kept", ylabel="answers moved")
-            panel.set_title("steering at the heads found")
-        else:
-            lines, by, order, x, y = looks, "localiser", "strength", "strength", "recall"
-            panel.set(xlabel="strength of the planted heads", ylabel="recall@K*", xscale="log")
-            panel.set_title("the same as they write less")
-        table = pd.json_normalize(found).rename(columns=lambda name: name.removesuffix(".value"))
-        for name, line in table.sort_values(order).groupby(by):
-            if name in lines:
-                # Steering begins where nothing is added.
-                begin = [[1.0], [0.0]] if part == "steering" else [[], []]
-                panel.plot([*begin[0], *line[x]], [*begin[1], *line[y]], ms=4, lw=1, **lines[name])
-        panel.set_ylim(-0.04, 1.04)
+    heads = {"planted": {"color": "black"}, "decoys": {"color": "0.6"}}
+    handles += [style.sign(name, **look) for name, look in heads.items()]
+    tables = []
+    for part in ("steering", "recovery"):
+        shown = [row for row in results[part] if not row["hidden"]] or results[part]
+        tables.append(pd.json_normalize(shown).rename(columns=lambda n: n.removesuffix(".value")))
+    steered, recovered = tables
+    steered = steered[steered["direction"] == SHOWN_DIRECTION].sort_values("alpha")
+    lines = heads | {name: look | {"linestyle": ":"} for name, look in looks.items()}
+    for name, line in steered[steered["heads"].isin(lines)].groupby("heads"):
+        # Steering begins where nothing is added.
+        middle.plot([1, *line["kept"]], [0, *line["moved"]], ms=4, lw=1, **lines[str(name)])
+    middle.set(xlabel="side answers kept", ylabel="answers moved", ylim=(-0.04, 1.04))
+    middle.set_title("steering at the heads found")
+    for name, line in recovered.sort_values("strength").groupby("localiser"):
+        right.plot(line["strength"], line["recall"], ms=4, lw=1, **looks[str(name)])
+    right.set(xlabel="strength of the planted heads", ylabel="recall@K*", xscale="log")
+    right.set(ylim=(-0.04, 1.04), title="the same as they write less")
     models = {row["kind"]: f"{row['kind']}: {row['models']} models" for row in rows}
     style.heading(figure, [*models.values(), "95 % over models"])
     style.legend(figure, handles, columns=5)

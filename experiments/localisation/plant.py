@@ -215,7 +215,6 @@ def streams(
     layer: int,
     questions: Sequence[ContrastPair] = (),
 ) -> Streams:
-    """What enters a layer on pairs and side questions."""
     every = [*contrast_pairs, *questions]
     prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
     words = []
@@ -235,8 +234,6 @@ def streams(
 
 
 class Read(NamedTuple):
-    """R rows that went through the L' upper layers."""
-
     logits: Tensor  # after the last token, [R, V]
     heads: Tensor  # head outputs there, [R, L', H, D]
     cache: Any  # keys and values of all tokens
@@ -278,7 +275,6 @@ class UpperLayers(nn.Module):
 
     @torch.autocast("cpu", enabled=False)
     def forward(self, **inputs: Any) -> tuple[Tensor, float]:
-        """As of `step_loss`."""
         return step_loss(self, **inputs)
 
     def read(self, stream: Tensor, mask: Tensor) -> Read:

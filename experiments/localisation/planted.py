@@ -125,7 +125,6 @@ class GroundTruth:
 
     @property
     def slots(self) -> list[Head]:
-        """The decoys' own heads."""
         return [slot for slot, _ in self.decoys]
 
     @property
@@ -145,7 +144,6 @@ class GroundTruth:
         )
 
     def mask(self, shape: tuple[int, int]) -> np.ndarray:
-        """The planted heads, bool ``[L, H]``."""
         found = np.zeros(shape, dtype=bool)
         found[tuple(np.array(self.heads).T)] = True
         return found
@@ -158,7 +156,6 @@ def read_truth(folder: Path) -> GroundTruth:
 
 
 def write_truth(folder: Path, truth: GroundTruth) -> None:
-    """Keep it, with whether it failed, with the weights."""
     write_json(folder / TRUTH, {**asdict(truth), "failed": truth.failed})
 
 

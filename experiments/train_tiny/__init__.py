@@ -1,5 +1,1 @@
-"""Training of the shipped tiny models from scratch: ``sally-anne train-tiny``.
-
-Holds: documents, curriculum, architectures and the training loop.
-Must not know: the probe and test stories; training plays on maps of its own.
-"""
+"""Training of the shipped tiny models, on maps that are not the benchmark's: ``train-tiny``."""

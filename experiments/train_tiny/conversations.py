@@ -98,17 +98,14 @@ class VideoData:
         self.end = END_OF_ANSWER[family]
 
     def scene(self, rng: random.Random) -> Scene:
-        """Random colours, plots and beliefs, some with second-order captions."""
         return documents.random_scene(rng, 0.4, RETURNING)
 
     def pixels(self, clips: Sequence[tuple[plot.Trace, Perspective]]) -> dict[str, Tensor]:
-        """The processor's own preprocessing of the seven frames of each clip."""
         videos = [render(trace, seen, key_frames(trace.nodes)) for trace, seen in clips]
         processed = self.processor.video_processor
         return dict(processed(videos=videos, return_tensors="pt", do_sample_frames=False))
 
     def example(self, rng: random.Random, setting: Setting) -> Example:
-        """A story in one setting; next to frames, captions cannot be relied on."""
         scene = self.scene(rng)
         perspective: Perspective = "protagonist" if rng.random() < _MASKED else "omniscient"
         captioned, share = scene, 1.0
@@ -148,8 +145,6 @@ class VideoData:
         return inputs, score_text(encoded, unembed)
 
     def level(self, name: str, make: Maker, steps: int, filmed: int = FILMED) -> Level:
-        """Batches with frames and text, frames alone, and text."""
-
         def batch(rng: random.Random) -> Batch:
             (setting,) = rng.choices([*_SHARES], [*_SHARES.values()])
             return self.batch(make, setting, rng, filmed)
@@ -190,7 +185,6 @@ class Example(NamedTuple):
         return allowed + (["second"] * second if self.scene.second else [])
 
     def opening(self, text: str) -> Document:
-        """How the user's turn begins."""
         before = self.words.before_text if self.setting == "text" else self.words.before
         return [Piece(before, 0.0), Piece(text, LOW_WEIGHT)]
 
@@ -290,7 +284,6 @@ def checked(example: Example) -> Document:
 
 
 def mixed(example: Example) -> Document:
-    """Interviews (two fifths), checked statements (a fifth), and narrators."""
     drawn = example.rng.random()
     if drawn < 0.4:
         return interview(example, (0, 0, 0, 1, 2), lists=0.2)

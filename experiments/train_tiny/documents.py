@@ -76,8 +76,6 @@ def facts(rng: random.Random, level: int) -> Document:
 
 
 class Scene(NamedTuple):
-    """A story as far as words can tell it."""
-
     cast: Cast
     first: Condition
     second: Condition | None
@@ -121,7 +119,6 @@ def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str
 
 
 def statement(rng: random.Random, scene: Scene, kind: str) -> Document:
-    """A statement and its verdict."""
     truth = rng.random() < 0.5
     head, room = place(rng, scene, kind, truth)
     return [Piece(f"{head} {room} room.", LOW_WEIGHT), verdict(truth)]
@@ -164,7 +161,6 @@ def role(rng: random.Random, scene: Scene) -> Document:
 
 
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
-    """A question of one kind and its right answer."""
     cast = scene.cast
     orders: dict[str, Literal[0, 1, 2]] = {"now": 0, "belief": 1, "second": 2}
     if kind in orders:
@@ -191,7 +187,6 @@ def biased_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> st
 
 
 def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -> Document:
-    """A question and its answer, right or by habit."""
     text, answer = question_text(rng, scene, kind)
     if habit:
         answer = biased_answer(rng, scene, kind, answer)
@@ -200,7 +195,6 @@ def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -
 
 
 def reasoned(rng: random.Random, scene: Scene, kind: str) -> Document:
-    """A statement of one kind, half of them scaffolded, or a completion."""
     if rng.random() < 0.1:
         return completion(rng, scene, kind)
     return (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
@@ -237,18 +231,14 @@ def _story(
     return make
 
 
-# True statements and questions: the room is the target.
-_looked_up = (0.7, completion, _KINDS), (1, question, (*_KINDS, "agents"))
-looking_up = _story(0.2, 5, *_looked_up, described=0.05, weight=_LM)
-# Many true statements: as many targets as the length allows.
+# Looking up (the room is the target); as many targets as the length allows; parts; hard statements,
+# then half of them after the part of the room they name; all, second order included.
+_asked = (1, question, (*_KINDS, "agents"))
+looking_up = _story(0.2, 5, (0.7, completion, _KINDS), _asked, described=0.05, weight=_LM)
 completing = _story(0.1, 12, (0.15, role, ()), (1, completion, _KINDS))
-# The parts of rooms and agents.
 roles = _story(0.1, 12, (1, role, ()))
-# Hard true and false statements with verdicts, and roles of rooms.
 judging = _story(0.1, 12, (0.25, role, ()), (0.35, completion, _KINDS), (1, statement, _HARD))
-# The same, half of the statements after the part of the room they name.
 reasoning = _story(0.1, 10, (1, reasoned, _HARD))
-# All statements and questions, second order included.
 _said = (0.1, role, ()), (0.65, statement, _ALL), (0.75, completion, _ALL)
 everything = _story(0.4, 6, *_said, (1, question, (*_KINDS, "agents", "second")), described=0.05)
 

@@ -92,7 +92,6 @@ def measure(loaded: Any, stories: Iterable[Any], setting: Setting) -> dict[str, 
 
 
 def run(config: EvaluateConfig) -> None:
-    """Measure, and print."""
     loaded = load_model(config.model)
     test = samples.members(generated(), "test")[: config.stories]
     settings: tuple[Setting, ...] = ("multimodal", "text", "video")

@@ -98,7 +98,6 @@ class Film(NamedTuple):
     contents: Tensor
 
     def recoloured(self, rng: random.Random) -> Film:
-        """The same film in other colours."""
         new = rng.sample(range(_N), _N)
         cast = Cast(*(COLOURS[new[COLOURS.index(c)]] for c in self.scene.cast))
         columns = torch.arange(CLASSES)
@@ -176,7 +175,6 @@ class View(NamedTuple):
     doors: bool = False
 
     def chosen(self, rng: random.Random, film: Film) -> Tensor:
-        """Indices of the tokens, rising."""
         slots, places, _ = film.contents.shape
         if not self.tokens or self.tokens >= slots * places:
             return torch.arange(slots * places)
@@ -251,7 +249,6 @@ class Films:
             self.positions = counted[:, 0]
 
     def film(self, said: Mixture, view: View, size: int, rng: random.Random) -> Batch:
-        """``size`` films with a document each."""
         drawn = [film.recoloured(rng) for film in rng.choices(self.pool, k=size)]
         text = documents.encode(self.tokenizer, [said.one(rng, film.scene) for film in drawn])
         chosen = torch.stack([view.chosen(rng, film) for film in drawn])
@@ -313,7 +310,6 @@ _ALL = ("now", "first", "own", "belief", "belief")
 
 
 def levels(films: Films) -> list[Level]:
-    """From two agents in few tokens to whole films."""
     slots = len(films.pool[0].contents)
     near, far = 1, slots - slots // 4
     # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents

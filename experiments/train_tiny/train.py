@@ -61,7 +61,6 @@ _PRECISE = "sdpa_float32"
 
 
 def decoder_levels(tokenizer: transformers.PreTrainedTokenizerFast) -> list[Level]:
-    """Short facts of six levels, then stories: looking up, judging, all together."""
     # Batch, goal and most steps of each level; the caps keep the whole within two hours.
     numbers = 3 * [(256, 0.2, 2500)] + [(96, 0.2, 780), (96, 0.25, 150), (48, 0.25, 200)]
     plan: list[tuple[str, documents.Maker, int, float, int]] = [
@@ -183,7 +182,6 @@ class Training:
         self.progress["curve"].append(",".join([str(step), *cells, f"{seconds:.1f}"]))
 
     def keep(self) -> None:
-        """Write weights, what the optimiser knows of them, progress and curve."""
         tensors: dict[str, Tensor] = {}
         for name, parameter in self.weights.items():
             tensors[f"model.{name}"] = parameter.detach()
