@@ -61,7 +61,6 @@ class Activations(Shown):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(N, L, H, D)``."""
         return self.x.shape
 
     def _shown(self) -> dict[str, object]:
@@ -73,17 +72,14 @@ class Activations(Shown):
 
     @property
     def train(self) -> Activations:
-        """Of the training samples."""
         return self.part("train")
 
     @property
     def validation(self) -> Activations:
-        """Of the validation samples."""
         return self.part("validation")
 
     @property
     def test(self) -> Activations:
-        """Of the test samples."""
         return self.part("test")
 
     def part(self, split: str) -> Activations:
@@ -172,10 +168,8 @@ def reopen(folder: Path, device: str | None = None, device_map: str | None = Non
     names = [sample.item_id for sample in data.samples]
     fingerprint = saved.saved.get("data", {}).get("fingerprint")
     if names != saved.samples["item_id"].tolist() or fingerprint not in (None, data.fingerprint):
-        raise ProbingError(
-            f"{folder}: its samples ({data.source}) are not those that it read; probe them again "
-            "into another folder"
-        )
+        why = "are not those that it read; probe them again into another folder"
+        raise ProbingError(f"{folder}: its samples ({data.source}) {why}")
     return Reopened(saved, probing, data)
 
 

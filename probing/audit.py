@@ -34,9 +34,8 @@ TABLE, SAVED = "audit.parquet", "audit.json"
 ALL = "all"
 # How many groups of each split where the model reads anew, of six.
 PARTS = {"train": 3, "validation": 1, "test": 2}
-EMPTY: dict[str, Any] = dict.fromkeys(
-    ("chance", "accuracy", "low", "high", "best", "best_low", "best_high"), np.nan
-) | {"samples": 0, "clusters": 0, "reaches": False, "why": ""}
+NUMBERS = ("chance", "accuracy", "low", "high", "best", "best_low", "best_high")
+EMPTY = dict.fromkeys(NUMBERS, np.nan) | {"samples": 0, "clusters": 0, "reaches": False, "why": ""}
 
 
 def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
@@ -193,24 +192,21 @@ def content(
     # A word that no training pair has is given no odds.
     known = (answers[..., None] == probes.classes_)[:, None, :, None, None]
     first, second = np.moveaxis((odds[:, :, None] * known).sum(-1), 2, 0)
-    lead = first - second
-    right = (np.heaviside(lead[:, 0], 0.5) + np.heaviside(-lead[:, 1], 0.5)) / 2
-    held = right[validation].mean(0)
+    right = np.heaviside((first - second) * np.array([1, -1])[:, None, None], 0.5).mean(1)
+    held, cluster = right[validation].mean(0), np.array([pair.cluster for pair in every])[test]
     best = Head(*map(int, np.unravel_index(held.argmax(), held.shape)))
-    cluster = np.array([pair.cluster for pair in every])[test]
     chosen = {f"{symbol(label)}'s head": Head.parse(head), "best head for it": best}
-    found = {
-        f"{name} ({at})": _interval(right[test][:, *at], cluster) for name, at in chosen.items()
-    }
-    return _table(about | {"row": name} | own for name, own in found.items())
+    return _table(
+        about | {"row": f"{name} ({at})"} | _interval(right[test][:, *at], cluster)
+        for name, at in chosen.items()
+    )
 
 
 def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
-    begin = (
-        f"{symbol(label)}: the best head ({facts['head']}) tells {_ends(facts)} of the test samples"
-    )
+    begin = f"{symbol(label)}: the best head ({facts['head']}) tells {_ends(facts)} of the test "
+    begin += "samples"
     if np.isnan(facts["low"]):
         begin += ", which are of one map, so that values alone are compared"
     if not _end(facts, "low") > facts["chance"]:
@@ -230,11 +226,9 @@ def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str
 
 def _not_compared(rows: pd.DataFrame) -> list[str]:
     """Which rows are empty, or stand next to a head at chance; a sentence for each reason."""
-    return [
-        f"Not compared: {', '.join(part['row'] + part['condition'].map(_where))} "
-        f"({str(why).rstrip('.')})."
-        for why, part in rows[rows["why"] != ""].groupby("why", sort=False)
-    ]
+    rows = rows.assign(name=rows["row"] + rows["condition"].map(_where))
+    left = rows[rows["why"] != ""].groupby("why", sort=False)["name"].agg(", ".join)
+    return [f"Not compared: {names} ({str(why).rstrip('.')})." for why, names in left.items()]
 
 
 def _where(condition: str) -> str:

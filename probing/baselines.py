@@ -62,10 +62,7 @@ Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], Found]
 
 @dataclass(frozen=True)
 class Control:
-    """``values [n, ...]`` of samples, ``at`` places of the run, that might predict labels, and how.
-
-    ``why`` says why it is empty, if it is.
-    """
+    """What might predict labels: ``values [n, ...]`` of samples, ``at`` places, or ``why`` not."""
 
     kind: str
     name: str
@@ -116,10 +113,7 @@ def by_heads(blank: HeadProbes, x: np.ndarray, y: np.ndarray, split: np.ndarray)
 
 
 def by_side(score: np.ndarray, y: np.ndarray, split: np.ndarray) -> Found:
-    """By whether a score ``[n]`` is nearer to the training mean of what is true: models may lean.
-
-    Of scores ``[n, L, H]`` the head that is best on validation samples counts.
-    """
+    """By the side of a score ``[n]``, of heads ``[n, L, H]`` the best: models may lean."""
     if y.dtype != bool:
         raise ProbingError("it is asked of labels that are true or false")
     own, true = score[split == "train"], y[split == "train"]
@@ -280,10 +274,7 @@ class ChangedFilm:
 
 
 def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]]:
-    """The samples as text alone and with other films, one a context, where each can have one.
-
-    Another story's is of the same split and size; a shuffled film is never in its own order.
-    """
+    """The samples as text alone and with other films, one a context, where each can have one."""
     draw, alike = np.random.default_rng(seed), defaultdict(list)
     for sample in samples:
         alike[sample.split, sample.shape()].append(sample)

@@ -69,9 +69,8 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
     Then say which heads score more than chance, and which are used: see the options of the scan.
 
     Attributes:
-        model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
-            Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
-            llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral, smollm2.
+        model: hub id, folder, or a name that `sally-anne models` lists, as qwen2-vl; shipped are
+            tiny-qwen2-vl and tiny-llava-next-video.
         task: gridtom; mmtom_qa, belief pairs of MMToM-QA's official files in --data; made here:
             ioi, to whom something is given, statements, true and false, beliefs, in plain
             sentences; or any other task of `sally-anne evaluate` whose questions have options, with
@@ -171,8 +170,7 @@ class NullsConfig:
     Attributes:
         run: folder of a finished probing run; the table nulls-SPLIT.parquet is written into it.
         permutations: of the labels within groups, the same for all heads.
-        bootstraps: draws of training and of held-out groups with replacement, for 95 % intervals;
-            0 for none.
+        bootstraps: draws of groups with replacement, for 95 % intervals; 0 for none.
         split: samples that score. Heads are chosen by validation; test is for the report.
         seed: of permutations and draws.
     """

@@ -191,8 +191,7 @@ def extract(
         RecordError, ProbingError: too few groups for three splits; no samples, or a killed worker.
         ContextError, MediaError: a text is too long; a picture or film cannot be read or shown.
         StoreError, OutOfMemoryError: the folder holds another run's store; a batch does not fit.
-        HookError: an activation is not a number; names the item and layer.
-        HookError: the backend is not installed, or does not know the model.
+        HookError: an activation is not a number; the backend is not installed, or not for it.
     """
     if not isinstance(loaded, LoadedModel):
         raise ProbingError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
@@ -247,13 +246,11 @@ def fill_store(
         processes: those that call this with the same arguments, each from its own place.
         on_progress: called with how many of how many batches are stored, also at the start.
         on_batch: called with the rows and activations of each batch; test samples come last.
-        width, read: what else than activations is read of the rows of a batch, ``[B, L, H, width]``
-            at a ``site`` that is none of the hooks'.
+        width, read: what else, ``[B, L, H, width]``, is read of a batch's rows at another site.
     """
     reader, native = backend_named(backend), backend == NATIVE
-    texts = prompts_at(loaded, samples, position)
+    texts, items = prompts_at(loaded, samples, position), items_table(samples)
     about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
-    items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
     prompt_hash = hashlib.sha256("\0".join(texts).encode()).hexdigest()
     made = loaded.source, loaded.revision, loaded.processor_hash, prompt_hash, loaded.dtype
@@ -286,13 +283,11 @@ def fill_store(
         pending = store.pending()
         pending.sort(key=lambda b: all(samples[i].split == "test" for i in batches[b]))
         processes.wait()  # all see the same batches pending before any is stored
-        stored = len(batches) - len(pending)
-        pending = processes.share(pending)
-        total = stored + len(pending)
+        stored, pending = len(batches) - len(pending), processes.share(pending)
+        total, own = stored + len(pending), [batches[b] for b in pending]
         on_progress(stored, total)
-        asked = [batches[b] for b in pending]
-        with closing(each_piece(loaded, prepared, activations, asked, native)) as results:
-            for done, (b, z) in enumerate(zip(pending, results, strict=True), start=stored + 1):
+        with closing(each_piece(loaded, prepared, activations, own, native)) as results:
+            for done, (b, z) in enumerate(zip(pending, results, strict=True), stored + 1):
                 kept = torch.from_numpy(z).to(getattr(torch, loaded.dtype))
                 store.write_batch(b, kept)
                 on_batch(batches[b], kept.float().numpy())
@@ -313,8 +308,7 @@ def stored_size(folder: Path) -> int | None:
 
 def models_at_once(loaded: LoadedModel) -> int:
     """Processes that run the model side by side: on the CPU one a core, unless it is large."""
-    small = sum(p.numel() for p in loaded.model.parameters()) < _SMALL
-    alone = loaded.accelerated or not small
+    alone = loaded.accelerated or sum(p.numel() for p in loaded.model.parameters()) >= _SMALL
     return 1 if alone else min(torch.get_num_threads(), _MOST_WORKERS)
 
 
@@ -369,10 +363,8 @@ def prefetch(
                 waiting.extend(islice(submitted, 1))
                 yield waiting.popleft().result()
     except BrokenExecutor as error:
-        raise ProbingError(
-            "a process that was working on the next frames was killed, perhaps for want of "
-            "memory; the same command goes on where it stopped"
-        ) from error
+        words = "a process was killed, perhaps for want of memory; the same command goes on"
+        raise ProbingError(f"{words} where it stopped") from error
     finally:
         torch.set_num_threads(threads)
 

@@ -170,9 +170,7 @@ def answer_ids(loaded: LoadedModel, pair: ContrastPair, prompt: str) -> list[lis
     if first[: len(second)] == second[: len(first)]:
         both = f"{pair.answers[0]!r} ({first}) and {pair.answers[1]!r} ({second})"
         name = f"pair {pair.samples[0].pair} ({pair.name})"
-        raise ProbingError(
-            f"{name}: of its answers {both} one is how the other begins: give others"
-        )
+        raise ProbingError(f"{name}: of {both} one is how the other begins: give others")
     return [first, second]
 
 
@@ -211,8 +209,7 @@ def read_pairs(
     """Read the prompts of pairs up to their last tokens, and what a pair's prompts share once.
 
     Films of one shape are read together: the prompts of all, two a pair in their order, are those
-    of the list one after the other. ``drawn`` is of :func:`draw_pairs`. Errors as of
-    :func:`answer_ids`, and of prompts that cannot be made.
+    of the list one after the other. Errors as of :func:`answer_ids`, and of prompts.
     """
     read = []
     for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
@@ -296,10 +293,9 @@ def effects_of(
     site: str = HEAD_OUT,
     drawn: Sequence[Drawn] | None = None,
 ) -> Effects:
-    """The effects of pairs that are read together; arguments and errors as of :func:`read_pairs`.
+    """Of pairs that are read together, as by :func:`read_pairs`, and ``sets``, bool ``[S, L, H]``.
 
-    Of ``sets`` of heads, bool ``[S, L, H]``; if ``exact`` also of every head by itself, exchanged
-    and, with ``mean [L, H, D]``, ablated to it; what is not measured is NaN.
+    If ``exact`` also of every head by itself, with ``mean [L, H, D]`` ablated to it, too; else NaN.
     """
     read = read_pairs(loaded, pairs, reply, site, drawn=drawn)
     sizes = [len(part.rows) for part in read]

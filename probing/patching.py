@@ -50,10 +50,7 @@ NORMAL_95 = 1.96
 NULLS = "nulls"
 # Single heads that are printed.
 SINGLY = 5
-NO_PAIRS = (
-    "no samples are pairs, so that heads cannot be exchanged between them: give two samples of one "
-    "group that differ in one thing a common pair, and each its answer"
-)
+NO_PAIRS = "no samples are pairs: give two of one group a common pair, and each its answer"
 
 
 class PatchingResult(NamedTuple):
@@ -61,14 +58,12 @@ class PatchingResult(NamedTuple):
 
     Attributes:
         heads: a row a head: ``layer, head`` and :data:`MEASURES`, shares of the logit difference;
-            all but the first on test pairs. ``used`` is of :func:`sally_anne.core.run.verdicts`,
-            empty where nothing can be said; the last two are the ends that an effect must pass.
+            all but the first on test pairs. ``used`` is a verdict, empty where nothing can be said;
+            the last two are the ends that an effect must pass.
         sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``
-            (an interval over clusters, or the middle 95 % of random draws), ``random_low`` and
-            ``random_high``, ``above``, the share of random sets with as much, and ``used``.
-        facts: numbers of pairs and clusters, mean logit difference, share answered rightly, the
-            same of whole answers, token ids of each answer, Spearman's correlations of
-            ``effect_validation`` with others, and as ``kept`` the files of the test pairs.
+            (over clusters, or the middle 95 % of random draws), ``random_low, random_high``,
+            ``above``, the share of random sets with as much, and ``used``.
+        facts: of pairs, answers and clusters; Spearman's correlations of ``effect_validation``.
     """
 
     heads: pd.DataFrame
@@ -149,7 +144,15 @@ def scan(
     ranking = (on_validation.effect if how.exact else on_validation.attribution).sum(0)
     # Where the model has them the wrong way round, the order is still by effect.
     causal = ranking / abs(on_validation.logit_diff.sum())
-    chosen = _choose_sets(causal, ranked, how)
+    order, draw = np.argsort(-causal.ravel(), kind="stable"), np.random.default_rng(how.seed)
+    chosen: dict[str, np.ndarray] = {}  # numbers of the heads of each set
+    for k in how.sizes:
+        chosen[f"patching {k}"] = order[:k]
+        for label, table in ranked.items():
+            best = table.head(k)
+            chosen[f"{label} {k}"] = (best["layer"] * shape[1] + best["head"]).to_numpy()
+        for i in range(how.random_sets):
+            chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
     each = np.eye(causal.size, dtype=bool)
     sets = torch.from_numpy(np.array([each[members].any(0) for members in chosen.values()]))
     mean = torch.from_numpy(on_validation.mean.mean(0))
@@ -167,7 +170,7 @@ def scan(
     facts: dict[str, Any] = {n: getattr(pair_set, n) for n in ("asks", "place", "clusters")}
     facts |= {"pairs": len(test), "clusters_drawn": clusters, "floor": how.floor}
     facts |= {"mean_logit_diff": float(whole.mean()), "pair_accuracy": float((whole > 0).mean())}
-    facts |= {"whole_accuracy": float((on_test.whole > 0).mean())}
+    facts["whole_accuracy"] = float((on_test.whole > 0).mean())
     facts |= {"answers": ids, "kept": files if folder else []}
 
     def judged(effect: Any, ends: Any, random: Any) -> np.ndarray:
@@ -205,22 +208,6 @@ def scan(
         rho = pd.Series(causal.ravel()).corr(pd.Series(values.ravel()), "spearman")
         facts[f"{name}_spearman"] = None if np.isnan(rho) else float(rho)
     return PatchingResult(heads, pd.DataFrame(rows), facts)
-
-
-def _choose_sets(
-    causal: np.ndarray, ranked: Mapping[str, pd.DataFrame], how: ScanOptions
-) -> dict[str, np.ndarray]:
-    """Numbers of the heads of each set: best by patching and by probe, and random ones."""
-    order, draw = np.argsort(-causal.ravel(), kind="stable"), np.random.default_rng(how.seed)
-    chosen: dict[str, np.ndarray] = {}
-    for k in how.sizes:
-        chosen[f"patching {k}"] = order[:k]
-        for label, table in ranked.items():
-            best = table.head(k)
-            chosen[f"{label} {k}"] = (best["layer"] * causal.shape[1] + best["head"]).to_numpy()
-        for i in range(how.random_sets):
-            chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
-    return chosen
 
 
 def conclusion(

@@ -53,19 +53,13 @@ BOTH, PAIR = "op", ("y_p", "y_o")
 def main(config: ProbeConfig) -> None:
     """Do a probing run, or show a finished one; or say what it would need."""
     (dry_run if config.dry_run else run)(config)
-    from sally_anne.figures.report import NAME
-
-    page = config.folder / NAME
-    if not config.dry_run and here().first and page.exists():
-        print(f"report: {page}")
 
 
 @claims("a probing run", ACTIVATIONS)
 def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
-    Started several times by a launcher, the processes share the extraction; then the first fits
-    the probes, draws and prints, and the others wait for it. Gives the table of heads.
+    Processes of a launcher share the extraction; the first does the rest. Gives the table of heads.
     """
     processes = here()
     device_map = processes.device_map(config.place)
@@ -74,9 +68,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     folder = config.folder
     check_options(config)
     if config.patching and not config.permutations:
-        raise ProbingError(
-            "--permutations 0 leaves out by what heads are called readable: give --no-patching, too"
-        )
+        raise ProbingError("--permutations 0 leaves out what is readable: give --no-patching, too")
     if processes.first:
         require_same_probes(config)
     data = open_task(config)
@@ -94,9 +86,9 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     if not processes.first:
         processes.wait()
         return Run.open(folder).heads
-    key = _key(config, folder)
-    saved = _finished(folder, key)
-    if saved:
+    settings = " ".join(str(getattr(config, name)) for name in SETTINGS)
+    key = hashlib.sha256((folder / MANIFEST).read_bytes() + settings.encode()).hexdigest()
+    if saved := _finished(folder, key):
         store.verify()
         _ = Run.open(folder).probes
         console.print("[dim]finished before; nothing was computed again[/dim]")
@@ -129,7 +121,8 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     print_summary(console, heads, saved, data.meaning)
     print_patching(console, patching, heads)
     print_lines(console, [f"Which heads are used was not tested: {why}"] if why else [])
-    print_lines(console, [] if config.figures else [f"run folder: {folder}"])
+    page = [path for path in figures if path.endswith(".html")]
+    print_lines(console, [f"report: {folder / page[0]}" if page else f"run folder: {folder}"])
     processes.wait()
     return heads
 
@@ -207,8 +200,7 @@ def _probe(
     geometry = find_geometry(loaded.skeleton)
     layers, n_heads = geometry.n_layers, geometry.n_heads
     with stage(console, f"fitting {layers * n_heads} heads' probes"):
-        # Stopped half-way, the folder must not pass for the finished run that it was before.
-        (folder / CONFIG).unlink(missing_ok=True)
+        (folder / CONFIG).unlink(missing_ok=True)  # stopped here, it is not the run before
         x = Activations(store.read().float().numpy(), store.items, labels, config.site)
         probes = fitted or fit_probes(x, config)
         heads = rank_heads(x, probes)
@@ -229,12 +221,11 @@ def _probe(
 
 def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
     """Write each sample's words, for reports: ``item_id`` and ``text``, turns by their roles."""
-    rows = []
+    texts = []
     for sample in samples:
         turns = [f"{turn['role']}: {turn['content']}" for turn in sample.turns]
-        text = "\n\n".join(turns) if len(turns) > 1 else sample.turns[0]["content"]
-        rows.append((sample.item_id, text))
-    table = pd.DataFrame(rows, columns=["item_id", "text"])
+        texts.append("\n\n".join(turns) if len(turns) > 1 else sample.turns[0]["content"])
+    table = pd.DataFrame({"item_id": [sample.item_id for sample in samples], "text": texts})
     write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
 
 
@@ -267,8 +258,8 @@ def first_look(
                 part = Activations(x, items.iloc[sorted(kept)], tuple(data.samples[0].labels))
                 fitted.update(fit_probes(part, config))
                 heads = rank_heads(part, fitted)
+                shown = {split: f"{split}_accuracy" for split in ("train", "validation")}
                 title = "best heads so far, without null and test samples"
-                shown = {"train": "train_accuracy", "validation": "validation_accuracy"}
                 print_heads(console, title, heads, part.labels, shown)
 
     return add
@@ -303,11 +294,9 @@ def require_same_probes(config: ProbeConfig) -> None:
     for name in SETTINGS if FINISHED in saved else ():
         was, now = saved.get("config", {}).get(name), getattr(config, name)
         if was != now:
-            raise ProbingError(
-                f"{config.folder} holds a finished run with {flag_name(name)} {was}, not {now}. "
-                "Choose another --out; activations need not be read again if you copy its folder "
-                "activations there first"
-            )
+            words = f"holds a finished run with {flag_name(name)} {was}, not {now}"
+            remedy = "choose another --out; a copy of its folder activations need not be read again"
+            raise ProbingError(f"{config.folder} {words}: {remedy}")
 
 
 def _check_inputs(
@@ -325,12 +314,6 @@ def _check_inputs(
     notes = geometry.note, unknown.warning(loaded.name), note and f"warning: {note}"
     print_lines(console, filter(None, notes))
     return unknown
-
-
-def _key(config: ProbeConfig, folder: Path) -> str:
-    """Hash of all that the probes' results depend on."""
-    settings = " ".join(str(getattr(config, name)) for name in SETTINGS)
-    return hashlib.sha256((folder / MANIFEST).read_bytes() + settings.encode()).hexdigest()
 
 
 def _finished(folder: Path, key: str) -> dict[str, Any]:

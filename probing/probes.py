@@ -43,9 +43,7 @@ _CARD = """# Probes of {label} for {model}
 A logistic probe on the `{site}` of each attention head: classes {classes}; best heads {best heads}.
 
 ```python
-import sally_anne as sa
-
-probes = sa.HeadProbes.load("this/folder")  # or "user/name" of a hub
+probes = sally_anne.HeadProbes.load("this/folder")  # or "user/name" of a hub
 probes.predict(x)  # [N, L, H] from activations [N, L, H, D]
 ```
 """
@@ -104,8 +102,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         if hasattr(self, "coef_"):
             layers, heads, *_, width = self.coef_.shape
             ranked = ", ".join(map(str, getattr(self, "ranked_", ())[:BEST]))
-            facts = {"label": getattr(self, "label_", "unknown"), **facts}
-            facts["classes"] = ", ".join(map(str, self.classes_[:6]))
+            classes = ", ".join(map(str, self.classes_[:6]))
+            facts = {"label": getattr(self, "label_", "unknown"), **facts, "classes": classes}
             facts["heads"] = f"{layers} layers x {heads} heads x {width}"
             facts["best heads"] = ranked or "not ranked"
         return facts
@@ -187,10 +185,8 @@ class HeadProbes(Shown, Shared, BaseEstimator):
         if not len(x.validation):
             raise ProbingError("no validation samples: give more samples, or other splits")
         if unseen := set(x.values(label)) - set(self.classes_):
-            raise ProbingError(
-                f"no training sample has the label {label} = {', '.join(map(str, unseen))}; "
-                "leave these samples out, or train on some of them"
-            )
+            words = f"no training sample has the label {label} = {', '.join(map(str, unseen))}"
+            raise ProbingError(f"{words}; leave these samples out, or train on some of them")
         own: dict[str, Any] = {"train_accuracy": self.score(train)}
         parts = {"validation": x.validation, "test": x.test}
         measures = {"accuracy": self._accuracy, "log_loss": self.log_loss}
@@ -282,7 +278,6 @@ class HeadProbes(Shown, Shared, BaseEstimator):
 
     @property
     def binary(self) -> bool:
-        """Whether there are two classes, and so one direction a head."""
         check_is_fitted(self)
         return len(self.classes_) == 2
 
@@ -364,10 +359,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
 
 
 def chance(train: np.ndarray, y: np.ndarray) -> float:
-    """Accuracy on labels ``y [N]`` without a look at samples; NaN if there are none.
-
-    The better of always guessing the commonest of the training labels ``[M]``, or any at random.
-    """
+    """Accuracy on ``y [N]`` of always train's commonest class, or any at random; NaN of none."""
     classes, counts = np.unique(train, return_counts=True)
     common = np.mean(np.asarray(y) == classes[counts.argmax()]) if len(y) else np.nan
     return float(np.maximum(common, 1 / len(classes)))

@@ -56,7 +56,7 @@ def summarise(
             right = (probes[label].predict(test.x)[:, *head] == y).astype(float)
             mean = estimate_mean(right, member, draw_groups(len(names)))
             own |= {"best_test_low": mean.low, "best_test_high": mean.high}
-            own |= {"test_clusters": len(names)}
+            own["test_clusters"] = len(names)
             own["clusters"] = "maps" if data.clusters else data.noun
     return summary
 
@@ -159,7 +159,7 @@ def bootstrap(
         if not again.any():
             break
         weights[again, :n] = group_weights(groups[:n], int(again.sum()), draw)
-    return refit(train, held, np.tile(codes, (count, 1)), weights, **how)
+    return refit(train, held, np.tile(codes, (count, 1)), weights=weights, **how)
 
 
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -174,8 +174,7 @@ def nulls(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     saved = Run.open(config.run)
     with claimed(config.run, "a probing run"):
         x = Activations(saved.activations(), saved.samples, saved.labels)
-        train, held = x.train, x.part(config.split)
-        heads = saved.heads[["layer", "head"]].copy()
+        train, held, heads = x.train, x.part(config.split), saved.heads[["layer", "head"]]
         how: dict[str, Any] = {"seed": config.seed} | {n: saved.config[n] for n in OF_FITS}
         for label in saved.labels:
             with stage(console, f"{label}: {config.permutations} permutations"):

@@ -119,10 +119,9 @@ def scale_of(values: Tensor) -> Tensor:
 
 def placed(array: np.ndarray) -> Tensor:
     """An array of activations where heads are fitted fastest: on a GPU that has the room."""
-    if torch.cuda.is_available():
-        place = torch.device("cuda")
-        if free_memory(place) > ROOM + 2 * array.nbytes:
-            return torch.from_numpy(array).to(place)
+    room, gpu = ROOM + 2 * array.nbytes, torch.device("cuda")
+    if torch.cuda.is_available() and free_memory(gpu) > room:
+        return torch.from_numpy(array).to(gpu)
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
@@ -222,21 +221,15 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
     return rows, done
 
 
-def refit(
-    train: Activations,
-    held: Activations,
-    codes: np.ndarray,
-    weights: np.ndarray | None = None,
-    **how: Any,
-) -> np.ndarray:
+def refit(train: Activations, held: Activations, codes: np.ndarray, **how: Any) -> np.ndarray:
     """Accuracy ``[P, L, H]`` on held-out samples of fits of P label vectors ``[P, N + M]``."""
     n, x = len(train), placed(train.x)
     other = torch.from_numpy(held.x).to(x).float().flatten(1, 2)
     labels = torch.from_numpy(np.ascontiguousarray(codes)).to(x.device)
-    times = torch.ones(labels.shape) if weights is None else torch.from_numpy(weights)
-    times, classes, right = times.to(x.device), int(codes.max()) + 1, []
-    own: Any = {"n_classes": classes, "weights": times[:, :n], "tolerance": REFIT, **how}
-    for index, fit in enumerate(fit_heads(x, labels[:, :n], **own)):
+    times = torch.from_numpy(how.get("weights", np.ones(codes.shape, np.float32))).to(x.device)
+    classes, right = int(codes.max()) + 1, []
+    how |= {"n_classes": classes, "weights": times[:, :n], "tolerance": REFIT}
+    for index, fit in enumerate(fit_heads(x, labels[:, :n], **how)):
         logits = fit.coef.float() @ other[:, index].mT + fit.intercept.float()[..., None]
         predicted = (logits[:, 0] > 0).long() if classes == 2 else logits.argmax(1)
         # Counts, so that equal accuracies compare as equal.
@@ -290,9 +283,7 @@ def groups_and_codes(
     """Groups ``[N + M]`` and codes of the labels, of training samples and of those held out."""
     parts = [part.items["group"].to_numpy() for part in (train, held)]
     if not all(map(len, parts)) or len(np.intersect1d(*parts)):
-        raise ProbingError(
-            "there must be samples to train on, and others, of other groups, to test"
-        )
+        raise ProbingError("need samples to train on, and others, of other groups, to test")
     values = np.concatenate([train.values(label), held.values(label)])
     return np.concatenate(parts), np.unique(values, return_inverse=True)[1]
 
