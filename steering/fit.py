@@ -25,6 +25,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.options import flag_name
+from sally_anne.core.processes import here
 from sally_anne.core.run import HEADS, Head, Run, heads_of
 from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SEEN, SPLITS, Split
@@ -290,20 +291,34 @@ def conditions_of(pair_set: PairSet) -> list[str]:
 
 
 def read_patched(
-    opened: Reopened, label: str, console: Console, loaded: LoadedModel | None = None
+    opened: Reopened,
+    label: str,
+    console: Console,
+    loaded: LoadedModel | None = None,
+    kept: Path | None = None,
 ) -> Activations:
     """What patching exchanges in training pairs, ``[2 P, L, H, D]``, each with its ``label``.
 
     It is true of the first condition of belief questions, TB, whose inputs have no label. Read by
-    the run's model where none is ``loaded``; a SteeringError if no samples are pairs.
+    the run's model where none is ``loaded``; once, if there is a folder in which it is ``kept``. A
+    SteeringError if no samples are pairs.
     """
+    loaded = loaded or opened.model()
+    model = loaded.identity.facts()
+    if kept is not None and any(kept.glob("*.safetensors")):
+        x = Activations.load(kept)
+        if (x.labels, dict(x.model)) == ((label,), model):
+            return x
     found = open_pairs(opened.probing, opened.data, label)
     if (pair_set := found.get("question") or found.get("statement")) is None:
         raise SteeringError(NO_PAIRS)
-    x = read_questions(loaded or opened.model(), pair_set, console, ("train",))
+    x = read_questions(loaded, pair_set, console, ("train",))
     first = x.items["condition"] == pair_set.conditions[0]
     items = x.items if label in x.items else x.items.assign(**{label: first})
-    return replace(x, items=items, labels=(label,))[items[label].notna()]
+    x = replace(x, items=items, labels=(label,), model=model)[items[label].notna()]
+    if kept is not None and here().first:
+        x.save(kept)
+    return x
 
 
 def read_questions(

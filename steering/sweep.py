@@ -191,7 +191,8 @@ def run(
         print_lines(console, [str(asked.unseen)])
     patched = None
     if "patched_mean" in (config.direction, *config.also):
-        patched = read_patched(reopen(probed.folder), asked.about["label"], console, loaded)
+        where = reopen(probed.folder), asked.about["label"], console, loaded
+        patched = read_patched(*where, kept=config.folder / "patched")
 
     @cache
     def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,13 @@ def test_a_sweep_on_pairs_finds_the_planted_head(
     assert {path: path.read_bytes() for path in files} == whole_bytes
 
 
-def test_patched_means_are_of_what_patching_exchanges(whole: LoadedModel, paired_run: Path) -> None:
-    x = read_patched(reopen(paired_run), "blue", Console(quiet=True), whole)
+def test_patched_means_are_of_what_patching_exchanges(
+    whole: LoadedModel, paired_run: Path, tmp_path: Path
+) -> None:
+    x = read_patched(reopen(paired_run), "blue", Console(quiet=True), whole, tmp_path)
+    unread: Any = SimpleNamespace(identity=whole.identity)
+    again = read_patched(reopen(paired_run), "blue", Console(quiet=True), unread, tmp_path)
+    assert np.array_equal(again.x, x.x) and again.items["blue"].equals(x.items["blue"])
     pairs = own_pairs(reopen(paired_run).data.samples).choose("train", 99)
     heads = [torch.cat([p.heads for p in read_pair(whole, pair, True)]) for pair in pairs]
     np.testing.assert_allclose(x.x, torch.cat(heads).numpy(), atol=1e-5)
