@@ -241,7 +241,7 @@ A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat"
     [
         '{"A": {"belief": "a hat is there", "social_goal": "help Cy", "believed_goal": "none"},'
         ' "B": {"believed_goal": "the hat"}}',
-        'So: {"Option a.": {"Belief": "a hat is there", "Social goal": "help Cy"},'
+        'So: {"Option a.": {"Belief": "a hat is there", "Social goal": "help\\n\\u0043y"},'
         ' "b": {"Believed Goal": "the  hat", "belief": null}, "C": 1}',
         "A: Belief: a hat is there; Social goal: help Cy; Believed Goal: . B: Belief: ; "
         "Social goal: none; Believed Goal: the hat.",

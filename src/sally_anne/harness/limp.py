@@ -218,6 +218,14 @@ _LATENT = re.compile(
 )
 
 
+# What JSON and Python write for a character.
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+
+
+def _plain(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else " " if escape[2] in "nrt" else escape[2]
+
+
 def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
     """Latent variables by label from a JSON or Python object; None if a label is left out.
 
@@ -228,7 +236,7 @@ def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] 
     for label, part in zip(parts[::2], parts[1::2], strict=True):
         found = {}
         for name, *texts in _LATENT.findall(part):
-            text = " ".join("".join(texts).replace("\\", "").split()).rstrip(".")
+            text = " ".join(_ESCAPE.sub(_plain, "".join(texts)).split()).rstrip(".")
             if text.casefold() not in _NOTHING:
                 found[name.lower().replace(" ", "_")] = text
         if found:
