@@ -40,9 +40,15 @@ ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 SHIPPED = Path(__file__).parent / "adapters"
 # Settings of GGUF files that transformers does not read, by the kind of model.
 _ALSO_READ = {
-    "qwen3": ("attention.key_length", "head_dim"),
-    "starcoder2": ("rope.freq_base", "rope_theta"),
-    "stablelm": ("rope.freq_base", "rope_theta"),
+    "gpt2": {"context_length": "n_positions"},
+    "qwen3": {"attention.key_length": "head_dim"},
+    "qwen2_moe": {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    },
+    "qwen3_moe": {"expert_feed_forward_length": "moe_intermediate_size"},
+    "starcoder2": {"rope.freq_base": "rope_theta"},
+    "stablelm": {"rope.freq_base": "rope_theta"},
 }
 # All that a model's repository may hold that is read.
 MODEL = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
@@ -189,8 +195,8 @@ def read_from(location: str) -> tuple[str, dict[str, Any]]:
     local: dict[str, Any] = {"local_files_only": not (file.exists() or hub.answers())}
     if file.suffix == GGUF and file.is_file():
         mapping: Any = GGUF_CONFIG_MAPPING
-        for kind, (key, name) in _ALSO_READ.items():
-            mapping.get(kind, {})[key] = name
+        for kind, names in _ALSO_READ.items():
+            mapping.get(kind, {}).update(names)
         return str(file.parent), local | {"gguf_file": file.name}
     return location, local
 
