@@ -207,7 +207,8 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         gain = best["over_steered"]["Both"]
         verdict = "neither is shown to beat the other"
         if gain["low"] > 0 or gain["high"] < 0:
-            verdict = f"{'prompting' if gain['low'] > 0 else 'steering'} beats the other"
+            better = gain["low"] > 0
+            verdict = "prompting beats steering" if better else "steering beats prompting"
         yield (
             f"{setting}, order {order}: {verdict}; Both of the best prompting ({best['point']}), "
             f"less the steered model's: {percent(gain)} points"

@@ -120,6 +120,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
             parts.append(part)
         except ProbingError as error:  # one class alone
             lines.append(f"left out is {part.name}: {error}")
+            continue
         if config.k > (heads := part.shape[0] * part.shape[1]):
             raise ProbingError(f"--K {config.k}: {part.name} has {heads} heads")
     if len(parts) < 2:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sally_anne.core import run as saved_run
 from sally_anne.core.errors import FigureError, RunFolderError
+from sally_anne.core.folder import record_of
 from sally_anne.core.hub import short_name
 from sally_anne.core.run import HEADS, Head, Run, heads_of, select
 from sally_anne.figures import comparison, heatmap, kde, style, sweep
@@ -162,7 +163,9 @@ def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
 
 def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     answers = table_in(folder, ANSWERS)
-    parser = comparison.first_parser([c[:-8] for c in answers if c.endswith("_correct")])
+    parser = comparison.first_parser(
+        [c.removesuffix("_correct") for c in answers if c.endswith("_correct")]
+    )
     if not parser or "tag_category" not in answers:
         raise FigureError(f"{folder} has no parsed answers in categories")
     table = comparison.category_correlations(answers, parser)
@@ -195,6 +198,8 @@ def table_of(folder: Path) -> pd.DataFrame:
     figures = results.get("results")
     if name == ANSWERS and isinstance(figures, list):
         return pd.DataFrame(figures)
+    if name == ANSWERS and record_of(folder).get("kind") == "an evaluation":
+        raise RunFolderError(f"{folder} is of an earlier version; evaluate again")
     return table_in(folder, name)
 
 

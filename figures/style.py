@@ -37,7 +37,7 @@ from sally_anne.core.run import Head
 DPI = 200
 FONT = "DejaVu Sans"
 MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "SimHei")
-FONTS = [FONT, *sorted({*MORE_FONTS} & {*fontManager.get_font_names()})]
+FONTS = [FONT, *(name for name in MORE_FONTS if name in fontManager.get_font_names())]
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
 COLOURS = ("#009E73", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")

@@ -69,9 +69,11 @@ class SharingBackend(Backend):
 
     def _build(self, model: nn.Module) -> Any:
         """What the library makes of a copy."""
+        raise NotImplementedError
 
     def _read(self, capture: Capture, built: Any, inputs: dict[str, Any]) -> None:
         """Have what was built run on the inputs, and `capture` keep what each layer shows."""
+        raise NotImplementedError
 
     def _run(self, capture: Capture, inputs: dict[str, Any]) -> None:
         capture.before_pass(capture.model, (), inputs)

@@ -43,8 +43,8 @@ class Capture(ModelHooks):
         valid: `[B, P]` bool of the last `take`, False where a row was filled with zeros.
 
     Raises:
-        HookError: the heads are not found, no such layer or site, or no equal slices there.
-        HookError: unknown positions; during a forward, tokens that cannot be distinguished.
+        HookError: the heads are not found, no such layer, site or positions, or no equal slices
+            there; during a forward, tokens that cannot be distinguished.
     """
 
     def __init__(

@@ -96,13 +96,17 @@ class ModelHooks:
         # The pass that is running, or that ended with an error.
         self._pass: Pass | None = None
 
-    def _begin(self, at: Pass) -> None: ...
+    def _begin(self, at: Pass) -> None:
+        """Begin a pass."""
+        raise NotImplementedError
 
     def see(self, layer: int, activation: Tensor) -> Tensor | None:
         """What becomes of `activation [B, T, W]`; None leaves it as it is."""
+        raise NotImplementedError
 
     def _end(self) -> None:
         """End a pass in which all layers ran."""
+        raise NotImplementedError
 
     def _add_hooks(self) -> None:
         add = self._handles.append

@@ -142,10 +142,10 @@ def measure(
                 # With few samples the interval of what predicts nothing is wide, too.
                 above, predicts = (_end(one, "low") > guessed for one in (head_of, measured))
                 overlap = _end(measured, "high") >= _end(head_of, "low")
-                line |= {"condition": condition, "chance": guessed, **measured}
-                line |= zip(("best", "best_low", "best_high"), head_of.values(), strict=False)
-                line["why"] = "" if above else "the best head is not above chance on these samples"
-                lines.append({**line, "reaches": above and predicts and overlap})
+                row = {**line, "condition": condition, "chance": guessed, **measured}
+                row |= zip(("best", "best_low", "best_high"), head_of.values(), strict=False)
+                row["why"] = "" if above else "the best head is not above chance on these samples"
+                lines.append({**row, "reaches": above and predicts and overlap})
     return _table(lines), facts
 
 

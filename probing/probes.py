@@ -67,14 +67,22 @@ class HeadProbes(Shown, Shared, BaseEstimator):
     once, to the optimum. A head whose gradient at zero weights is within that tolerance keeps them
     with either. The penalty ``c`` is on activations divided by one number a head, so that a head's
     unit decides nothing; ``normalise=False`` leaves them as they are, as the paper does.
+
+    Attributes:
+        classes_: ``[n_classes]`` sorted labels.
+        coef_: ``[L, H, D]``, or ``[L, H, n_classes, D]`` if multinomial.
+        intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
+        unconverged_: number of heads whose solver stopped at ``max_iter``.
+        label_: the label, if they were fitted on :class:`Activations`.
+        sigma_: shaped as ``intercept_``: standard deviation of these along ``theta_``.
+        site_, model_: where these were read, and of which model.
+        ranked_: the heads, best first, after :meth:`rank`.
     """
 
-    classes_: np.ndarray  # sorted labels
-    coef_: np.ndarray  # [L, H, D], or [L, H, n_classes, D] if multinomial
-    intercept_: np.ndarray  # [L, H], or [L, H, n_classes]
-    unconverged_: int  # number of heads whose solver stopped at max_iter
-    # Of those that were fitted on Activations: the label, the standard deviation of these along
-    # theta_ (shaped as intercept_), where they were read, of which model, and heads, best first.
+    classes_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    unconverged_: int
     label_: str
     sigma_: np.ndarray
     site_: str
@@ -115,7 +123,7 @@ class HeadProbes(Shown, Shared, BaseEstimator):
 
         Arrays are ``x [N, L, H, D]`` and labels ``y [N]``. Of activations only the training samples
         are taken, with a warning if there are others. A ProbingError for no such label, fewer than
-        two classes, wrong sizes or parameters, or NaN or infinity in a head's activations.
+        two classes, wrong sizes or parameters; with solver batched also for NaN or infinity.
         """
         for name in (*_WEIGHTS, *_FACTS, "_train"):
             self.__dict__.pop(name, None)

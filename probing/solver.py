@@ -206,7 +206,10 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
         odds = torch.sigmoid(logits) if outputs == 1 else torch.softmax(logits, 1)
         slope = ((odds - targets) * mass) @ z + penalty * rows
         bends = odds[:, :, None] * (same - odds[:, None]) * mass  # [G, K, K, N]
-        blocks = (z.mT[:, None, None] * bends[..., None, :]) @ z[:, None, None]
+        # A row of blocks at a time, as all products at once would take K times the memory.
+        blocks = torch.stack(
+            [(z.mT[:, None] * own[..., None, :]) @ z[:, None] for own in bends.unbind(1)], 1
+        )
         hessian = blocks.transpose(2, 3).flatten(3).flatten(1, 2)
         hessian.diagonal(dim1=1, dim2=2).add_(penalty.flatten() + TINY)
         step = _centred(torch.linalg.solve(hessian, slope.flatten(1)).view_as(rows), 1)
@@ -221,12 +224,19 @@ def _newton(z: Tensor, targets: Tensor, mass: Tensor, max_iter: int) -> tuple[Te
     return rows, done
 
 
-def refit(train: Activations, held: Activations, codes: np.ndarray, **how: Any) -> np.ndarray:
+def refit(
+    train: Activations,
+    held: Activations,
+    codes: np.ndarray,
+    weights: np.ndarray | None = None,
+    **how: Any,
+) -> np.ndarray:
     """Accuracy ``[P, L, H]`` on held-out samples of fits of P label vectors ``[P, N + M]``."""
     n, x = len(train), placed(train.x)
     other = torch.from_numpy(held.x).to(x).float().flatten(1, 2)
     labels = torch.from_numpy(np.ascontiguousarray(codes)).to(x.device)
-    times = torch.from_numpy(how.get("weights", np.ones(codes.shape, np.float32))).to(x.device)
+    weights = np.ones(codes.shape, np.float32) if weights is None else weights
+    times = torch.from_numpy(weights).to(x.device)
     classes, right = int(codes.max()) + 1, []
     how |= {"n_classes": classes, "weights": times[:, :n], "tolerance": REFIT}
     for index, fit in enumerate(fit_heads(x, labels[:, :n], **how)):

@@ -132,15 +132,17 @@ class Pairs:
         self.about["asks"] = pair_set.asks
 
     def check(self, loaded: LoadedModel) -> None:
-        """ProbingError for answers that no token tells apart."""
+        """ProbingError for answers that no token tells apart; SteeringError of another task's."""
         for (_, task), items in self._sides.items():
             for side in items if task != "text" else ():
                 try:
                     for prompt in prompts_of(loaded, side.pair, side.reply):
                         answer_ids(loaded, side.pair, prompt)
                 except ProbingError as error:
-                    where = "--max-other-drop: " if task == "other" else ""
-                    raise SteeringError(f"{where}{error}") from error
+                    if task is None:
+                        raise
+                    why = "the model does not know the words of another task's pairs"
+                    raise SteeringError(f"--max-other-drop: {why}; leave it out") from error
 
     def leave_out(self, run: Run) -> None:
         """Test pairs are of the run's own split, so that none was seen."""

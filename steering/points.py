@@ -102,7 +102,7 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
     ks, alphas = config.k or ks, config.alpha or alphas
     if max(ks) > geometry.n_layers * geometry.n_heads:
         raise SteeringError(f"--K {max(ks)}: {config.model} has {geometry}")
-    directions = (config.direction, *config.also, *CONTROLS * config.controls)
+    directions = (config.direction, *config.also, *(CONTROLS if config.controls else ()))
     grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
     return replace(config, k=ks, alpha=alphas), grid
 

@@ -68,6 +68,9 @@ def answer_points(
     """
     first = next(vector for vector in vectors.values() if vector is not None)
     first.check(loaded.skeleton)
+    places = {(v.site, v.positions) for v in vectors.values() if v is not None}
+    if len(places) > 1 or first.positions == "all":
+        raise SteeringError(f"need one site, and positions other than all; got {sorted(places)}")
     none = torch.zeros_like(first.delta())
     deltas = {point: none if v is None else v.delta() for point, v in vectors.items()}
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
@@ -89,6 +92,7 @@ def answer_points(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max_new_tokens
         held = row_bytes_by_device(loaded.model, tokens)
         rows = processes.rows_that_fit(held, width, journal.processes)
+    on_progress(0, len(todo))
     for done, batch in enumerate(todo, 1):
         # Points are put together whatever a batch's length and what of it was answered before, so
         # that what is left of a run is put together as it would have been.

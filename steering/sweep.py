@@ -242,7 +242,8 @@ def run(
     assert best is not None
     name = f"{config.part}-{best.direction.replace(':', '-')}-K{best.k}-alpha{best.alpha:g}"
     folder = config.folder / f"{name}-{best.describe()['numbers'][-6:]}"
-    randoms = random_controls(chosen, config.random_controls * config.controls, config.seed)
+    count = config.random_controls if config.controls else 0
+    randoms = random_controls(chosen, count, config.seed)
     rests = without_a_head(chosen, best, config.leave_out)
     vectors |= {**vectors_of(randoms, fit), **rests}
     test = answer("test", grid if config.curves == "test" else (BASELINE, chosen))
@@ -252,7 +253,7 @@ def run(
     tables: dict[tuple[str | None, str], pd.DataFrame] = {(None, "validation"): validation}
     tables[None, "test"] = test
     gains: dict[str, dict[str, Estimate]] = {}
-    controls = random_controls(chosen, config.controls, config.seed)
+    controls = random_controls(chosen, int(config.controls), config.seed)
     for task in config.tasks:
         tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
         tables[task, "validation"] = answer("validation", tuple(tried), task)

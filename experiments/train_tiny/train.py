@@ -194,7 +194,7 @@ class Training:
 
     def _resume(self, path: Path) -> None:
         with reading(path, ModelError, "sally-anne"), safe_open(path, "pt") as stored:
-            self.progress = json.loads(stored.metadata()["progress"])
+            self.progress |= json.loads(stored.metadata()["progress"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
             for name, parameter in self.weights.items():
                 parameter.data.copy_(tensors[f"model.{name}"])

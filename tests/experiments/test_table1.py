@@ -189,8 +189,8 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.02, 0.2, "prompting beats the other"),
-        (-0.3, -0.1, "steering beats the other"),
+        (0.02, 0.2, "prompting beats steering"),
+        (-0.3, -0.1, "steering beats prompting"),
         (-0.1, 0.2, "neither is shown"),
     ],
 )

@@ -231,6 +231,7 @@ def test_the_rules_know_all_options_in_the_published_wording(source: str) -> Non
 def test_lists_of_all_forms(reply: str) -> None:
     assert read_list(reply) == ("walks to the bed", "takes the hat")
     assert read_list("1. Walks. Sits.") == ("Walks. Sits.",)
+    assert read_list('["He says \\"no\\"", "a\\/b \\ud83d\\ude00"]') == ('He says "no"', "a/b 😀")
 
 
 A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat")
@@ -245,12 +246,13 @@ A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat"
         ' "b": {"Believed Goal": "the  hat", "belief": null}, "C": 1}',
         "A: Belief: a hat is there; Social goal: help Cy; Believed Goal: . B: Belief: ; "
         "Social goal: none; Believed Goal: the hat.",
-        "{'A': {'belief': 'a hat is there', 'social_goal': 'help Cy'}, "
+        "{'(A)': {'belief': 'a hat is there', 'social_goal': 'help Cy'}, "
         "'B': {'believed_goal': 'the hat'}}",
     ],
 )
 def test_hypotheses_of_all_forms(reply: str) -> None:
     assert read_hypotheses(reply, ("A", "B")) == {"A": A, "B": B}
+    assert read_hypotheses('{"A": {"belief": ["a hat"], "social_goal": "help"}}', ("A",)) is None
 
 
 PIECES = ("[", "]", "{", "}", '"', "'", ",", ":", "A", "belief", "\\", "\n", "- ", "1.", "\0", "né")

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape as html
 from importlib.util import find_spec
 from typing import Any
@@ -176,8 +176,10 @@ class Shown:
         return f"{type(self).__name__}: {visible(facts)}"
 
     def _repr_html_(self) -> str:
-        facts = (f"{html(n)}</th><td>{html(visible(fact))}" for n, fact in self._shown().items())
-        rows = "".join(f"<tr><th>{fact}</td></tr>" for fact in facts)
+        rows = "".join(
+            f"<tr><th>{html(name)}</th><td>{html(visible(fact))}</td></tr>"
+            for name, fact in self._shown().items()
+        )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
@@ -200,9 +202,12 @@ def plain_errors() -> Iterator[None]:
     except SallyAnneError as error:
         sys.exit(f"error: {visible(error)}")
     except BrokenPipeError:
-        poll = select.poll()
-        poll.register(sys.stdout, 0)
-        if not poll.poll(0):  # a pipe to something else, as a worker
+        unread = []
+        with suppress(AttributeError, TypeError, OSError):  # no stream, no file, or Windows
+            poll = select.poll()
+            poll.register(sys.stdout, 0)
+            unread = poll.poll(0)
+        if not unread:  # a pipe to something else, as a worker
             raise
         # What Python still holds back goes nowhere, so that its end raises no second one.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -211,4 +216,6 @@ def plain_errors() -> Iterator[None]:
         # Without a file it is not the user's to mend.
         if error.filename is None:
             raise
-        sys.exit("error: " + visible(f"{os.fsdecode(error.filename)}: {error.strerror}"))
+        name = error.filename
+        name = os.fsdecode(name) if isinstance(name, bytes) else name
+        sys.exit("error: " + visible(f"{name}: {error.strerror}"))

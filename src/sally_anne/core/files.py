@@ -79,7 +79,7 @@ def reading(
         if stat.S_ISREG(os.stat(path).st_mode):
             path.open("rb").close()
         elif made_by is not None or path.is_dir():
-            raise error(f"{path} is not a file" + " but a folder" * path.is_dir())
+            raise error(f"{path} is not a file" + (" but a folder" if path.is_dir() else ""))
         yield
     except SallyAnneError:
         raise

@@ -310,8 +310,8 @@ def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndar
     """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
 
     Pictures are of one size: paths, of PIL, or arrays or tensors ``[H, W, 3]`` (or ``[3, H, W]``),
-    ``uint8``, or floats from 0 to 1. A video is a list of such pictures, or a path, of which
-    :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
+    ``uint8``, or floats from 0 to 1. A video is frames ``[T, H, W, 3]``, a list of such pictures,
+    or a path, of which :data:`FRAMES` are taken, spread evenly. MediaError for anything else.
     """
     if images is not None and video is not None:
         raise MediaError("images and a video: give one of them")

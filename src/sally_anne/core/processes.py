@@ -110,7 +110,12 @@ def here() -> Processes:
     for own, other in (("LOCAL_RANK", "RANK"), ("LOCAL_WORLD_SIZE", "WORLD_SIZE")):
         said[own] = os.environ.get(own, said[other])
     with suppress(ValueError):
-        found = Processes(*map(int, said.values()))
+        found = Processes(
+            rank=int(said["RANK"]),
+            count=int(said["WORLD_SIZE"]),
+            local_rank=int(said["LOCAL_RANK"]),
+            local_world_size=int(said["LOCAL_WORLD_SIZE"]),
+        )
         if 0 <= found.rank < found.count and 0 <= found.local_rank < found.local_world_size:
             return found
     named = ", ".join(f"{name}={value}" for name, value in said.items())
@@ -199,7 +204,7 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
 
 
 def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:
-    """Rows, 64, 32, 16 ..., that with ``others`` take three quarters of what is free everywhere."""
+    """Rows, 64, 32, 16 ..., that with ``others`` take at most 3/4 of what is free everywhere."""
     rows = MOST
     for device, size in bytes_a_row.items():
         free = free_memory(device) // (processes.local_world_size if device.type == "cpu" else 1)

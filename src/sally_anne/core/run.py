@@ -317,7 +317,8 @@ def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
         # Links, which a push follows, but for paths in the index.
         links: Any = {"ignore": others, "copy_function": os.symlink}
         shutil.copytree(source.resolve(), folder / ACTIVATIONS, **links)
-        meta = (index := Index.read(source)).meta
+        index = Index.read(source)
+        meta = index.meta
         facts = without_paths({"model_id": meta.model_id, "extra": meta.extra}, run.saved)
         replace(index, meta=replace(meta, **facts)).write(folder / ACTIVATIONS)
         copied += [] if run.prompts is None else [PROMPTS]

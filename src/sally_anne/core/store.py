@@ -31,7 +31,8 @@ from sally_anne.core.folder import make_own
 
 INDEX_NAME, ITEMS_NAME = "index.json", "items.parquet"
 _FORMAT = "sally-anne activations 3"
-_SUM, _key = "sha256", "layer.{:02d}".format
+_SUM = "sha256"
+_key = "layer.{:02d}".format
 Batches = Sequence[Sequence[int]]
 
 
@@ -73,7 +74,10 @@ class Index:
                 raise ValueError("it is of another version")
             content["meta"] = StoreMeta(**content["meta"])
             content["batches"] = tuple(map(tuple, content["batches"]))
-            content["shards"] = content["shards"] and tuple(content["shards"])
+            if content["shards"] is not None:
+                content["shards"] = tuple(content["shards"])
+                if len(content["shards"]) != len(content["batches"]):
+                    raise ValueError("checksums of other batches")
             return cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(path) from error
@@ -151,6 +155,10 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
         return cls(folder, index, _read_items(folder, index), None, writable=False)
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the folder back to others; what is stored can still be read."""
         lock, self._lock, self._writable = self._lock, None, False
         if lock is not None:
             lock.release()
@@ -247,7 +255,8 @@ class ActivationStore(AbstractContextManager["ActivationStore"]):
                     layers = [file.get_tensor(_key(i)) for i in range(self.meta.n_layers)]
             except (OSError, SafetensorError, KeyError, TypeError) as error:
                 raise _damaged(path) from error
-            if {stated, *(known or ())[b : b + 1]} != {_checksum(self.batches[b], layers)}:
+            expected = known[b] if known else stated
+            if not stated == expected == _checksum(self.batches[b], layers):
                 raise _damaged(path)
             self._intact[b] = stated
         return self._intact[b]

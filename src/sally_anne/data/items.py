@@ -195,8 +195,10 @@ class Question:
 
     def first_prompt(self, notes: Mapping[str, str] | None = None) -> str:
         """The first prompt with words on the frames, by default its own, in place of the marks."""
-        text, own = self.first_text, self.notes or dict
-        for mark, words in (own() if notes is None else notes).items():
+        text = self.first_text
+        if notes is None:
+            notes = self.notes() if self.notes else {}
+        for mark, words in notes.items():
             text = text.replace(mark, words)
         return text
 

@@ -88,7 +88,8 @@ def items_of(
         # Global questions are about the whole video, whatever the other column holds.
         if LEVELS[category] != "global" and cells["timestamp"]:
             if (span := read_range(cells["timestamp"])) is None:
-                row.get("timestamp").fail("must be two times in seconds such as (12.5, 30.0)")
+                given = f"is {cells['timestamp'][:60]!r}"
+                row.get("timestamp").fail(f"{given}, not two times in seconds as (12.5, 30.0)")
             first, last = map(clock, span)
             when = f"At {first}" if first == last else f"From {first} to {last}"
             official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {question}"

@@ -267,9 +267,13 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     return part
 
 
-@lru_cache(maxsize=1024)
 def seconds_of(path: Path) -> float | None:
     """How long a file's first sound is by its header, 0 where it is unknown; None without sound."""
+    return _seconds(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=1024)
+def _seconds(path: Path, changed: int) -> float | None:
     with _opened_sound(path) as container:
         for stream in container.streams.audio[:1]:
             if stream.duration is not None and stream.time_base is not None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -24,7 +24,6 @@ from sally_anne.data.mmtom_qa.scenes import (
     Action,
     Contents,
     Course,
-    Verb,
     is_surface,
     places_called,
     read_actions,
@@ -104,7 +103,8 @@ def steps(hypothesis: Hypothesis, course: Course, contents: Contents) -> tuple[S
     actions, first = course.actions, max(0, len(course.actions) - 1)
     while first and actions[first - 1].target == actions[-1].target:
         first -= 1
-    first -= first > 0 and actions[first - 1].aim == "room"
+    if first and actions[first - 1].aim == "room":
+        first -= 1
     last = list(followed(hypothesis.goal, course, contents))[first:]
     if hypothesis.says == "inside":
         return tuple(replace(step, suspected=places) for step in last)
@@ -148,8 +148,13 @@ def _without(places: Sequence[str], some: Sequence[str]) -> tuple[str, ...]:
     return tuple(place for place in places if place not in some)
 
 
-_DOES = ("goes to", "walks past", "opens", "closes", "is about to open")
-_VERBS = dict(zip(get_args(Verb), _DOES, strict=True))
+_VERBS = {
+    "go to": "goes to",
+    "pass": "walks past",
+    "open": "opens",
+    "close": "closes",
+    "be about to open": "is about to open",
+}
 _FORM = (
     'Reply with one step and nothing else, such as "goes to the stove", "opens the stove", '
     '"closes the stove" or "is about to open the stove".'

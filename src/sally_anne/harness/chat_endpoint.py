@@ -171,7 +171,7 @@ class ChatEndpoint:
         if left < max(most, 1):
             raise self._failed(
                 f"may take {self.limit:g} tokens (--endpoint-limit): {sum(spent)} are taken, and a "
-                f"request takes up to {most}"
+                f"request takes up to {most}; raise it to go on"
             )
         return min(many, self.at_once, int(left // most)) if most else 1
 

@@ -271,9 +271,11 @@ def faults(texts: Sequence[str], answer: str) -> str:
     plain = [" ".join(_words(text)) for text in texts]
     if len(texts) != WRONG:
         return f"must be {WRONG} wrong options, there are {len(texts)}"
-    if "" in plain or len({" ".join(_words(answer)), *plain}) <= WRONG:
-        return "holds the right answer, the same option twice, or one without words"
-    return ""
+    if "" in plain:
+        return "holds an option without words"
+    if " ".join(_words(answer)) in plain:
+        return f"holds the right answer, {answer!r}"
+    return "holds the same option twice" if len({*plain}) < WRONG else ""
 
 
 def giveaways(answer: str, distractors: Sequence[str], chosen: Sequence[str | None]) -> list[str]:

@@ -9,6 +9,7 @@ prompts are our own; files of the user's may stand in their place (docs/protocol
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 import string
@@ -200,19 +201,21 @@ def read_list(reply: str) -> tuple[str, ...]:
     if len(lines) == 1:
         lines = re.split(r"(?<=[.;!?])\s+", lines[0])
     listed = listed or [line for line in lines if not line.rstrip().endswith(":")]
+    listed = [text.strip(" ,;\"“”'") for text in listed]
     for part in reversed(re.findall(r"\[[^\[\]]*\]", reply)):
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            value = ast.literal_eval(part)
-            listed = value if all(isinstance(entry, str) for entry in value) else listed
-    texts = (" ".join(text.split()).strip(" ,;\"“”'") for text in listed)
+        for read in (ast.literal_eval, json.loads):
+            with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                value = read(part)
+                listed = value if all(isinstance(entry, str) for entry in value) else listed
+    texts = (" ".join(text.split()) for text in listed)
     some = (text for text in texts if text.casefold().rstrip(".") not in _NOTHING)
     return tuple(text for text, _ in groupby(some))[:MOST]
 
 
 # An option's label before its latent variables, and one of these.
-_LABEL = re.compile(r"\b([A-Z])\b[\"'.]*\s*:\s*(?=\{|Belief\b)", re.IGNORECASE)
+_LABEL = re.compile(r"\b([A-Z])\b[\"'.)]*\s*:\s*(?=\{|Belief\b)", re.IGNORECASE)
 _LATENT = re.compile(
-    r"\b(belief|social[ _]goal|believed[ _]goal)[\"']?\s*:\s*"
+    r"\b(belief|social[ _]goal|believed[ _]goal)([\"'])?\s*:\s*"
     r"(?:null\b|None\b|\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^;}\n]*))",
     re.IGNORECASE,
 )
@@ -235,7 +238,9 @@ def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] 
     _, *parts = _LABEL.split(reply)
     for label, part in zip(parts[::2], parts[1::2], strict=True):
         found = {}
-        for name, *texts in _LATENT.findall(part):
+        for name, quote, *texts in _LATENT.findall(part):
+            if quote and texts[2].strip():
+                return None  # neither a text nor null
             text = " ".join(_ESCAPE.sub(_plain, "".join(texts)).split()).rstrip(".")
             if text.casefold() not in _NOTHING:
                 found[name.lower().replace(" ", "_")] = text
@@ -434,7 +439,7 @@ def run(
             **reading.about,
             "perceiver": None if watching is reading else watching.about,
             "max_pixels": config.max_pixels,
-            "templates": fingerprint(prompts.items()),
+            "templates": config.templates and fingerprint(prompts.items()),
             "max_new_tokens": config.max_new_tokens,
             "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
             "actions": None if accounts is None else fingerprint([sorted(accounts.items())]),

@@ -85,6 +85,8 @@ def located(name: str, revision: str | None = None) -> str:
         known = "\n".join(f"  {name:27} {one.about}" for name, one in CATALOGUE.items())
         way = "give a folder, a GGUF file, a hub id (owner/name) or one of"
         raise ModelError(f"unknown model {name!r}: {way}:\n{known}")
+    if place.is_absolute():
+        raise ModelError(f"model {name!r}: {place} is not there: install the package again")
     return location
 
 

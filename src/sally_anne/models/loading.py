@@ -45,7 +45,8 @@ class LoadedModel(Shown):
         location: where its files are, a folder, GGUF file or hub id, of ``hub_revision`` there.
         device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         adapter: the folder of a LoRA adapter that is merged into the weights, if any.
-        prompt: what stands around a text, ``chat`` or ``raw``; there ``date`` is today.
+        prompt: what stands around a text, ``chat`` or ``raw``; ``date`` is today, as a chat
+            template may say it.
         changes: options that may change its numbers, by name; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
         limits: of a type without a family, once it is loaded, how it cannot be read and why.
@@ -87,9 +88,10 @@ class LoadedModel(Shown):
         except Exception as error:
             why = f"no {self.family.class_name} ({type(error).__name__}: {first_line(error)})"
             raise ModelError(f"model {self.name!r}: its config.json makes {why}") from error
-        if getattr(made.config, "is_encoder_decoder", False):
+        part = made.get_submodule(self.family.part)
+        if any(getattr(one.config, "is_encoder_decoder", False) for one in (made, part)):
             raise ModelError(f"model {self.name!r} reads by an encoder: take a decoder alone")
-        return made.get_submodule(self.family.part)
+        return part
 
     @property
     def attention(self) -> str:
@@ -289,11 +291,23 @@ def load_model(
         "prompt": RAW if frame == RAW else None,
         "date": today.isoformat() if frame != RAW and NOW in str(layout_of(opened)) else None,
     }
-    known = family, showing, stored, config, opened, location
-    source = name if entry and is_here else source
-    ways = commit or revision, device_map, adapter_folder, frame, today
-    loaded = LoadedModel(name, source, version, *known, *ways)
-    loaded.changes = {option: str(value) for option, value in asked.items() if value is not None}
+    loaded = LoadedModel(
+        name=name,
+        source=name if entry and is_here else source,
+        revision=version,
+        family=family,
+        showing=showing,
+        dtype=stored,
+        config=config,
+        processor=opened,
+        location=location,
+        hub_revision=commit or revision,
+        device_map=device_map,
+        adapter=adapter_folder,
+        prompt=frame,
+        date=today,
+        changes={option: str(value) for option, value in asked.items() if value is not None},
+    )
     check_senses(loaded, videos, sounds)
     check_frame_options(loaded)
     return loaded

@@ -145,8 +145,7 @@ def build(config: BuildConfig) -> None:
 
 
 def _write(config: BuildConfig, stories: StorySet, split: dict[int, Split], out: Path) -> None:
-    numbers = made.GENERATOR_VERSION, config.seed, len(stories)
-    settings = dict(zip(("generator", "seed", "stories"), numbers, strict=True))
+    settings = {"generator": made.GENERATOR_VERSION, "seed": config.seed, "stories": len(stories)}
     path = out / release.SETTINGS
     if path.exists() and (before := read_object(path, RecordError, "sally-anne")) != settings:
         raise BenchmarkError(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sally_anne.core.errors import MediaError
+from sally_anne.core.errors import BenchmarkError, MediaError
 from sally_anne.core.media import read_frames, read_picture, timeline_of
 from sally_anne.data.gridtom import plot, stories
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
@@ -233,5 +233,6 @@ def open_stories(
     """Stories of a folder with ``info.json``, or (None) generated ones of a seed."""
     if data is None:
         return stories.generated(seed, plots=plots)
-    every = load(data)
-    return every if plots == PLOTS[:1] else every.of_plot("return")
+    if plots != PLOTS[:1]:
+        raise BenchmarkError("--contrast crossed takes generated stories: leave out --data")
+    return load(data)

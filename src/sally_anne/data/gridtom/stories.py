@@ -85,7 +85,8 @@ class BeliefCase:
     ) -> np.ndarray:
         """``uint8 [N, 420, 294, 3]``, by default of the seven key frames (paper, section 3.2)."""
         # They are the caller's to change.
-        return self.draw(perspective, tuple(ticks or key_frames(self.nodes))).copy()
+        chosen = key_frames(self.nodes) if ticks is None else ticks
+        return self.draw(perspective, tuple(chosen)).copy()
 
     def statement(self, room: str) -> str:
         if room in self.question.options:

@@ -78,7 +78,8 @@ def open_steered(
     if strength is not None and steer is None:
         raise HarnessError("alpha is the strength of a vector: give one with steer")
     if not (steer is None or isinstance(steer, SteeringVector)):
-        steer = SteeringVector.load(str(steer), allow_mismatch=bool(allow_mismatch))
+        allowed = str(allow_mismatch).lower() in ("true", "1", "yes")
+        steer = SteeringVector.load(str(steer), allow_mismatch=allowed)
     loaded = model if isinstance(model, LoadedModel) else load_model(**chosen.opening())
     if steer is not None:
         require_fits(steer, loaded, strength)
@@ -251,7 +252,8 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
             "item_id": item.item_id,
             "story": item.group,
             "system": item.system,
-            "text": mark * (item.shape(True)[0] if item.shape else 0) + item.first_prompt(),
+            "text": mark * (item.shape(True)[0] if mark and item.shape else 0)
+            + item.first_prompt(),
             "answer": ", ".join(item.key) or item.reference or "",
             "questions": questions,
         }

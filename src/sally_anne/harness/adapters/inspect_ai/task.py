@@ -63,7 +63,8 @@ def benchmark(task: str, **options: Any) -> Task:
 def _task(options: dict[str, Any]) -> Task:
     from sally_anne.harness.adapters.common import asked_by
 
-    options["model"] = options.pop("baked", None)
+    if "baked" in options:
+        options["model"] = options.pop("baked")
     # The command line takes a word for a number if it looks like one.
     words = {n: str(options[n]) for n in _WORDS if options.get(n) is not None}
     questions = json.dumps(options | words)
@@ -130,7 +131,9 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
         value = score.score.value
         if value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER):
             continue
-        asked = asked_by((score.sample_metadata or {})["questions"])
+        if not (facts := score.sample_metadata) or "questions" not in facts:
+            continue  # of a log of before
+        asked = asked_by(facts["questions"])
         kinds = (asked.work.breakdowns, asked.work.cells, asked.work.beliefs)
         item = asked.items[str(score.sample_id)]
         # A repeated item makes a pair with the other side of its own epoch.

@@ -142,6 +142,9 @@ class SallyAnneLM(HFLM):
         kept = [
             c[-(self.max_length + 1 - len(e)) :] for c, e in zip(contexts, endings, strict=True)
         ]
+        if short := sum(len(k) < len(c) for k, c in zip(kept, contexts, strict=True)):
+            cut = "%d contexts are cut on the left to fit max_length %d"
+            logging.getLogger(__name__).warning(cut, short, self.max_length)
         ids, mask = (part.to(model.device) for part in padded(loaded, kept))
         with self.steered.applied():
             state = prefill(loaded, {"input_ids": ids, "attention_mask": mask})
