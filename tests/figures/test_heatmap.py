@@ -234,12 +234,12 @@ def test_tables_of_other_runs(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(table_of(tmp_path / "sweep"), points)
     (tmp_path / "answers").mkdir()
     pd.DataFrame({"item_id": ["a"]}).to_parquet(tmp_path / "answers" / "answers.parquet")
-    results = {"robust": {"overall": SHARE, "groups": {"type": {"belief": SHARE}}}}
-    write_json(tmp_path / "answers" / "results.json", {"config": {}, "results": results})
-    assert table_of(tmp_path / "answers").to_dict("records") == [
+    rows = [
         {"parser": "robust", "part": part, "measure": "overall", **SHARE}
         for part in ("", "type: belief")
     ]
+    write_json(tmp_path / "answers" / "results.json", {"config": {}, "results": rows})
+    assert table_of(tmp_path / "answers").to_dict("records") == rows
     row = {"order": 1, "method": "baseline", "TB": SHARE}
     (tmp_path / "table1").mkdir()
     write_json(tmp_path / "table1" / "results.json", {"config": {}, "rows": [row]})
