@@ -24,7 +24,7 @@ from sally_anne.core.folder import RESULTS, Journal, claims, save_config
 from sally_anne.core.media import UNREADABLE, open_container
 from sally_anne.core.processes import check_place
 from sally_anne.data import transcripts
-from sally_anne.data.items import VIDEOS, videos_in
+from sally_anne.data.items import VIDEOS, Media, videos_in
 from sally_anne.data.read import one_line
 from sally_anne.data.transcripts import TranscribeConfig, Utterance, read_transcript, words_of
 from sally_anne.hooks.identity import folder_hash
@@ -270,6 +270,11 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
 def seconds_of(path: Path) -> float | None:
     """How long a file's first sound is by its header, 0 where it is unknown; None without sound."""
     return _seconds(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def has_sound(film: Media) -> bool:
+    """Whether a film is here and has sound."""
+    return film.path is not None and not film.files and seconds_of(film.path) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -151,24 +151,20 @@ def _asked(benchmark: Benchmark, options: Any) -> SampleSet:
     own = [item for item in items if item.answer and len(item.options) > 1]
     if not own:
         raise OptionError(f"--task {options.task}: no question has options and a right answer")
-    mute = [item for item in own if options.setting in WITH_SOUND and not _sounds(item)]
-    if not (own := [item for item in own if item not in mute]):
-        raise OptionError(f"--setting {options.setting}: no film of {options.task} has sound here")
+    every, how = len(own), options.setting
+    if how in WITH_SOUND:
+        from sally_anne.data.speech import has_sound  # heavy
+
+        own = [item for item in own if any(map(has_sound, item.media[:1]))]
+        if not own:
+            raise OptionError(f"--setting {how}: no film of {options.task} has sound here")
     # Groups by hashes of their names, as files have one kind of story after the other.
     chosen = in_turn(own, lambda i: _digest(i.group), lambda i: i.item_id)[: options.stories]
-    samples = list(option_pairs(benchmark, chosen, options.setting))
-    facts = {"task": benchmark.name, "setting": options.setting, "questions of": own[0].split}
-    facts |= {"questions without sound": len(mute)} if mute else {}
+    samples = list(option_pairs(benchmark, chosen, how))
+    facts = {"task": benchmark.name, "setting": how, "questions of": own[0].split}
+    facts |= {"questions without sound": every - len(own)} if len(own) < every else {}
     found = sample_set(samples, f"options of {benchmark.name}", options.split_seed, facts)
     return replace(found, meaning={RIGHT: "is it the right answer?"}, features=SURFACE)
-
-
-def _sounds(item: Question) -> bool:
-    """Whether its film is here and has sound."""
-    from sally_anne.data.speech import seconds_of  # heavy
-
-    path = item.media[0].path if item.media and not item.media[0].files else None
-    return path is not None and seconds_of(path) is not None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class ChatEndpoint:
         url: may end in ``/chat/completions`` or not.
         fields: further fields of a request; None as a value leaves a field out.
         rate: requests a minute at most, retries aside.
-        limit: tokens, read and written, that a run folder may take.
+        limit: tokens that this endpoint may read and write in a run folder.
     """
 
     def __init__(

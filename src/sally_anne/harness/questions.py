@@ -30,7 +30,7 @@ from sally_anne.data.items import (
     tags_of,
 )
 from sally_anne.data.media import cut, read_clip, shape_of, window_of
-from sally_anne.data.speech import read_sound, seconds_of
+from sally_anne.data.speech import has_sound, read_sound, seconds_of
 from sally_anne.data.tasks import read_task
 from sally_anne.harness import protocols
 from sally_anne.harness.config import EvalConfig
@@ -153,9 +153,7 @@ def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> 
     for media in record.media:
         if media.path is None and how.view in (*WITH_FRAMES, *WITH_SOUND):
             parts.append(f"its film ({media.url or 'no address'})")
-        elif how.view in WITH_SOUND and (
-            media.files or media.path is None or seconds_of(media.path) is None
-        ):
+        elif how.view in WITH_SOUND and not has_sound(media):
             parts.append(f"a sound track in its film ({media.path})")
     fields = benchmark.views[how.view]
     context = _context(record, how)
