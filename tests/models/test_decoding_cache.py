@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from sally_anne.hooks.geometry import Geometry
-from sally_anne.models.decoding import select
+from sally_anne.models.checkpoint import limits_of
+from sally_anne.models.decoding import IN_PARTS, extend, prefill, select, split_common_prefix
 from sally_anne.models.estimate import row_bytes, row_bytes_by_device
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import encode, open_prompt
 from tests.models.checkpoints import random_model
+
+# Types whose processors give the frames of each film together.
+TOGETHER = ("qwen2-vl", "llava-next-video", "qwen2.5-vl", "qwen3-vl", "qwen2.5-omni", "glm4v")
+SAID = "where does the white agent believe the red agent is ?"
 
 
 def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:
@@ -62,3 +73,82 @@ def test_bytes_of_a_row_are_those_of_its_tensors() -> None:
 def test_sixty_four_rows_of_llava_7b_take_44_gb() -> None:
     llava = Geometry(32, 32, 128, 4096, 32, (), ())
     assert 64 * row_bytes(llava, 1340, 2) == 44_962_938_880
+
+
+def films(*rows: str) -> list[np.ndarray]:
+    """Of each row its frames, 56 x 56 pixels; a letter is one frame."""
+    drawn = np.random.default_rng(0).integers(0, 256, (256, 56, 56, 3), dtype=np.uint8)
+    return [drawn[[*row.encode()]] for row in rows]
+
+
+# Rows, what the first pass reads of each beginning, and how many frames the second reads of each
+# row: of the last five rows the first three begin with the same words and half their frames.
+ALIKE = (
+    (("abcdefgh", "abcdxxxx"), 1, 4, 4),
+    (("abcdefgh", "abcdxxxx", "abyyyyyy"), 1, 2, 6),
+    (("abcdefgh", "abcdefgh"), 1, 8, 0),
+    (("abcdefgh", "zzzzzzzz", "zzzzxxxx", "zzzzyyyy", "abcdefgh"), 3, 4, 4),
+)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", TOGETHER)
+def test_frames_that_films_begin_with_are_read_once(
+    opened: Callable[[str], LoadedModel], name: str
+) -> None:
+    """The numbers are those of each row by itself; what goes through the model is counted."""
+    loaded, seen = opened(name), []
+
+    def keep(module: object, args: object, given: dict[str, torch.Tensor]) -> None:
+        pixels = given.get("pixel_values_videos")
+        seen.append((len(given["input_ids"]), 0 if pixels is None else pixels.numel()))
+
+    for rows, beginnings, first, second in ALIKE:
+        # Of unequal lengths, so that rows are padded.
+        texts = [" ".join([SAID] * (1 + i % 2)) for i in range(len(rows))]
+        cuts = [split_common_prefix(loaded, [open_prompt(loaded, text, True)]) for text in texts]
+        begun, ends = [cut.beginning for cut in cuts], [cut.endings[0] for cut in cuts]
+        inputs = encode(loaded, begun, films(*rows))
+        seen.clear()
+        hook = loaded.model.register_forward_pre_hook(keep, with_kwargs=True)
+        with torch.no_grad():
+            state = prefill(loaded, inputs)
+            hook.remove()
+            found = extend(loaded, state, range(len(rows)), ends).logits
+            for row, film in enumerate(films(*rows)):
+                alone = prefill(loaded, encode(loaded, [begun[row]], [film]))
+                own = extend(loaded, alone, [0], [ends[row]]).logits[0]
+                torch.testing.assert_close(found[row], own, atol=2e-5, rtol=1e-4)
+        frame = inputs["pixel_values_videos"].numel() // (8 * len(rows))
+        assert seen == [
+            (beginnings, beginnings * first * frame),
+            (len(rows), len(rows) * second * frame),
+        ]
+
+
+@pytest.mark.integration
+def test_frames_are_read_together_where_each_changes_the_others(
+    opened: Callable[[str], LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of types without a row of their own this is found when they are opened."""
+    loaded = opened("glm4v")
+    assert not loaded.limits and not limits_of(loaded)
+    tower = loaded.model.model.visual.blocks[0]
+    own = tower.forward
+    monkeypatch.setattr(tower, "forward", lambda x, *a, **how: own(x + x.mean(0), *a, **how))
+    assert [*limits_of(loaded)] == [IN_PARTS]
+
+
+@pytest.mark.integration
+def test_films_behind_other_words_are_read_whole(opened: Callable[[str], LoadedModel]) -> None:
+    loaded, passes = opened("qwen2-vl"), []
+    chats = [
+        [{"role": "system", "content": said}, {"role": "user", "content": SAID}]
+        for said in ("the red agent", "the blue agent")
+    ]
+    texts = [open_prompt(loaded, chat, True) for chat in chats]
+    hook = loaded.model.register_forward_pre_hook(lambda *given: passes.append(given))
+    with torch.no_grad():
+        prefill(loaded, encode(loaded, texts, films("abcd", "abcd")))
+    hook.remove()
+    assert len(passes) == 1

@@ -321,8 +321,9 @@ def limits_of(loaded: Any) -> dict[str, str]:
     """How a loaded model of a type that is not known here cannot be read, each with the reason.
 
     Ways are of padding on the left, a cache, words side by side after one text, frames before what
-    several texts share. A ModelError if it does not run on words alone or sees later ones, or if a
-    W_o puts out something else than the sum over heads of z_h W_o,h (+ bias).
+    several texts share, and the first frames of two films before the others. A ModelError if it
+    does not run on words alone or sees later ones, or if a W_o puts out something else than the sum
+    over heads of z_h W_o,h (+ bias).
     """
     name, model, limits = loaded.name, loaded.model, loaded.limits
     row = (loaded.processor.tokenizer("one two three four five six")["input_ids"] * 6)[:8]
@@ -364,15 +365,15 @@ def limits_of(loaded: Any) -> dict[str, str]:
         inputs = dict(zip(("input_ids", "attention_mask"), given, strict=True))
         return decoding.prefill(loaded, inputs)
 
-    def with_frames() -> torch.Tensor:
-        clip = np.zeros((2, 64, 64, 3), dtype=np.uint8)
-        clip[1] = 255
-        text = open_prompt(loaded, "one two three four", True)
-        plain = model(**encode(loaded, [text], [clip])).logits[:, -1]
+    def with_frames(*films: str) -> torch.Tensor:
+        clips = [np.array([*film.encode()], np.uint8).repeat(3 << 12) for film in films]
+        clips = [clip.reshape(-1, 64, 64, 3) for clip in clips]
+        text, count = open_prompt(loaded, "one two three four", True), len(films)
+        plain = model(**encode(loaded, [text] * count, clips)).logits[:, -1]
         cut = decoding.split_common_prefix(loaded, [text])
-        shown = decoding.prefill(loaded, encode(loaded, [cut.beginning], [clip]))
+        shown = decoding.prefill(loaded, encode(loaded, [cut.beginning] * count, clips))
         # Below it is compared with a pass without frames.
-        return whole[:, -1] + extend(loaded, shown, [0], cut.endings).logits - plain
+        return whole[:, -1] + then(shown, *cut.endings * count).logits - plain
 
     def then(state: decoding.State, *ends: list[int]) -> decoding.State:
         return extend(loaded, state, range(len(ends)), ends)
@@ -385,7 +386,9 @@ def limits_of(loaded: Any) -> dict[str, str]:
         "words side by side": lambda: twice(begun(row[:-1]))[0, :1],
     }
     if loaded.showing.kind:
-        ways["frames"] = with_frames
+        # Each letter is a frame of its own grey.
+        ways["frames"] = lambda: with_frames(" z")
+        ways[decoding.IN_PARTS] = lambda: with_frames(" z z", " zz ")
     for way, read in ways.items():
         try:
             with torch.no_grad():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -22,6 +23,12 @@ from sally_anne.models.videos import positions_of, rotary
 if TYPE_CHECKING:
     from sally_anne.models.loading import LoadedModel
 
+# Films of processors that give a row's steps of frames together; their steps, height and width;
+# and what positions alone are made from.
+PIXELS, GRID = "pixel_values_videos", "video_grid_thw"
+FILMS = PIXELS, GRID, "second_per_grid_ts", "video_second_per_grid"
+# A way of reading, in `LoadedModel.limits`.
+IN_PARTS = "frames in two parts"
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
 _NAMES = {each.name for each in fields(CausalLMOutputWithPast)}
 CACHE = "cache" if "cache" in _NAMES else "past_key_values"
@@ -94,6 +101,7 @@ def prefill(loaded: LoadedModel, inputs: dict[str, Any]) -> State:
     Positions are given, not left to the model: Qwen's models keep the difference to the number of
     tokens as state from one call to the next. The cache keeps all tokens of every layer, also of
     those that look back a certain distance only: what they need differs from ending to ending.
+    The words and frames with which rows next to each other begin are read once.
     """
     require(loaded, "padding", inputs["attention_mask"])
     if any(key.startswith("pixel_values") for key in inputs):
@@ -104,9 +112,87 @@ def prefill(loaded: LoadedModel, inputs: dict[str, Any]) -> State:
     if not whole:
         own = DynamicCache(config=loaded.model.config)
         cache = DynamicCache() if _is_plain(own) else own
+    again = cache is None or not _is_plain(cache) or _looks_back_so_far(loaded.model.config)
+    if not again and (common := _common_frames(loaded, inputs)):
+        return _in_two(loaded, inputs, positions, following, *common)
     state = _pass(loaded.model, inputs, positions, cache, columns)
-    again = whole or not _is_plain(state.cache) or _looks_back_so_far(loaded.model.config)
-    return replace(state, given=inputs) if again else state
+    return replace(state, given=inputs) if again or not _is_plain(state.cache) else state
+
+
+def _steps_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """Films ``[G, S, ...]`` by row and by step of frames; None if they are given otherwise."""
+    pixels, grid = inputs.get(PIXELS), inputs.get(GRID)
+    if pixels is None or grid is None:
+        return pixels if pixels is not None and pixels.ndim == 5 else None
+    alike = len(grid) == len(inputs["input_ids"]) and bool((grid == grid[0]).all())
+    return pixels.view(len(grid), int(grid[0, 0]), -1, pixels.shape[-1]) if alike else None
+
+
+def _common_frames(
+    loaded: LoadedModel, inputs: Mapping[str, Tensor]
+) -> tuple[list[int], Tensor, int] | None:
+    """The beginning of each row by its number, ``bool [G, T]`` where it stands, and its steps.
+
+    None if no two rows that follow each other begin with the same step, or of models that are given
+    more than words and films.
+    """
+    ids, mask, films = inputs["input_ids"], inputs["attention_mask"] > 0, _steps_of(inputs)
+    more = any(v.shape != ids.shape for k, v in inputs.items() if k not in FILMS)
+    if films is None or more or {"padding", IN_PARTS} & loaded.limits.keys():
+        return None
+    frames = _are_frames(loaded, ids)
+    tokens, rest = divmod(int(frames[0].sum()), films.shape[1])
+    same = [sum(takewhile(bool, map(torch.equal, *pair))) for pair in pairwise(films)]
+    if rest or not any(same):
+        return None
+    steps = min(filter(None, same))
+    begins = mask & (frames.cumsum(1) - frames.long() < steps * tokens)
+    words = [row[where].tolist() for row, where in zip(ids, begins, strict=True)]
+    new = [n < steps or a != b for n, (a, b) in zip(same, pairwise(words), strict=True)]
+    rows = [0, *accumulate(map(int, new))]
+    # Each row goes on with a word at least.
+    return None if all(new) or bool(begins[:, -1].any()) else (rows, begins, steps)
+
+
+def _in_two(
+    loaded: LoadedModel,
+    inputs: Mapping[str, Tensor],
+    positions: Tensor,
+    following: Tensor,
+    rows: list[int],
+    begins: Tensor,
+    steps: int,
+) -> State:
+    """The state after what :func:`_common_frames` found, read once, and the rest of each row."""
+    films, pad_id = _steps_of(inputs), loaded.processor.tokenizer.pad_token_id
+    assert films is not None
+
+    def part(members: Sequence[int], where: Tensor, steps: slice) -> tuple[dict[str, Any], Tensor]:
+        def cut(values: Tensor) -> Tensor:
+            own = [values[..., row, where[row]].movedim(-1, 0) for row in members]
+            return pad_sequence(own, True, 0, "left")
+
+        own = {k: cut(v) for k, v in inputs.items() if k not in FILMS}
+        own["input_ids"].masked_fill_(own["attention_mask"] == 0, pad_id)
+        shown = torch.stack([films[row, steps] for row in members])
+        grid, at = inputs.get(GRID), cut(positions)
+        if shown.shape[1]:
+            own[PIXELS] = shown if grid is None else shown.flatten(0, 2)
+        if shown.shape[1] and grid is not None:
+            own[GRID] = grid[: len(shown)].clone()
+            own[GRID][:, 0] = shown.shape[1]
+        return own, at.movedim(-1, 0) if positions.ndim == 3 else at
+
+    firsts = [rows.index(row) for row in range(rows[-1] + 1)]
+    own, at = part(firsts, begins, slice(steps))
+    known = own["input_ids"], own["attention_mask"], following[firsts]
+    begun, index = _pass(loaded.model, own, at, DynamicCache(), known), torch.tensor(rows)
+    rest = (inputs["attention_mask"] > 0) & ~begins
+    own, at = part(range(len(rows)), rest, slice(steps, None))
+    ids = torch.cat([begun.ids[rows], own["input_ids"]], dim=1)
+    own["attention_mask"] = torch.cat([begun.mask[rows], own["attention_mask"]], dim=1)
+    columns = ids, own["attention_mask"], following
+    return _pass(loaded.model, own, at, select(begun.cache, index), columns)
 
 
 def extend(
