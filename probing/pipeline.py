@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations, items_table, samples_of
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
-from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.extraction import fill_store, prefetch
 from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import confound_report, print_heads, print_summary, summarise
@@ -113,9 +114,11 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         from sally_anne.figures.draw import draw
         from sally_anne.figures.report import write_report
 
+        page: Any = partial(write_report, folder, reopen=samples_of)  # has drawings of its own
         with stage(console, "drawing figures"):
-            made = [*draw(FiguresConfig(folder)), write_report(folder, reopen=samples_of)]
-            figures = [path.relative_to(folder).as_posix() for path in made]
+            parts = page, partial(draw, FiguresConfig(folder))
+            written, made = prefetch(lambda part: part(), parts, len(parts))
+            figures = [path.relative_to(folder).as_posix() for path in (*made, written)]
     if saved.get("figures") != figures:  # also of none: it says that the run is at its end
         write_json(folder / RESULTS, saved | {"figures": figures})
     print_summary(console, heads, saved, data.meaning)

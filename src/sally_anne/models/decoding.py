@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -136,7 +135,7 @@ def _common_frames(
     None if no two rows that follow each other begin with the same step, or of models that are given
     more than words and films.
     """
-    ids, mask, films = inputs["input_ids"], inputs["attention_mask"] > 0, _steps_of(inputs)
+    ids, films = inputs["input_ids"].cpu(), _steps_of(inputs)
     more = any(v.shape != ids.shape for k, v in inputs.items() if k not in FILMS)
     if films is None or more or {"padding", IN_PARTS} & loaded.limits.keys():
         return None
@@ -146,7 +145,8 @@ def _common_frames(
     if rest or not any(same):
         return None
     steps = min(filter(None, same))
-    begins = mask & (frames.cumsum(1) - frames.long() < steps * tokens)
+    begins = frames.cumsum(1) - frames.long() < steps * tokens
+    begins &= inputs["attention_mask"].cpu() > 0
     words = [row[where].tolist() for row, where in zip(ids, begins, strict=True)]
     new = [n < steps or a != b for n, (a, b) in zip(same, pairwise(words), strict=True)]
     rows = [0, *accumulate(map(int, new))]
@@ -167,32 +167,32 @@ def _in_two(
     films, pad_id = _steps_of(inputs), loaded.processor.tokenizer.pad_token_id
     assert films is not None
 
-    def part(members: Sequence[int], where: Tensor, steps: slice) -> tuple[dict[str, Any], Tensor]:
-        def cut(values: Tensor) -> Tensor:
-            own = [values[..., row, where[row]].movedim(-1, 0) for row in members]
-            return pad_sequence(own, True, 0, "left")
-
-        own = {k: cut(v) for k, v in inputs.items() if k not in FILMS}
-        own["input_ids"].masked_fill_(own["attention_mask"] == 0, pad_id)
-        shown = torch.stack([films[row, steps] for row in members])
-        grid, at = inputs.get(GRID), cut(positions)
+    def part(members: list[int], where: Tensor, steps: slice) -> tuple[dict[str, Any], Tensor]:
+        """Inputs and positions of rows at ``where``, on the right, padded anew."""
+        chosen = where[members]
+        # What is not chosen comes first, the rest in its order.
+        index = chosen.long().argsort(dim=1, stable=True)[:, -int(chosen.sum(1).max()) :]
+        real, index = (one.to(positions.device) for one in (chosen.gather(1, index), index))
+        own = {k: v[members].gather(1, index) * real for k, v in inputs.items() if k not in FILMS}
+        own["input_ids"].masked_fill_(~real, pad_id)
+        shown, grid = torch.stack([films[row, steps] for row in members]), inputs.get(GRID)
         if shown.shape[1]:
             own[PIXELS] = shown if grid is None else shown.flatten(0, 2)
         if shown.shape[1] and grid is not None:
             own[GRID] = grid[: len(shown)].clone()
             own[GRID][:, 0] = shown.shape[1]
-        return own, at.movedim(-1, 0) if positions.ndim == 3 else at
+        places = positions[..., members, :]
+        return own, places.gather(-1, index.expand(*places.shape[:-1], -1))
 
-    firsts = [rows.index(row) for row in range(rows[-1] + 1)]
+    firsts, rest = [rows.index(row) for row in range(rows[-1] + 1)], inputs["attention_mask"] > 0
     own, at = part(firsts, begins, slice(steps))
     known = own["input_ids"], own["attention_mask"], following[firsts]
-    begun, index = _pass(loaded.model, own, at, DynamicCache(), known), torch.tensor(rows)
-    rest = (inputs["attention_mask"] > 0) & ~begins
-    own, at = part(range(len(rows)), rest, slice(steps, None))
+    begun = _pass(loaded.model, own, at, DynamicCache(), known)
+    own, at = part([*range(len(rows))], rest.cpu() & ~begins, slice(steps, None))
     ids = torch.cat([begun.ids[rows], own["input_ids"]], dim=1)
-    own["attention_mask"] = torch.cat([begun.mask[rows], own["attention_mask"]], dim=1)
-    columns = ids, own["attention_mask"], following
-    return _pass(loaded.model, own, at, select(begun.cache, index), columns)
+    mask = own["attention_mask"] = torch.cat([begun.mask[rows], own["attention_mask"]], dim=1)
+    cache = select(begun.cache, torch.tensor(rows))
+    return _pass(loaded.model, own, at, cache, (ids, mask, following))
 
 
 def extend(
