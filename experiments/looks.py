@@ -136,9 +136,11 @@ def read_shares(
 
     def read(rows: Sequence[int], batch: Prepared) -> np.ndarray:
         with torch.inference_mode():
-            reading = partial(prefill, loaded, to_model(loaded, batch.inputs))
+            inputs = to_model(loaded, batch.inputs)
+            reading = partial(prefill, loaded, inputs, at_once=True)
             if batch.rows:
-                reading = partial(extend, loaded, reading(), batch.rows, batch.endings)
+                begun = prefill(loaded, inputs)
+                reading = partial(extend, loaded, begun, batch.rows, batch.endings)
             with Looks(loaded.model) as looks:
                 state = reading()
                 weights = looks.take([samples[i].item_id for i in rows])[:, 0].float()

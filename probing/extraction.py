@@ -70,10 +70,8 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
         for s in samples
     ]
     # Contexts of one group stand together: what their films begin with is read once.
-    groups = {s.group: row for row, s in reversed([*enumerate(samples)]) if s.context}
-    places = [
-        (groups.get(s.group, 0), s.context) if s.context else (len(s.content), "") for s in samples
-    ]
+    firsts = {s.group: row for row, s in reversed([*enumerate(samples)])}
+    places = [(firsts[s.group], s.context) if s.context else (len(s.content), "") for s in samples]
     order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
     alike = groupby(order, kinds.__getitem__)
     return [batch for _, rows in alike for batch in processes.in_batches(list(rows), batch_size)]

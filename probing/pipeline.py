@@ -114,11 +114,12 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         from sally_anne.figures.draw import draw
         from sally_anne.figures.report import write_report
 
-        page: Any = partial(write_report, folder, reopen=samples_of)  # has drawings of its own
+        # The page has drawings of its own.
+        pages = partial(write_report, folder, reopen=samples_of)
+        parts: Any = partial(draw, FiguresConfig(folder)), pages
         with stage(console, "drawing figures"):
-            parts = page, partial(draw, FiguresConfig(folder))
-            written, made = prefetch(lambda part: part(), parts, len(parts))
-            figures = [path.relative_to(folder).as_posix() for path in (*made, written)]
+            made, page = prefetch(lambda n: parts[n](), range(2), 2)
+            figures = [path.relative_to(folder).as_posix() for path in (*made, page)]
     if saved.get("figures") != figures:  # also of none: it says that the run is at its end
         write_json(folder / RESULTS, saved | {"figures": figures})
     print_summary(console, heads, saved, data.meaning)

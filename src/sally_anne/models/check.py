@@ -12,6 +12,7 @@ from sally_anne.core.options import check_options
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, written
+from sally_anne.models.decoding import IN_PARTS
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
@@ -52,7 +53,8 @@ def checked(loaded: LoadedModel) -> dict[str, str]:
         "a reply begins": f"after ...{reply_prompt(loaded, TEXT, False)[-SHOWN:]!r}",
         **measured(loaded, inputs),
     }
-    doubts = [f"not read with {way}: {why}" for way, why in loaded.limits.items()]
+    limits = {way: why for way, why in loaded.limits.items() if way != IN_PARTS}
+    doubts = [f"not read with {way}: {why}" for way, why in limits.items()]
     doubts.append(unknown_words(loaded, [TEXT]).warning(loaded.name).removeprefix("warning: "))
     if next(model.parameters()).dtype == torch.float16:
         doubts.append("float16 overflows in some models: --dtype bfloat16")

@@ -388,7 +388,9 @@ def limits_of(loaded: Any) -> dict[str, str]:
     if loaded.showing.kind:
         # Each letter is a frame of its own grey.
         ways["frames"] = lambda: with_frames(" z")
-        ways[decoding.IN_PARTS] = lambda: with_frames(" z z", " zz ")
+    if loaded.showing.kind == "video":
+        # Of three frames, as some towers join two.
+        ways[decoding.IN_PARTS] = lambda: with_frames(" z zz ", " z    ")
     for way, read in ways.items():
         try:
             with torch.no_grad():

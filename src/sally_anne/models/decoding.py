@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 # and what positions alone are made from.
 PIXELS, GRID = "pixel_values_videos", "video_grid_thw"
 FILMS = PIXELS, GRID, "second_per_grid_ts", "video_second_per_grid"
-# A way of reading, in `LoadedModel.limits`.
-IN_PARTS = "frames in two parts"
+# A way of reading, in `LoadedModel.limits`; frames are read so where one in so many is spared.
+IN_PARTS, LEAST_SPARED = "frames in two parts", 8
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
 _NAMES = {each.name for each in fields(CausalLMOutputWithPast)}
 CACHE = "cache" if "cache" in _NAMES else "past_key_values"
@@ -94,64 +95,66 @@ def _ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
     return tuple(loaded.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def prefill(loaded: LoadedModel, inputs: dict[str, Any]) -> State:
+def prefill(loaded: LoadedModel, inputs: dict[str, Any], at_once: bool = False) -> State:
     """Run ``G`` padded beginnings with their frames, from :func:`sally_anne.models.prompts.encode`.
 
     Positions are given, not left to the model: Qwen's models keep the difference to the number of
     tokens as state from one call to the next. The cache keeps all tokens of every layer, also of
     those that look back a certain distance only: what they need differs from ending to ending.
-    The words and frames with which rows next to each other begin are read once.
+    Unless ``at_once``, words and frames with which rows next to each other begin are read once.
     """
     require(loaded, "padding", inputs["attention_mask"])
     if any(key.startswith("pixel_values") for key in inputs):
         require(loaded, "frames")
     positions, following = positions_of(loaded.model, inputs)
     columns = inputs["input_ids"], inputs["attention_mask"], following
-    cache, whole = None, "a cache" in loaded.limits
-    if not whole:
+    cache = None
+    if "a cache" not in loaded.limits:
         own = DynamicCache(config=loaded.model.config)
         cache = DynamicCache() if _is_plain(own) else own
     again = cache is None or not _is_plain(cache) or _looks_back_so_far(loaded.model.config)
-    if not again and (common := _common_frames(loaded, inputs)):
+    if not (again or at_once) and (common := _common_frames(loaded, inputs)):
         return _in_two(loaded, inputs, positions, following, *common)
     state = _pass(loaded.model, inputs, positions, cache, columns)
     return replace(state, given=inputs) if again or not _is_plain(state.cache) else state
 
 
-def _steps_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """Films ``[G, S, ...]`` by row and by step of frames; None if they are given otherwise."""
-    pixels, grid = inputs.get(PIXELS), inputs.get(GRID)
-    if pixels is None or grid is None:
-        return pixels if pixels is not None and pixels.ndim == 5 else None
-    alike = len(grid) == len(inputs["input_ids"]) and bool((grid == grid[0]).all())
-    return pixels.view(len(grid), int(grid[0, 0]), -1, pixels.shape[-1]) if alike else None
-
-
 def _common_frames(
     loaded: LoadedModel, inputs: Mapping[str, Tensor]
-) -> tuple[list[int], Tensor, int] | None:
-    """The beginning of each row by its number, ``bool [G, T]`` where it stands, and its steps.
+) -> tuple[Tensor, list[int], Tensor, int] | None:
+    """What rows that follow each other begin with: how many steps of frames, and their words.
 
-    None if no two rows that follow each other begin with the same step, or of models that are given
-    more than words and films.
+    Films ``[G, S, ...]`` by steps, the number of each row's beginning, ``bool [G, T]`` where that
+    stands, and its steps. None if too little is alike, or of models that take more than films.
     """
-    ids, films = inputs["input_ids"].cpu(), _steps_of(inputs)
-    more = any(v.shape != ids.shape for k, v in inputs.items() if k not in FILMS)
-    if films is None or more or {"padding", IN_PARTS} & loaded.limits.keys():
+    films, grid, ids = inputs.get(PIXELS), inputs.get(GRID), inputs["input_ids"].cpu()
+    others = (value for key, value in inputs.items() if key not in FILMS)
+    frames, closed = _are_frames(loaded, ids), {"padding", IN_PARTS} & loaded.limits.keys()
+    counts = frames.sum(1)
+    if closed or films is None or any(v.shape != ids.shape for v in others):
         return None
-    frames = _are_frames(loaded, ids)
-    tokens, rest = divmod(int(frames[0].sum()), films.shape[1])
+    if grid is not None:
+        count = len(grid), int(grid[0, 0])
+        if len(grid) != len(ids) or bool((grid != grid[0]).any()) or len(films) % math.prod(count):
+            return None
+        films = films.unflatten(0, (*count, -1))
+    elif films.ndim != 5:
+        return None
+    tokens, rest = divmod(int(counts[0]), films.shape[1])
+    if rest or bool((counts != counts[0]).any()):
+        return None
     same = [sum(takewhile(bool, map(torch.equal, *pair))) for pair in pairwise(films)]
-    if rest or not any(same):
+    spared, steps = max((n * sum(m >= n for m in same), n) for n in (0, *same))
+    # Two passes cost more than one.
+    if spared * LEAST_SPARED < len(films) * films.shape[1]:
         return None
-    steps = min(filter(None, same))
     begins = frames.cumsum(1) - frames.long() < steps * tokens
     begins &= inputs["attention_mask"].cpu() > 0
     words = [row[where].tolist() for row, where in zip(ids, begins, strict=True)]
     new = [n < steps or a != b for n, (a, b) in zip(same, pairwise(words), strict=True)]
     rows = [0, *accumulate(map(int, new))]
     # Each row goes on with a word at least.
-    return None if all(new) or bool(begins[:, -1].any()) else (rows, begins, steps)
+    return None if all(new) or bool(begins[:, -1].any()) else (films, rows, begins, steps)
 
 
 def _in_two(
@@ -159,40 +162,39 @@ def _in_two(
     inputs: Mapping[str, Tensor],
     positions: Tensor,
     following: Tensor,
+    films: Tensor,
     rows: list[int],
     begins: Tensor,
     steps: int,
 ) -> State:
     """The state after what :func:`_common_frames` found, read once, and the rest of each row."""
-    films, pad_id = _steps_of(inputs), loaded.processor.tokenizer.pad_token_id
-    assert films is not None
+    pad_id, grid = loaded.processor.tokenizer.pad_token_id, inputs.get(GRID)
 
     def part(members: list[int], where: Tensor, steps: slice) -> tuple[dict[str, Any], Tensor]:
-        """Inputs and positions of rows at ``where``, on the right, padded anew."""
+        """Inputs and positions of rows at ``where``, padded anew."""
         chosen = where[members]
         # What is not chosen comes first, the rest in its order.
         index = chosen.long().argsort(dim=1, stable=True)[:, -int(chosen.sum(1).max()) :]
         real, index = (one.to(positions.device) for one in (chosen.gather(1, index), index))
         own = {k: v[members].gather(1, index) * real for k, v in inputs.items() if k not in FILMS}
         own["input_ids"].masked_fill_(~real, pad_id)
-        shown, grid = torch.stack([films[row, steps] for row in members]), inputs.get(GRID)
+        shown, places = films[members, steps], positions[..., members, :]
         if shown.shape[1]:
             own[PIXELS] = shown if grid is None else shown.flatten(0, 2)
-        if shown.shape[1] and grid is not None:
-            own[GRID] = grid[: len(shown)].clone()
-            own[GRID][:, 0] = shown.shape[1]
-        places = positions[..., members, :]
+            if grid is not None:
+                own[GRID] = grid[members].index_fill(1, grid.new_zeros(1), shown.shape[1])
         return own, places.gather(-1, index.expand(*places.shape[:-1], -1))
 
-    firsts, rest = [rows.index(row) for row in range(rows[-1] + 1)], inputs["attention_mask"] > 0
+    firsts, real = [rows.index(row) for row in range(rows[-1] + 1)], inputs["attention_mask"] > 0
     own, at = part(firsts, begins, slice(steps))
-    known = own["input_ids"], own["attention_mask"], following[firsts]
+    known = own["input_ids"], own["attention_mask"], following
     begun = _pass(loaded.model, own, at, DynamicCache(), known)
-    own, at = part([*range(len(rows))], rest.cpu() & ~begins, slice(steps, None))
+    own, at = part([*range(len(rows))], real.cpu() & ~begins, slice(steps, None))
     ids = torch.cat([begun.ids[rows], own["input_ids"]], dim=1)
     mask = own["attention_mask"] = torch.cat([begun.mask[rows], own["attention_mask"]], dim=1)
-    cache = select(begun.cache, torch.tensor(rows))
-    return _pass(loaded.model, own, at, cache, (ids, mask, following))
+    # Layer by layer, so that no more than one is held twice.
+    begun.cache.batch_select_indices(torch.tensor(rows, device=ids.device))
+    return _pass(loaded.model, own, at, begun.cache, (ids, mask, following))
 
 
 def extend(
