@@ -23,9 +23,9 @@ class Table1Config(SteeringOptions):
 
     Attributes:
         prompting: ways to put the questions that are measured as well, on the same stories: cot,
-            simtom, few-shot, as of ``sally-anne evaluate``. In AxBench prompts steer better than
+            simtom, few-shot, as of `sally-anne evaluate`. In AxBench prompts steer better than
             any vector.
-        baselines: finished runs of ``sally-anne evaluate``, of other models and of endpoints, whose
+        baselines: finished runs of `sally-anne evaluate`, of other models and of endpoints, whose
             rows stand in the table.
         settings: which settings.
         orders: which orders.
@@ -52,7 +52,7 @@ class TransferConfig:
         k: size of sets of heads.
         pairs: of the target's test pairs in which the heads that `sally-anne patch` found in the
             source are exchanged.
-        random_sets: of heads, on the same pairs.
+        random_sets: random sets of heads, on the same pairs.
         draws: refits on drawn clusters, and on shuffled labels.
         seed: of all draws.
         out: folder for transfer.parquet, the figure and results.json.
@@ -89,7 +89,7 @@ class LooksConfig:
             prompt, or of the statement. Where samples have no such pairs, they are read themselves.
         pairs: so many test pairs, or test samples.
         k: size of the set of heads that carry most of the answer, and of random sets.
-        random_sets: of heads.
+        random_sets: random sets of heads.
         knock_out: parts, as "frame 7", to which the set may not attend, one after the other: which
             share of the pairs' logit difference is lost, next to random sets?
         seed: of random sets and intervals.
@@ -114,7 +114,7 @@ class LocalisationConfig:
     """Score localisers on models of which the heads that carry a belief are known.
 
     Attributes:
-        models: folders of ``sally-anne plant``; all that are shipped by default.
+        models: folders of `sally-anne plant`; all that are shipped by default.
         localiser: a localiser of your own, besides the built-in ones, as package.module:NAME: a
             function of a model and pairs that returns a score for every head.
         draws: of the null, in which pairs are turned at random; 19 are the fewest for 5 %.

@@ -39,10 +39,10 @@ class ScanOptions:
     """How many heads and pairs are exchanged, to see which are used.
 
     Attributes:
-        pairs: of test pairs, from all clusters (maps) in turn.
-        validation_pairs: by which heads are ranked.
-        sizes: of the sets of heads.
-        random_sets: of each size, on the same pairs.
+        pairs: test pairs in which heads are exchanged, from all clusters (maps) in turn.
+        validation_pairs: pairs by whose exchange heads are ranked.
+        sizes: how many of the best heads are exchanged together.
+        random_sets: sets of random heads of each size, on the same pairs.
         exact: exchange each head by itself; else rank them by attribution patching, one gradient
             an input, as models of many heads need.
         floor: share of the pairs' logit difference that what is called used moves at the least.
@@ -63,14 +63,12 @@ class ScanOptions:
 
 
 @dataclass(frozen=True)
-class ProbeConfig(ModelOptions, ScanOptions, Published):
+class ProbeConfig(ScanOptions, ModelOptions, Published):
     """Cache last-token activations of every head, fit a probe on each, rank the heads.
 
     Then say which heads score more than chance, and which are used: see the options of the scan.
 
     Attributes:
-        model: hub id, folder, or a name that `sally-anne models` lists, as qwen2-vl; shipped are
-            tiny-qwen2-vl and tiny-llava-next-video.
         task: gridtom; mmtom_qa, belief pairs of MMToM-QA's official files in --data; made here:
             ioi, to whom something is given, statements, true and false, beliefs, in plain
             sentences; or any other task of `sally-anne evaluate` whose questions have options, with
@@ -97,7 +95,7 @@ class ProbeConfig(ModelOptions, ScanOptions, Published):
         stories: use only so many stories, test, train and validation in proportion; of ioi,
             statements (of each kind), beliefs and questions with options so many pairs.
         fps: frames a second of films in files; by default 8 frames, spread evenly.
-        most_frames: of a film; more are spread evenly.
+        most_frames: frames of a film at most, then spread evenly.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             64 at most, and 8 on a CPU. A run that goes on keeps its own.

@@ -271,7 +271,10 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         right = round(facts["pair_accuracy"] * facts["pairs"])
         told = "" if right == facts["pairs"] else f", {right} told apart"
         over = f"{facts['pairs']} pairs{told}, {facts['clusters_drawn']} {facts['clusters']}"
-        lines.append(f"{kind} ({over}): {len(used)} of {len(heads)} heads used{listed}")
+        many = f"{len(used)} of {len(heads)} heads used{listed}"
+        if facts["clusters_drawn"] < 2:
+            many = "no interval, so no verdict: take more pairs"
+        lines.append(f"{kind} ({over}): {many}")
     if rows:
         columns = ["heads exchanged", "effect [95 %]", "95 % of random sets", "verdict"]
         shown.print_table(console, "Share of the answer that heads carry", columns, rows)

@@ -39,7 +39,8 @@ class SteeringOptions(ModelOptions, Published):
         direction: how directions are found.
         rank_by: what ranks heads: probe accuracy, that in TB or FB, whichever is worse, or patching
             (`sally-anne patch`). Of several the best is chosen.
-        random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
+        random_controls: controls of each kind at the chosen K and alpha; the vector is ranked among
+            them.
         control_stories: test stories on which they are compared, spread over all of them.
         leave_out: so many of the best chosen heads are left out one at a time, on the same stories.
         max_initial_drop: by this share at most K and alpha may lower accuracy on initial beliefs of
@@ -241,11 +242,10 @@ class SideEffectsConfig(ModelOptions):
     Attributes:
         vector: folder of a steering vector, or user/name[@revision] on a hub.
         alpha: strength; the vector's own by default.
-        tasks: what is asked with and without the vector: tasks of ``sally-anne evaluate``, also of
-            your own, with an order after a colon (gridtom:initial), or a folder after an equals
-            sign (bigtom=FOLDER).
+        tasks: of `sally-anne evaluate`, asked with and without the vector; an order stands after a
+            colon (gridtom:initial), a folder after an equals sign (bigtom=FOLDER).
         setting: GridToM: frames and text, frames, or text; auto is text for models that only read.
-        limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
+        limit: only so many stories of each task, drawn as in `sally-anne evaluate`.
         out: folder; named after vector and model by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.

@@ -17,7 +17,7 @@ import re
 import shlex
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -96,14 +96,19 @@ def with_options(config: type[Any], *but: str) -> Callable[[Any], Any]:
         _, kind = own.pop("options"), inspect.Parameter.KEYWORD_ONLY
         more = (inspect.Parameter(one.name, kind, default=one.default) for one in added)
         function.__signature__ = inspect.Signature([*own.values(), *more])
-        docs = "\n".join(inspect.getdoc(one) or "" for one in reversed(config.__mro__))
-        found = re.findall(r"(?m)^    (\w+): ((?:.|\n {8})+)", docs)
-        said = {name: " ".join(text.split()) for name, text in found}
+        said = _said(config)
         lines = (f"    {one.name}: {said.get(one.name, 'as of the command')}" for one in added)
         function.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
         return function
 
     return named
+
+
+def _said(config: type[Any]) -> dict[str, str]:
+    """What a config says of each of its options; one text may be of several."""
+    docs = "\n".join(inspect.getdoc(one) or "" for one in reversed(config.__mro__))
+    found = re.findall(r"(?m)^    (\w+(?:, \w+)*): ((?:.|\n {8})+)", docs)
+    return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
@@ -160,15 +165,19 @@ def read_options(
     given = _from_file(config_type, prog, found.config) if found.config is not None else {}
     about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
     how: dict[str, Any] = {"prog": prog, "args": words, "description": about}
-    if given:
-        how["default"] = config_type(**given)
     shown: Any = config_type
     if {"-h", "--help"}.intersection(words):  # these two are read before the others
-        more: list[Any] = [("config", Path | None, _CONFIG)]
+        texts, hints = _said(config_type), get_type_hints(config_type, include_extras=True)
+        known = (one for one in fields(shown) if one.name in texts)
+        more: list[Any] = [(o.name, hints[o.name], texts[o.name], o.default) for o in known]
+        more.append(("config", Path | None, _CONFIG, None))
         if published is not None:
-            more += [("as_published", Literal["paper", "released"] | None, _PUBLISHED)]
-        more = [(n, Annotated[t, tyro.conf.arg(help=text)], None) for n, t, text in more]
-        shown = make_dataclass(config_type.__name__, more, bases=(config_type,), frozen=True)
+            more.append(("as_published", Literal["paper", "released"] | None, _PUBLISHED, None))
+        told = [(n, Annotated[t, tyro.conf.arg(help=x)], field(default=d)) for n, t, x, d in more]
+        name, bases = config_type.__name__, (config_type,)
+        shown = make_dataclass(name, told, bases=bases, frozen=True, kw_only=True)
+    if given:
+        how["default"] = shown(**given)
     config: Any = tyro.cli(shown, **how)
     if which := getattr(found, "as_published", None):
         names = [n for n in ("model", "task", "samples") if hasattr(config, n)]

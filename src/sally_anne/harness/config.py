@@ -59,8 +59,7 @@ class RunOptions(ModelOptions):
     """Where a run is, and what it does at once.
 
     Attributes:
-        out: run folder; named after the options by default. An existing one is resumed, the
-            copilot's and the films' also with more lines of data.
+        out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once.
     """
@@ -84,13 +83,12 @@ class RunOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class EvalConfig(RunOptions, EndpointOptions):
+class EvalConfig(EndpointOptions, RunOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
-        task: gridtom, moments, mmtom_qa, muma_tom, mimeqa, bigtom, tomi, hi_tom, fantom, opentom
-            or tombench; a file of one's own questions (JSON lines); package.module:NAME of a
-            Benchmark; or an installed package's task.
+        task: gridtom, moments, mmtom_qa, muma_tom, mimeqa, bigtom, tomi, hi_tom, fantom, opentom,
+            tombench; a file of your own questions (.jsonl); or package.module:NAME of a Benchmark.
         order: GridToM: belief of first or second order, the initial-belief questions, or where the
             participant is in reality.
         setting: GridToM: what the model is given: frames and text, frames, or text.
@@ -121,7 +119,7 @@ class EvalConfig(RunOptions, EndpointOptions):
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
             own choice for other tasks; GridToM's published is the test of its released code.
         limit: only so many stories (films, episodes), whole, spread evenly over maps or tags.
-        limit_seed: which of them are taken.
+        limit_seed: draws others.
         style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
@@ -194,8 +192,7 @@ class CompareConfig:
     """Compare finished evaluations of the same questions: each later run against the first."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folders, as `sally-anne evaluate` leaves them; the first is what the others are compared
-    with."""
+    """Run folders of `sally-anne evaluate`; the first is what the others are compared with."""
     means: bool = False
     """Compare ways to ask: of runs that differ in their model alone the mean over models."""
     out: Path | None = None

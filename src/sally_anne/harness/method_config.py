@@ -33,14 +33,14 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
-class PlanningConfig(RunOptions, EndpointOptions):
+class PlanningConfig(EndpointOptions, RunOptions):
     """Which questions are asked, and of whom.
 
     Attributes:
         data: the benchmark's folder.
         steer: folder of a steering vector, or user/name[@revision] on a hub, for the judging alone.
         alpha: strength of the vector; its own by default.
-        mode: which of both ways to weigh steps is the run's answer: log sums logarithms; official
+        mode: which of two ways to weigh steps gives the run's answer: log sums logarithms; official
             is what the released code does.
         limit: only so many episodes, sampled evenly over what accuracy is broken down by.
         limit_seed: which of them are sampled.
@@ -139,7 +139,7 @@ class DistractorConfig(RunOptions):
 
 
 @dataclass(frozen=True)
-class CopilotConfig(RunOptions, EndpointOptions):
+class CopilotConfig(EndpointOptions, RunOptions):
     """A model writes three wrong options for each question, and again while they give it away.
 
     Attributes:
@@ -164,7 +164,7 @@ class CopilotConfig(RunOptions, EndpointOptions):
 
 
 @dataclass(frozen=True)
-class FilmsConfig(RunOptions, EndpointOptions):
+class FilmsConfig(EndpointOptions, RunOptions):
     """Rank films by how social a model takes them to be, from their synopses.
 
     Attributes:

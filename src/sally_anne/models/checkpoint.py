@@ -366,14 +366,14 @@ def limits_of(loaded: Any) -> dict[str, str]:
         return decoding.prefill(loaded, inputs)
 
     def with_frames(*films: str) -> torch.Tensor:
-        clips = [np.array([*film.encode()], np.uint8).repeat(3 << 12) for film in films]
-        clips = [clip.reshape(-1, 64, 64, 3) for clip in clips]
+        greys = (np.array([*film.encode()], np.uint8) for film in films)
+        clips = [grey.repeat(3 << 12).reshape(-1, 64, 64, 3) for grey in greys]
         text, count = open_prompt(loaded, "one two three four", True), len(films)
         plain = model(**encode(loaded, [text] * count, clips)).logits[:, -1]
         cut = decoding.split_common_prefix(loaded, [text])
         shown = decoding.prefill(loaded, encode(loaded, [cut.beginning] * count, clips))
         # Below it is compared with a pass without frames.
-        return whole[:, -1] + then(shown, *cut.endings * count).logits - plain
+        return whole[:, -1] + then(shown, *map(list, cut.endings * count)).logits - plain
 
     def then(state: decoding.State, *ends: list[int]) -> decoding.State:
         return extend(loaded, state, range(len(ends)), ends)

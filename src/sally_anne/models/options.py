@@ -115,7 +115,7 @@ class ModelOptions:
     """Which model, and how it is opened.
 
     Attributes:
-        model: catalogue name, hub id, folder or GGUF file.
+        model: a name that `sally-anne models` lists, a hub id, a folder or a GGUF file.
         adapter: a LoRA adapter that is merged into the weights, a folder, a hub id, or
             smollm2-beliefs, which comes with this package; needs peft. Where --model is an adapter
             itself, it is merged into the model that it names.
