@@ -42,7 +42,7 @@ from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.config import DEFAULT_BATCH, Position
 
-# Parameters below which a batch needs little memory, and the most that run side by side.
+# Parameters below which a model is small, and the most that run side by side.
 _SMALL, _MOST_WORKERS = 1_000_000_000, 8
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h: memory above it goes back to the system.
 _THRESHOLDS, _KEPT_BYTES = (-1, -3), 1 << 30
@@ -63,14 +63,24 @@ class Prepared(NamedTuple):
     endings: list[tuple[int, ...]]
 
 
-def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[int]]:
-    """Rows of each batch: of one context, or frames of one size, and nearly equally long."""
+def is_small(loaded: LoadedModel) -> bool:
+    """Whether a model has less than a billion parameters; reads no weights."""
+    return sum(p.numel() for p in loaded.skeleton.parameters()) < _SMALL
+
+
+def plan_batches(
+    samples: Sequence[Sample], batch_size: int, by_group: bool = False
+) -> list[Sequence[int]]:
+    """Rows of each batch: of one context, or frames of one size, and nearly equally long.
+
+    Contexts of a group stand together ``by_group``, so that what their films begin with is read
+    once; else equal ones, which are equally long: models that are small spare more without padding.
+    """
     kinds: list[tuple[Any, ...]] = [
         (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
         for s in samples
     ]
-    # Contexts of one group stand together: what their films begin with is read once.
-    firsts = {s.group: row for row, s in reversed([*enumerate(samples)])}
+    firsts = {s.group: by_group * row for row, s in reversed([*enumerate(samples)])}
     places = [(firsts[s.group], s.context) if s.context else (len(s.content), "") for s in samples]
     order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
     alike = groupby(order, kinds.__getitem__)
@@ -250,7 +260,7 @@ def fill_store(
         on_batch: called with the rows and activations of each batch; test samples come last.
         width, read: what else, ``[B, L, H, width]``, is read of a batch's rows at another site.
     """
-    reader, native = backend_named(backend), backend == NATIVE
+    reader, native, by_group = backend_named(backend), backend == NATIVE, not is_small(loaded)
     texts, items = prompts_at(loaded, samples, position), items_table(samples)
     about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
     geometry = find_geometry(loaded.skeleton)
@@ -268,13 +278,13 @@ def fill_store(
         return activations_of(loaded, batch, site, [samples[i].item_id for i in rows], reader)
 
     def trial(size: int) -> None:
-        planned = plan_batches(samples, size)
+        planned = plan_batches(samples, size, by_group)
         longest = max(planned, key=lambda b: max(len(texts[i]) for i in b))
         activations(longest, prepared(longest))
 
     if batch_size == AUTO:
         batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
-    batches = plan_batches(samples, batch_size)
+    batches = plan_batches(samples, batch_size, by_group)
     if processes.first:
         store = ActivationStore.open_or_create(folder, meta, items, batches)
         processes.wait()
@@ -310,7 +320,7 @@ def stored_size(folder: Path) -> int | None:
 
 def models_at_once(loaded: LoadedModel) -> int:
     """Processes that run the model side by side: on the CPU one a core, unless it is large."""
-    alone = loaded.accelerated or sum(p.numel() for p in loaded.model.parameters()) >= _SMALL
+    alone = loaded.accelerated or not is_small(loaded)
     return 1 if alone else min(torch.get_num_threads(), _MOST_WORKERS)
 
 

@@ -46,14 +46,15 @@ def test_films_of_one_shape_go_together() -> None:
     assert plan_batches(shared, 4) == [[0, 1, 2, 3]]
 
 
-def test_contexts_of_a_group_stand_together() -> None:
+def test_contexts_of_a_group_stand_together_or_equal_ones() -> None:
     """Of groups in their order, so that a batch's films can begin alike."""
     of = [("g", "TB"), ("g", "FB"), ("g", "TB"), ("a", "FB"), ("a", "TB"), ("g", "FB")]
     samples = [
         replace(SAMPLES[i % 4], item_id=f"s{i}", group=group, context=context)
         for i, (group, context) in enumerate(of)
     ]
-    assert plan_batches(samples, 6) == [[1, 5, 0, 2, 3, 4]]
+    assert plan_batches(samples, 6, by_group=True) == [[1, 5, 0, 2, 3, 4]]
+    assert plan_batches(samples, 6) == [[1, 3, 5, 0, 2, 4]]
 
 
 @pytest.mark.integration
