@@ -128,7 +128,7 @@ def needs(
     column = row_bytes(geometry, 1, item)
     seen, pixels = _tower(loaded.config)
     # Pixels as the processor leaves them, in float32, and as the model takes them.
-    pixels *= 4 + item
+    pixels *= 4 if item == 4 else 4 + item
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     peaks = []
     for load in loads:
