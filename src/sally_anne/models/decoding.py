@@ -127,12 +127,16 @@ def _common_frames(
     Films ``[G, S, ...]`` by steps, the number of each row's beginning, ``bool [G, T]`` where that
     stands, and its steps. None if too little is alike, or of models that take more than films.
     """
-    films, grid, ids = inputs.get(PIXELS), inputs.get(GRID), inputs["input_ids"].cpu()
+    films, grid, ids = inputs.get(PIXELS), inputs.get(GRID), inputs["input_ids"]
     others = (value for key, value in inputs.items() if key not in FILMS)
-    frames, closed = _are_frames(loaded, ids), {"padding", IN_PARTS} & loaded.limits.keys()
-    counts = frames.sum(1)
-    if closed or films is None or any(v.shape != ids.shape for v in others):
+    # First of all, as texts alone have nothing to compare.
+    if films is None or {"padding", IN_PARTS} & loaded.limits.keys():
         return None
+    if any(value.shape != ids.shape for value in others):
+        return None
+    ids = ids.cpu()
+    frames = _are_frames(loaded, ids)
+    counts = frames.sum(1)
     if grid is not None:
         count = len(grid), int(grid[0, 0])
         if len(grid) != len(ids) or bool((grid != grid[0]).any()) or len(films) % math.prod(count):
