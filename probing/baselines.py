@@ -36,7 +36,7 @@ from sally_anne.models.prompts import continuations, to_model
 from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_BATCH, Position
-from sally_anne.probing.extraction import is_small, plan_batches, prompts_at
+from sally_anne.probing.extraction import plan_batches, prompts_at
 from sally_anne.probing.interchange import logit_directions
 from sally_anne.probing.probes import HeadProbes
 
@@ -217,7 +217,7 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
     prompts = prompts_at(loaded, samples, run.position)
     words = verdict_words(loaded, prompts[0])
     size = DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size
-    batches = plan_batches(samples, size, not is_small(loaded))
+    batches = plan_batches(loaded, samples, size)
 
     def prepared(batch: Sequence[int]) -> extraction.Prepared:
         return extraction.prepare(loaded, [(samples[i], prompts[i]) for i in batch])

@@ -68,14 +68,13 @@ def is_small(loaded: LoadedModel) -> bool:
     return sum(p.numel() for p in loaded.skeleton.parameters()) < _SMALL
 
 
-def plan_batches(
-    samples: Sequence[Sample], batch_size: int, by_group: bool = False
-) -> list[Sequence[int]]:
+def plan_batches(loaded: LoadedModel, samples: Sequence[Sample], size: int) -> list[Sequence[int]]:
     """Rows of each batch: of one context, or frames of one size, and nearly equally long.
 
-    Contexts of a group stand together ``by_group``, so that what their films begin with is read
-    once; else equal ones, which are equally long: models that are small spare more without padding.
+    Contexts of a group stand together, so that what their films begin with is read once; for small
+    models, which spare more without padding, equal contexts, which are equally long.
     """
+    by_group = not is_small(loaded)
     kinds: list[tuple[Any, ...]] = [
         (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
         for s in samples
@@ -84,7 +83,7 @@ def plan_batches(
     places = [(firsts[s.group], s.context) if s.context else (len(s.content), "") for s in samples]
     order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
     alike = groupby(order, kinds.__getitem__)
-    return [batch for _, rows in alike for batch in processes.in_batches(list(rows), batch_size)]
+    return [batch for _, rows in alike for batch in processes.in_batches(list(rows), size)]
 
 
 def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
@@ -260,7 +259,7 @@ def fill_store(
         on_batch: called with the rows and activations of each batch; test samples come last.
         width, read: what else, ``[B, L, H, width]``, is read of a batch's rows at another site.
     """
-    reader, native, by_group = backend_named(backend), backend == NATIVE, not is_small(loaded)
+    reader, native = backend_named(backend), backend == NATIVE
     texts, items = prompts_at(loaded, samples, position), items_table(samples)
     about = {**about, **loaded.changes} | ({} if native else {"backend": backend})
     geometry = find_geometry(loaded.skeleton)
@@ -278,13 +277,13 @@ def fill_store(
         return activations_of(loaded, batch, site, [samples[i].item_id for i in rows], reader)
 
     def trial(size: int) -> None:
-        planned = plan_batches(samples, size, by_group)
+        planned = plan_batches(loaded, samples, size)
         longest = max(planned, key=lambda b: max(len(texts[i]) for i in b))
         activations(longest, prepared(longest))
 
     if batch_size == AUTO:
         batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
-    batches = plan_batches(samples, batch_size, by_group)
+    batches = plan_batches(loaded, samples, batch_size)
     if processes.first:
         store = ActivationStore.open_or_create(folder, meta, items, batches)
         processes.wait()

@@ -44,7 +44,7 @@ from sally_anne.models.estimate import open_described
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_C, ProbeConfig
-from sally_anne.probing.extraction import activations_of, is_small, plan_batches, prepare
+from sally_anne.probing.extraction import activations_of, plan_batches, prepare
 from sally_anne.probing.interchange import PAIRS, effects_of
 from sally_anne.probing.solver import permutation_test, shuffled
 
@@ -237,7 +237,7 @@ def trace(args: argparse.Namespace) -> pd.DataFrame:
     loaded, found = sa.load_model(args.model), []
     samples = sa.gridtom(stories=max(20, args.stories))
     for size in (8, 16, 32, 64):
-        chosen = [samples[i] for i in plan_batches(samples, size, not is_small(loaded))[0]]
+        chosen = [samples[i] for i in plan_batches(loaded, samples, size)[0]]
         batch = prepare(loaded, [(s, open_prompt(loaded, s.turns, s.shows)) for s in chosen])
         work = partial(activations_of, loaded, batch, HEAD_OUT)
         found.append({"contender": f"{len(chosen)} samples"} | counted(work, args.repeats))
