@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 # Films of processors that give a row's steps of frames together; their steps, height and width;
 # and what positions alone are made from.
-PIXELS, GRID = "pixel_values_videos", "video_grid_thw"
-FILMS = PIXELS, GRID, "second_per_grid_ts", "video_second_per_grid"
+_PIXELS, _GRID = "pixel_values_videos", "video_grid_thw"
+_FILMS = _PIXELS, _GRID, "second_per_grid_ts", "video_second_per_grid"
 # A way of reading, in `LoadedModel.limits`; frames are read so where one in so many is spared.
-IN_PARTS, LEAST_SPARED = "frames in two parts", 8
+IN_PARTS, _LEAST_SPARED = "frames in two parts", 8
 # What the cache is called in a pass and in its output: transformers 5.24 renamed it.
 _NAMES = {each.name for each in fields(CausalLMOutputWithPast)}
 CACHE = "cache" if "cache" in _NAMES else "past_key_values"
@@ -127,8 +127,8 @@ def _common_frames(
     Films ``[G, S, ...]`` by steps, the number of each row's beginning, ``bool [G, T]`` where that
     stands, and its steps. None if too little is alike, or of models that take more than films.
     """
-    films, grid, ids = inputs.get(PIXELS), inputs.get(GRID), inputs["input_ids"]
-    others = (value for key, value in inputs.items() if key not in FILMS)
+    films, grid, ids = inputs.get(_PIXELS), inputs.get(_GRID), inputs["input_ids"]
+    others = (value for key, value in inputs.items() if key not in _FILMS)
     # First of all, as texts alone have nothing to compare.
     if films is None or {"padding", IN_PARTS} & loaded.limits.keys():
         return None
@@ -150,7 +150,7 @@ def _common_frames(
     same = [sum(takewhile(bool, map(torch.equal, *pair))) for pair in pairwise(films)]
     spared, steps = max((n * sum(m >= n for m in same), n) for n in (0, *same))
     # Two passes cost more than one.
-    if spared * LEAST_SPARED < len(films) * films.shape[1]:
+    if spared * _LEAST_SPARED < len(films) * films.shape[1]:
         return None
     begins = frames.cumsum(1) - frames.long() < steps * tokens
     begins &= inputs["attention_mask"].cpu() > 0
@@ -172,7 +172,7 @@ def _in_two(
     steps: int,
 ) -> State:
     """The state after what :func:`_common_frames` found, read once, and the rest of each row."""
-    pad_id, grid = loaded.processor.tokenizer.pad_token_id, inputs.get(GRID)
+    pad_id, grid = loaded.processor.tokenizer.pad_token_id, inputs.get(_GRID)
 
     def part(members: list[int], where: Tensor, steps: slice) -> tuple[dict[str, Any], Tensor]:
         """Inputs and positions of rows at ``where``, padded anew."""
@@ -180,13 +180,13 @@ def _in_two(
         # What is not chosen comes first, the rest in its order.
         index = chosen.long().argsort(dim=1, stable=True)[:, -int(chosen.sum(1).max()) :]
         real, index = (one.to(positions.device) for one in (chosen.gather(1, index), index))
-        own = {k: v[members].gather(1, index) * real for k, v in inputs.items() if k not in FILMS}
+        own = {k: v[members].gather(1, index) * real for k, v in inputs.items() if k not in _FILMS}
         own["input_ids"].masked_fill_(~real, pad_id)
         shown, places = films[members, steps], positions[..., members, :]
         if shown.shape[1]:
-            own[PIXELS] = shown if grid is None else shown.flatten(0, 2)
+            own[_PIXELS] = shown if grid is None else shown.flatten(0, 2)
             if grid is not None:
-                own[GRID] = grid[members].index_fill(1, grid.new_zeros(1), shown.shape[1])
+                own[_GRID] = grid[members].index_fill(1, grid.new_zeros(1), shown.shape[1])
         return own, places.gather(-1, index.expand(*places.shape[:-1], -1))
 
     firsts, real = [rows.index(row) for row in range(rows[-1] + 1)], inputs["attention_mask"] > 0
