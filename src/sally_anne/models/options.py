@@ -37,13 +37,14 @@ class Entry(NamedTuple):
 _TINY = Path(__file__).parent / "tiny"
 _SEVEN = "28 layers x 28 heads x 128"
 _TRAINED = "trained on grid stories, in words and films"
-_TOLD = "reads captions, not films; planted models are made of it"
+_TOLD = "planted models are made of it"
+_UNSEEN = "frames as one video, though it answers by captions alone"
 
 CATALOGUE: dict[str, Entry] = {
     "tiny-qwen2-vl": Entry(str(_TINY / "tiny-qwen2-vl"), _TRAINED),
     "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
-    "tiny-qwen2-vl-text": Entry(str(_TINY / "tiny-qwen2-vl-text"), _TOLD),
-    "tiny-llava-next-video-text": Entry(str(_TINY / "tiny-llava-next-video-text"), _TOLD),
+    "tiny-qwen2-vl-text": Entry(str(_TINY / "tiny-qwen2-vl-text"), _TOLD, _UNSEEN),
+    "tiny-llava-next-video-text": Entry(str(_TINY / "tiny-llava-next-video-text"), _TOLD, _UNSEEN),
     "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", _SEVEN),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
     "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
