@@ -6,9 +6,11 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -211,6 +213,19 @@ def test_help_lists_all_commands_and_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("  ")] == [*COMMANDS]
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.config])
+def test_every_option_has_its_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # no text is broken
+    with redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
+        main([name, "--help"])
+    options, config = re.split(r"\n  (?=\S)", said.getvalue())[1:], COMMANDS[name].options
+    known = {"help", "config", *(option.name for option in fields(config))}
+    known |= {"as_published"} if hasattr(config, "as_published") else set()
+    assert len(options) == len(known)
+    for option in options:
+        assert re.match(r"\S+(?: \S+)*\s{2,}\w", option), option
 
 
 def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:

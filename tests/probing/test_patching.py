@@ -190,6 +190,8 @@ def test_columns_and_verdict_of_a_run(
         (row,) = (one for one in saved[kind]["sets"] if one["by"] == "patching")
         assert f"{kind}: 2 by patching" in said and f" {row['effect']:.2f} " in said
         assert saved[kind]["pairs"] == 4 and f"{kind} (4 pairs, " in said
+    assert said.count("1 maps): no interval, so no verdict: take more pairs\n") == 2
+    assert "heads used" not in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))
     again = sa.patch(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
