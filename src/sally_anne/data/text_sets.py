@@ -15,15 +15,7 @@ from pathlib import Path
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data import items, read
-from sally_anne.data.items import (
-    Benchmark,
-    Context,
-    Option,
-    Question,
-    View,
-    options_of,
-    two_options,
-)
+from sally_anne.data.items import Benchmark, Context, Option, Question, View
 from sally_anne.data.read import Field, find_files, some
 
 Items = list[Question]
@@ -34,10 +26,10 @@ VIEWS: dict[View, tuple[str, ...]] = {"text": ("scene",), "none": ()}
 
 
 def _item(
-    place: tuple[str, str, str, str], story: str, question: str, options: Options, /, **tags: Tag
+    place: tuple[str, str, str, str], asked: tuple[str, str, Options], /, **tags: Tag
 ) -> Question:
-    """A question on a story, in a place: benchmark, split, group and its own name."""
-    benchmark, split, group, name = place
+    """Of a place (benchmark, split, group, own name) what is asked: story, question and options."""
+    (benchmark, split, group, name), (story, question, options) = place, asked
     context, tagged = Context(scene=story), items.tags_of(**tags)
     return Question(name, benchmark, split, group, question, *options, context=context, tags=tagged)
 
@@ -80,12 +72,12 @@ def read_stories(content: bytes, path: Path) -> Items:
         if right == wrong:
             named.get(COLUMNS[3]).fail("is the right answer too")
         name, group = f"{path.parent.name}/{number:03d}", f"story-{number:03d}"
-        options = two_options(name, right, wrong)
+        options = items.two_options(name, right, wrong)
         draws.shuffle(right_first := [True, False])
         first = int((options[1] == "B") == right_first[0])
         item = _item(
             ("bigtom", "test", group, name),
-            *(story, question, options),
+            (story, question, options),
             variable=variable,
             condition=CONDITIONS[happens],
             initial_belief=BELIEFS[belief],
@@ -95,7 +87,11 @@ def read_stories(content: bytes, path: Path) -> Items:
 
 
 BIGTOM = Benchmark(
-    *("bigtom", load_bigtom, VIEWS, ("variable", "condition", "initial_belief"), BIGTOM_LAYOUT),
+    "bigtom",
+    load_bigtom,
+    VIEWS,
+    ("variable", "condition", "initial_belief"),
+    BIGTOM_LAYOUT,
     official="bigtom",
     # The paper's headline figures.
     cells=("initial_belief", "variable"),
@@ -194,7 +190,7 @@ def _tomi_items(
         name, wrong = f"{group}/{kind}", containers[containers[0] == right]
         yield _item(
             ("tomi", split, group, name),
-            *("\n".join(sentences), question, two_options(name, right, wrong)),
+            ("\n".join(sentences), question, items.two_options(name, right, wrong)),
             type=re.sub("_[01]_", "_", kind),
             order=_ORDERS[trace["order"]],
             story=trace["story"],
@@ -237,13 +233,13 @@ def read_hi_tom(record: Field, counts: Counter[str]) -> Question:
     deception = "Tell" if record.get("deception").flag() else "No_Tell"
     length, order = (record.get(name).number() for name in ("story_length", "question_order"))
     texts = re.split(r"(?:^|, )[A-Z]\. ", record.get("choices").stripped())[1:]
-    options = options_of(record.get("answer"), [text.strip() for text in texts])
+    options = items.options_of(record.get("answer"), [text.strip() for text in texts])
     kind = f"{split}/{deception}/length_{length}"
     counts[f"{kind}/order_{order}"] += 1
     group = f"{kind}/sample_{counts[f'{kind}/order_{order}']}"
     return _item(
         ("hi_tom", split, group, f"{group}/order_{order}"),
-        *(record.get("story").stripped(), record.get("question").stripped(), options),
+        (record.get("story").stripped(), record.get("question").stripped(), options),
         order=f"{order}",
         deception=deception,
         length=f"{length}",
@@ -253,7 +249,11 @@ def read_hi_tom(record: Field, counts: Counter[str]) -> Question:
 
 
 HI_TOM = Benchmark(
-    *("hi_tom", load_hi_tom, VIEWS, ("order", "deception", "length"), HI_TOM_LAYOUT),
+    "hi_tom",
+    load_hi_tom,
+    VIEWS,
+    ("order", "deception", "length"),
+    HI_TOM_LAYOUT,
     notes={"": ASSUMED},
     default_split="VP",
 )
@@ -265,9 +265,7 @@ HI_TOM = Benchmark(
 # (info-access), asked on the part of the conversation that matters or on all of it: the splits
 # ``short`` and ``full``. Where nobody has missed the information, a set is a control.
 FANTOM_FILE = "fantom_v1.json"
-FANTOM_LAYOUT = (
-    f"{FANTOM_FILE}, here, in fantom/ or in data/fantom/, where the authors' code unpacks it"
-)
+FANTOM_LAYOUT = f"{FANTOM_FILE}, here, in fantom/ or, as the authors' code has it, in data/fantom/"
 ACCESS = ("inaccessible", "accessible")
 # By what is asked: the questions' field, and the text before them.
 BINARY = {
@@ -304,7 +302,7 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
             joint = ["all but lists"] + ([] if kind == "belief" else [f"all {kind}"])
             item = _item(
                 ("fantom", split, group, f"{split}/{name}/{kind}-{number}"),
-                *("", question, options),
+                ("", question, options),
                 type=f"{kind}{control}",
                 order=order,
                 set=name,
@@ -322,7 +320,7 @@ def _fantom_beliefs(beliefs: Iterable[tuple[Field, bool]]) -> Iterator[_Asked]:
     for number, (belief, right_last) in enumerate(beliefs):
         right, wrong = (belief.get(f"{k}_answer").stripped() for k in ("correct", "wrong"))
         texts = (wrong, right) if right_last else (right, wrong)
-        options = options_of(belief.get("correct_answer"), texts)
+        options = items.options_of(belief.get("correct_answer"), texts)
         access = belief.get("missed_info_accessibility").one_of(ACCESS)
         order = belief.get("tom_type").stripped()
         yield "belief", number, belief.get("question").stripped(), options, access, order
@@ -343,12 +341,16 @@ def _fantom_binary(record: Field, split: str) -> Iterator[_Asked]:
             if split == "full" or answer != "no:long":
                 question = f"{before.format(**fact)}\n{one.get('question').stripped()}"
                 right = "Yes" if answer == "yes" else "No"
-                options = options_of(one.get("correct_answer"), ("Yes", "No"), right)
+                options = items.options_of(one.get("correct_answer"), ("Yes", "No"), right)
                 yield kind, number, question, options, access, ""
 
 
 FANTOM = Benchmark(
-    *("fantom", load_fantom, VIEWS | {"text": ("dialogue",)}, ("type", "order"), FANTOM_LAYOUT),
+    "fantom",
+    load_fantom,
+    VIEWS | {"text": ("dialogue",)},
+    ("type", "order"),
+    FANTOM_LAYOUT,
     default_split="short",
     left_out=LEFT_OUT,
 )
@@ -358,7 +360,6 @@ FANTOM = Benchmark(
 # thinks of its being moved (Xu et al., ACL 2024).
 # The mover moves a thing; the observer sees it or not. Answers are classes: Yes and No of coarse
 # location questions, the two places of fine ones, three of fullness, accessibility and attitude.
-
 # The end of the file's name by split.
 OPENTOM_FILES = {"test": "", "long": "_long"}
 OPENTOM_LAYOUT = "opentom.json, opentom_long.json or both, here or in data/"
@@ -411,7 +412,7 @@ def read_opentom(record: Field, split: str, stories: dict[str, tuple[int, int]])
             f"{', '.join(CLASSES)}"
         )
     answer, classes = field.get("answer"), CLASSES[asked][1]
-    options = options_of(answer, classes) if classes else _places(plot, answer, question)
+    options = items.options_of(answer, classes) if classes else _places(plot, answer, question)
     condition = ""
     if kind == "location" and order == "fo" and not record.get("observed").flag():
         condition = {"mover": "TB", "observer": "FB", "narrator": ""}[perspective]
@@ -421,7 +422,7 @@ def read_opentom(record: Field, split: str, stories: dict[str, tuple[int, int]])
     group = f"{split}/{number:03d}"
     return _item(
         ("opentom", split, group, f"{group}/{count + 1:02d}"),
-        *(story, question.rstrip("?") + SEEN if kind == "attitude" else question, options),
+        (story, question.rstrip("?") + SEEN if kind == "attitude" else question, options),
         type=f"{'multihop' if kind == 'multihop' else asked}{_NTH[order]}",
         perspective=perspective,
         hop=asked if kind == "multihop" else "",
@@ -436,7 +437,7 @@ def _places(plot: Field, answer: Field, question: str) -> Options:
     if plain.count(given) != 1:
         answer.fail(f"must be one of the two places, {' and '.join(texts[1:])}, is {given!r:.60}")
     right = plain.index(given)
-    return two_options(question, texts[1 + right], texts[2 - right])
+    return items.two_options(question, texts[1 + right], texts[2 - right])
 
 
 OPENTOM = Benchmark(
@@ -483,10 +484,10 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
             if cell.value is not None and cell.value == cell.value
         }
         # Two published lines have a wrong option twice; the right one is there once.
-        options = options_of(given, [*texts.values()], texts.get(letter, ""))
+        options = items.options_of(given, [*texts.values()], texts.get(letter, ""))
         item = _item(
             ("tombench", language, group, f"{task}/{line}/{language}"),
-            *(record.get(story).stripped(), record.get(question).stripped(), options),
+            (record.get(story).stripped(), record.get(question).stripped(), options),
             task=task,
             category=[category for category, _ in abilities],
             ability=[f"{category}: {name}" for category, name in abilities],
@@ -497,7 +498,10 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
 
 
 TOMBENCH = Benchmark(
-    *("tombench", load_tombench, VIEWS, ("task", "category", "ability", "language")),
+    "tombench",
+    load_tombench,
+    VIEWS,
+    ("task", "category", "ability", "language"),
     TOMBENCH_LAYOUT,
     default_split="en",
 )
