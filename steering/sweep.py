@@ -288,8 +288,8 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         asked.leave_out(run)
     loaded = open_described(config, videos=asked.shows)
     config, grid = with_grid(config, loaded)
-    k, kinds, few = max(config.k or ()), 2 * config.controls, config.control_stories
-    rests = min(config.leave_out, k) if k > 1 else 0
+    kinds, few = len(CONTROLS) if config.controls else 0, config.control_stories
+    rests = min(config.leave_out, k) if (k := max(config.k or ())) > 1 else 0
     # Items and the points at which they are asked: the baseline and the chosen one; controls, and
     # on test stories the vector without each head, on fewer stories.
     parts: dict[str, tuple[list[Any], int]] = {}
@@ -297,7 +297,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         name, test = f"{split}, {SIDES[task]}" if task else split, split == "test"
         swept = not task and (not test or config.curves == "test")
         parts[name] = asked.items(split, task), len(grid) if swept else 2
-        count = config.random_controls if test else bool(task)
+        count = config.random_controls if test else int(task is not None)
         more = kinds * count + (rests if test and not task else 0)
         parts[f"{name}, controls"] = asked.items(split, task, few if test else None), more
     parts = {name: part for name, part in parts.items() if part[1]}
