@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 from unicodedata import normalize
@@ -23,10 +23,6 @@ from sally_anne.hooks.identity import SEEN
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
-FIELDS = (
-    *("item_id", "text", "messages", "images", "video", "sound", "labels"),
-    *("group", "split", "tags", "pair", "answer"),
-)
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
 # Of a film in a file.
@@ -287,7 +283,8 @@ def sample_set(
 def read_samples(path: Path | str) -> Samples:
     """Samples of a JSON-lines file, with the fields of :class:`Sample` and the same labels each."""
     path = Path(path)
-    lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, "split")
+    known = [one.name for one in fields(Sample) if one.name not in ("context", "sampling")]
+    lines = named_lines(path, "sample", "item_id", "line-{:05d}", known, "split")
     samples = Samples(_sample(name, record, path.parent) for name, record in lines.items())
     places = {name: record.where for name, record in lines.items()}
     paired(samples, places)

@@ -219,8 +219,6 @@ _LATENT = re.compile(
     r"(?:null\b|None\b|\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^;}\n]*))",
     re.IGNORECASE,
 )
-
-
 # What JSON and Python write for a character.
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 
