@@ -146,7 +146,7 @@ def test_planted_looks_stand_above_random_sets():
 @pytest.mark.integration
 def test_looks_of_a_finished_run(model_folder: Path, tmp_path: Path):
     quiet, folder = Console(quiet=True), tmp_path / "run"
-    part = {"stories": 24, "figures": False, "permutations": 0, "patching": False}
+    part = {"stories": 12, "figures": False, "permutations": 0, "patching": False}
     probe(ProbeConfig(model=str(model_folder), setting="video", out=folder, **part), quiet)
     for kind, sides in {"question": ["TB", "FB"], "statement": ["right", "wrong"]}.items():
         config = LooksConfig(folder, kind=kind, pairs=3, k=2, random_sets=5)

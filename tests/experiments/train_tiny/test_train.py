@@ -129,9 +129,16 @@ def test_a_step_of_every_level_ends_in_a_model(tmp_path: Path, monkeypatch: Any)
         train(model, [level._replace(most=1) for level in levels], folder, stage, *numbers)
 
     monkeypatch.setattr(recipe, "train", short)
-    monkeypatch.setattr(looking.Films.__init__, "__defaults__", (8,))
-    monkeypatch.setattr(recipe, "STORIES", 4)
-    monkeypatch.setattr(conversations, "TEXTS", 4)
+    # Batches of two documents: what a step costs plays no part.
+    encode, film = recipe.encode, looking.Films.film
+    monkeypatch.setattr(recipe, "encode", lambda words, made, most: encode(words, made[:2], most))
+    monkeypatch.setattr(looking.Films, "film", lambda own, *how: film(own, *how[:2], 2, how[3]))
+    for function in (looking.Films.__init__, conversations.VideoData.level):
+        monkeypatch.setattr(function, "__defaults__", (2,))
+    for module, name in ((recipe, "STORIES"), (conversations, "TEXTS"), (looking, "_TEXT_SIZE")):
+        monkeypatch.setattr(module, name, 2)
+    monkeypatch.setattr(looking, "_CLIPS", 2)
+    monkeypatch.setattr(recipe, "FILMED", 1)
     finished = recipe.run(TrainConfig("qwen2-vl", out=tmp_path))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
