@@ -181,11 +181,8 @@ def choose(question: Question, beliefs: Mapping[str, float]) -> str:
 
 
 def actions_of(parts: Mapping[str, Person]) -> str:
-    return "\n".join(
-        "\n- ".join([f"What {name} did:", *part.actions])
-        for name, part in parts.items()
-        if part.actions
-    )
+    done = [[f"What {name} did:", *part.actions] for name, part in parts.items() if part.actions]
+    return "\n".join(map("\n- ".join, done))
 
 
 _BULLET = re.compile(r"^\s*(?:[-*•]\s*|\(?\d+[.):]\s*|\(?[A-Da-d][.)]\s+)")
