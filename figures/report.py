@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
+from sally_anne.core.console import many
 from sally_anne.core.errors import FigureError, RunFolderError
 from sally_anne.core.folder import record_of
 from sally_anne.core.run import HEADS, Run, labels_of
@@ -109,7 +110,7 @@ def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> N
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
     plain, where = _unsteered(folder, config), shlex.quote(str(folder))
     made.title = f"Answers of {title[0] if title else folder.resolve().name}, {how}"
-    made.parts, made.badges = title[1:], [(how, "plain"), (f"{len(answers)} answers", "plain")]
+    made.parts, made.badges = title[1:], [(how, "plain"), (many(len(answers), "answers"), "plain")]
     made.sections["Replies"] = _items(folder, answers, parser, plain)
     if plain is not None:
         line = f"sally-anne compare {shlex.quote(str(plain))} {where}"
@@ -245,7 +246,8 @@ def sweep_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
         made.conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
     sentence = "This sweep chose nothing"
     if chosen:
-        sentence = f"Chosen: {chosen['k']} heads by {chosen['alpha']:g} standard deviations"
+        heads = many(chosen["k"], "heads")
+        sentence = f"Chosen: {heads} by {chosen['alpha']:g} standard deviations"
     if test:
         two = [test[name][main] for name in ("baseline", "chosen")]
         ends = " to ".join(sweep.amount(one, main).rpartition(" ")[0] for one in two)
@@ -290,7 +292,7 @@ def _replies_by_alpha(folder: Path, chosen: Results) -> str:
         "reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False
     )
     shown = page.table(wide.rename_axis(columns=None).reset_index(), "Replies at every strength")
-    return page.details(f"Replies to {len(stories)} stories", shown)
+    return page.details(f"Replies to {many(len(stories), 'stories')}", shown)
 
 
 def numbers_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:

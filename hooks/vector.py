@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from sally_anne.core.console import Shown
+from sally_anne.core.console import Shown, many
 from sally_anne.core.errors import SallyAnneError, SteeringError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.folder import make_own
@@ -312,7 +312,7 @@ def _card(vector: SteeringVector) -> bytes:
         where += f",\nthere only where the probe of {Head(gate.layer, gate.head)} says p {bound}"
     body = f"""# Steering vector for {model}
 
-Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads
+Adds `alpha * sigma * theta` to the `{vector.site}` of {many(vector.k, "attention heads")}
 ({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), {where}.
 
 | | |

@@ -19,7 +19,7 @@ from torch import Tensor
 from sally_anne.core import console as shown
 from sally_anne.core import run as saved_run
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval, too_few
-from sally_anne.core.console import Console, counting, in_python, number, percent
+from sally_anne.core.console import Console, counting, in_python, many, number, percent
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
@@ -236,15 +236,16 @@ def conclusion(
         among = sum(bool(readable[i]) for i in order)
         said = [*map(saved_run.in_words, (sum(readable) >= k, 2 * among >= k), said)]
         counted = f" ({among} of {k} are readable)"
+    carry = "carries" if k == 1 else "carry"
     words = (
-        f"For {which}, the {k} heads from which {symbol(label)} is read best carry {carried[0]} of "
-        f"the difference; random sets of {k} carry {mean}, and 95 % of them {low} to {high}: as a "
-        f"set {said[0]}. The {k} that carry most on validation pairs carry {carried[1]}: as a set "
-        f"{said[1]}{counted}."
+        f"For {which}, the {many(k, 'heads')} from which {symbol(label)} is read best {carry} "
+        f"{carried[0]} of the difference; random sets of {k} carry {mean}, and 95 % of them {low} "
+        f"to {high}: as a set {said[0]}. The {k} that {carry} most on validation pairs {carry} "
+        f"{carried[1]}: as a set {said[1]}{counted}."
     )
     counts = heads["used"].value_counts()
     if "" not in counts:
-        words += f" Of {len(heads)} heads one by one, {counts.get(USED, 0)} are used and "
+        words += f" One by one: {counts.get(USED, 0)} of {len(heads)} heads used, "
         words += f"{counts.get(AGAINST, 0)} used against, by {facts['floor']:.2f} or more."
     return f"{words} {too_few(clusters, facts['clusters'])}".rstrip()
 
@@ -270,11 +271,10 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         listed = "".join(f", {head} {value:.2f}" for head, value in carried)
         right = round(facts["pair_accuracy"] * facts["pairs"])
         told = "" if right == facts["pairs"] else f", {right} told apart"
-        over = f"{facts['pairs']} pairs{told}, {facts['clusters_drawn']} {facts['clusters']}"
-        many = f"{len(used)} of {len(heads)} heads used{listed}"
-        if facts["clusters_drawn"] < 2:
-            many = "no interval, so no verdict: take more pairs"
-        lines.append(f"{kind} ({over}): {many}")
+        clusters = many(facts["clusters_drawn"], facts["clusters"])
+        unknown = "no interval, so no verdict: take more pairs" * (facts["clusters_drawn"] < 2)
+        said = unknown or f"{len(used)} of {len(heads)} heads used{listed}"
+        lines.append(f"{kind} ({many(facts['pairs'], 'pairs')}{told}, {clusters}): {said}")
     if rows:
         columns = ["heads exchanged", "effect [95 %]", "95 % of random sets", "verdict"]
         shown.print_table(console, "Share of the answer that heads carry", columns, rows)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from safetensors.numpy import save
 from sklearn.base import clone
 
-from sally_anne.core.console import Console, counting, print_lines, stage
+from sally_anne.core.console import Console, counting, many, print_lines, stage
 from sally_anne.core.errors import ProbingError, RunFolderError, SallyAnneError, StoreError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, require_own, save_config
@@ -169,7 +169,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     figures = [
         estimate.exact(data.noun, data.groups, "of the three splits"),
         estimate.exact("samples N", len(samples), f"of all {data.noun}"),
-        estimate.exact("batches", len(batches), f"of {size} samples at most"),
+        estimate.exact("batches", len(batches), f"of {many(size, 'samples')} at most"),
         counter.each("tokens a sample", tokens),
         *estimate.needs(loaded, loads, config.quantization).values(),
         estimate.disk(len(samples), *shape, slice_width(geometry, config.site), loaded.dtype),
@@ -310,7 +310,7 @@ def _check_inputs(
     shapes = extraction.check_samples(loaded, data.samples, config.position)
     geometry = find_geometry(loaded.skeleton)
     seen = config.setting if any(shapes) else "sound" if data.senses["sounds"] else "text"
-    what = f"{data.groups} {data.noun}, {len(data.samples)} samples, setting {seen}"
+    what = f"{many(data.groups, data.noun)}, {many(len(data.samples), 'samples')}, setting {seen}"
     name = f"[bold]{escape(loaded.described)}[/bold]"
     console.print(f"{name}: {geometry}; {what}, {loaded.prompt} prompts")
     texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)

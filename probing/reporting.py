@@ -13,7 +13,7 @@ from rich.markup import escape
 from scipy.stats import false_discovery_control
 
 from sally_anne.core.bootstrap import FEW, draw_groups, estimate_mean, percentile_interval
-from sally_anne.core.console import Console, number, percent, print_lines, print_table, stage
+from sally_anne.core.console import Console, many, number, percent, print_lines, print_table, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import RESULTS, claimed
@@ -234,14 +234,14 @@ def print_summary(
         own = results[label]
         ends = {end: own.get(f"best_test_{end}") for end in ("low", "high")}
         test = percent({"value": own["best_test_accuracy"], **ends}, scale=1, digits=3)
-        over = f"{own['test_clusters']} {own['clusters']}, " if "clusters" in own else ""
+        over = f"{many(own['test_clusters'], own['clusters'])}, " if "clusters" in own else ""
         over += "too few, " * (own.get("test_clusters", FEW) < FEW)
         line = f"{symbol(label)}: best head {Head(own['best_layer'], own['best_head'])}, test "
         line += f"accuracy {test} ({over}chance {own.get('chance_test_accuracy', 0.5):.3f})"
         lines.append(line + (f"; {above(heads, label)}" if f"{label}_p_fwer" in heads else ""))
     for probe, count in results["unconverged_heads"].items():
         if count:
-            lines.append(f"{symbol(probe)}: {count} heads unconverged; raise --max-iter")
+            lines.append(f"{symbol(probe)}: {many(count, 'heads')} unconverged; raise --max-iter")
     given = confounded(saved)
     for row in given[:GIVEN_AWAY]:
         words = f"the {row['feature']} alone gives {symbol(row['label'])}"

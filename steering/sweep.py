@@ -303,7 +303,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     parts = {name: part for name, part in parts.items() if part[1]}
     figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
     figures += [
-        exact(f"items, {name}", len(items), f"at {count} points")
+        exact(f"items, {name}", len(items), f"points: {count}")
         for name, (items, count) in parts.items()
     ]
     return show(console or Console(), loaded.name, [*figures, *asked.needs(loaded, parts)])

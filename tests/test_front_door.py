@@ -180,7 +180,7 @@ def test_what_a_notebook_holds_says_in_one_line_what_it_is(activations, model) -
         (probes, "label warm; 2 layers x 2 heads x 4; best heads L0H1"),
         (probes.to_vector(k=1, alpha=2.0), "L0H1 of 2 layers x 2 heads x 4; alpha 2.0; label warm"),
         (model, "8 layers x 8 heads x 16; dtype float32; device cpu"),
-        (sa.gridtom(stories=20, setting="text")[:4], "4 of 1 groups; film 0; y_p False 2, True 2"),
+        (sa.gridtom(stories=20, setting="text")[:4], "4 of 1 group; film 0; y_p False 2, True 2"),
     ):
         line, table = repr(held), held._repr_html_()
         assert "\n" not in line and len(line) < 500

@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Bars, Console, print_table
+from sally_anne.core.console import Bars, Console, many, print_table
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS, Journal, claims, save_config
 from sally_anne.core.options import check_options
@@ -135,19 +135,15 @@ def means(table: pd.DataFrame, name: str, seed: int = 0) -> list[dict[str, Any]]
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Localisers by kind of models, and steering at :data:`SHOWN_ALPHA`."""
-    steered = [
-        row
-        for row in results["steering"]
-        if row["alpha"] == SHOWN_ALPHA
-        and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
-    ]
+    steered = [row for row in results["steering"] if row["alpha"] == SHOWN_ALPHA]
+    steered = [r for r in steered if r["heads"] == "planted" or r["direction"] == SHOWN_DIRECTION]
     for name, rows in ((TABLE, results["rows"]), (STEERING, steered)):
         by, (first, *others) = COLUMNS[name]
         cells = []
         for row in rows:
             numbers = (f"{row[other]['value']:.2f}" if other in row else "" for other in others)
             cells.append([*(str(row[own]) for own in by), row[first], *numbers])
-        title = f"{max(row['models'] for row in rows)} models; {first} in %"
+        title = f"{many(max(row['models'] for row in rows), 'models')}; {first} in %"
         print_table(console, title, [*by, first, *others], cells)
 
 
@@ -261,7 +257,7 @@ def localisation_figure(results: Mapping[str, Any]) -> Figure:
         right.plot(line["strength"], line["recall"], ms=4, lw=1, **looks[str(name)])
     right.set(xlabel="strength of the planted heads", ylabel="recall@K*", xscale="log")
     right.set(ylim=(-0.04, 1.04), title="the same as they write less")
-    models = {row["kind"]: f"{row['kind']}: {row['models']} models" for row in rows}
+    models = {row["kind"]: f"{row['kind']}: {many(row['models'], 'models')}" for row in rows}
     style.heading(figure, [*models.values(), "95 % over models"])
     style.legend(figure, handles, columns=5)
     return figure

@@ -25,7 +25,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sally_anne.cli import COMMANDS, main
-from sally_anne.core.console import Bars, Console, plain_errors, stage, visible
+from sally_anne.core.console import Bars, Console, many, plain_errors, stage, visible
 from sally_anne.core.errors import HookError, OptionError
 from sally_anne.core.folder import save_config
 from sally_anne.core.options import Natural, Positive, Seed, check_options, checked, read_options
@@ -247,6 +247,12 @@ def test_no_circle_of_files() -> None:
 def written() -> tuple[Console, io.StringIO]:
     file = io.StringIO()
     return Console(file=file, width=200, color_system=None), file
+
+
+def test_one_is_no_plural() -> None:
+    said = [many(n, "test stories") for n in (0, 1, 2)]
+    assert said == ["0 test stories", "1 test story", "2 test stories"]
+    assert many(1, "maps or groups") == "1 map or group"
 
 
 @given(st.text())

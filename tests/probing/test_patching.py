@@ -47,7 +47,7 @@ def made_cause(probed: float, causal: float, told: float = 1.0) -> PatchingResul
         (0.0, 0.9, [1, 0, 0, 1], ["set readable, not used", "as a set readable and used (1 of 2"]),
         (0.0, 0.9, [0, 0, 1, 1], ["set readable, not used", "as a set used, not readable (0 of 2"]),
         (0.21, 0.04, [1, 1, 1, 1], ["readable and used", "0.09]: as a set readable, not used"]),
-        (-0.3, 0.9, [1, 1, 1, 1], ["as a set readable and used against", "1 are used and 1 used"]),
+        (-0.3, 0.9, [1, 1, 1, 1], ["as a set readable and used against", "heads used, 1 used"]),
     ],
 )
 def test_verdicts(probed: float, causal: float, readable: list[int], expected: list[str]) -> None:
@@ -63,7 +63,7 @@ def test_what_was_not_tested_is_not_denied() -> None:
     assert "50% of the pairs" in words and "used" not in words
     cause = made_cause(0.0, 0.9)
     said = conclusion(cause, "y_p", 2, None, "the answer")
-    assert "as a set not used. " in said and "0.95]: as a set used. Of 4 heads" in said
+    assert "as a set not used. " in said and "0.95]: as a set used. One by one: 1 of 4" in said
     one = cause._replace(facts={**cause.facts, "clusters_drawn": 1})
     said = conclusion(one, "y_p", 2, None, "the answer")
     assert said == "For the answer, all pairs are of one of the maps: no interval."
@@ -190,7 +190,7 @@ def test_columns_and_verdict_of_a_run(
         (row,) = (one for one in saved[kind]["sets"] if one["by"] == "patching")
         assert f"{kind}: 2 by patching" in said and f" {row['effect']:.2f} " in said
         assert saved[kind]["pairs"] == 4 and f"{kind} (4 pairs, " in said
-    assert said.count("1 maps): no interval, so no verdict: take more pairs\n") == 2
+    assert said.count("1 map): no interval, so no verdict: take more pairs\n") == 2
     assert "heads used" not in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr("sally_anne.probing.patching.scan", lambda *_: pytest.fail("scanned again"))

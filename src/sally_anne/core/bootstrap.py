@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sally_anne.core.console import many
 from sally_anne.core.errors import OptionError
 
 # Clusters below which an interval over them is said to be rough.
@@ -24,7 +25,7 @@ class Estimate:
 
 def too_few(count: int, clusters: str) -> str:
     """A sentence about intervals over so few clusters; empty if they are enough."""
-    return f"Intervals are over {count} {clusters}, too few to say much." if count < FEW else ""
+    return f"Intervals are over {many(count, clusters)}, too few to say much." * (count < FEW)
 
 
 def draw_groups(groups: int, count: int = 2000, seed: int | np.random.Generator = 0) -> np.ndarray:

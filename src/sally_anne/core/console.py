@@ -42,6 +42,12 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
+def many(count: int, what: str) -> str:
+    """A count and what is counted, given in the plural: ``2 stories``, ``1 story``."""
+    one = re.sub(r"s\b", "", re.sub(r"ies\b", "y", what))
+    return f"{count} {one if count == 1 else what}"
+
+
 class Console(console.Console):
     """rich's console; what it is given as strings, in tables too, is shown as :func:`visible`."""
 

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from sally_anne.core.console import Shown, tally
+from sally_anne.core.console import Shown, many, tally
 from sally_anne.core.errors import BenchmarkError, MediaError, OptionError, RecordError
 from sally_anne.core.media import FRAME_PIXELS, FRAMES, frames_of, pixels_of, read_picture
 from sally_anne.data.items import Media, Sampling
@@ -161,12 +161,10 @@ class Sample:
             return self.video
         if self.video is not None:
             return read_clip(_media(self.video), "full", self.sampling).frames
-        pictures = [
-            read_picture(i, FRAME_PIXELS) if isinstance(i, Path) else i for i in self.images
-        ]
-        if any(picture.shape != pictures[0].shape for picture in pictures):
+        seen = [read_picture(i, FRAME_PIXELS) if isinstance(i, Path) else i for i in self.images]
+        if any(picture.shape != seen[0].shape for picture in seen):
             raise MediaError(f"sample {self.item_id}: its images differ in size; scale them alike")
-        return np.stack(pictures)
+        return np.stack(seen)
 
     def waveform(self) -> np.ndarray | None:
         """Its sound, ``float [S]``; None if it has none. MediaError if a file cannot be read."""
@@ -205,7 +203,8 @@ class Samples(Shown, list[Sample]):
 
     def _shown(self) -> dict[str, object]:
         names = dict.fromkeys(name for sample in self for name in sample.labels)
-        facts: dict[str, object] = {"size": f"{len(self)} of {len({s.group for s in self})} groups"}
+        groups = many(len({s.group for s in self}), "groups")
+        facts: dict[str, object] = {"size": f"{len(self)} of {groups}"}
         facts["with pictures or film"] = sum(s.shows for s in self)
         facts["splits"] = tally(s.split or "not drawn" for s in self)
         return facts | {n: tally(s.labels[n] for s in self if n in s.labels) for n in names}

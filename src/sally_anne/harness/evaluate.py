@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from sally_anne.core.console import Console, counting, print_lines
+from sally_anne.core.console import Console, counting, many, print_lines
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, require_own, save_config
@@ -334,7 +334,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     ]
     figures = [
         exact("items", len(items), "of the chosen split"),
-        exact("batches", len(loads), f"of {size} prompts at most"),
+        exact("batches", len(loads), f"of {many(size, 'prompts')} at most"),
         *tokens_of(counter, loads),
         *estimate.needs(loaded, loads, config.quantization).values(),
     ]

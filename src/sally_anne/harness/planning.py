@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from sally_anne.core.console import Bars, Console, print_lines, print_table
+from sally_anne.core.console import Bars, Console, many, print_lines, print_table
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, save_config
 from sally_anne.core.options import check_options
@@ -174,7 +174,7 @@ class Planning(Session):
         print_table(self.console, title, ["questions", "n", *choosers], rows)
         self.end(
             f"both forms choose the same in {100 * results['agreement']:.1f} % of questions",
-            *(f"{n} questions without an answer: {why}" for why, n in results["problems"].items()),
+            *(f"no answer to {many(n, 'questions')}: {w}" for w, n in results["problems"].items()),
         )
         return table
 
