@@ -97,9 +97,7 @@ def print_evaluation(
             name = part_name(row["part"], row["measure"])
             rows.setdefault(name, {"n": row["n"]})[row["parser"]] = row
         read = list(dict.fromkeys(row["parser"] for row in results))
-        cells = [
-            [name, row["n"], *(row.get(one, "") for one in read)] for name, row in rows.items()
-        ]
+        cells = [[name, row["n"], *(row.get(p, "") for p in read)] for name, row in rows.items()]
         title = f"{model_name(config)}, {work.title}, {steered_by(config)} (%)"
         caption = "95 % intervals over maps" if over(table) == "map" else ""
         print_table(console, title, ["items", "n", *read], cells, caption)
@@ -107,9 +105,6 @@ def print_evaluation(
         lines.append("replies to open questions are kept; --judge scores them")
     if hidden:
         lines.append(f"{hidden} of {asked} items have a hidden key: not scored")
-    if work.missing:
-        why = f"their films or words are not here: {', '.join(work.missing[:3])}"
-        lines.append(f"{len(work.missing)} items not asked, {why}")
     print_lines(console, lines)
     if results:
         print_published(config, saved["about"], asked - hidden, console)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from sally_anne.core.console import many
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Question
 from sally_anne.data.tasks import BENCHMARKS, find_task
@@ -73,7 +74,12 @@ class TaskItems:
     departs: str = ""
 
     def lines(self) -> list[str]:
-        return [str(one) for one in (self.left_out, *self.notes) if one]
+        """What is to be known before they are asked."""
+        said = [str(one) for one in (self.left_out, *self.notes) if one]
+        if self.missing:
+            why = f"their films or words are not here: {', '.join(self.missing[:3])}"
+            said.append(f"{many(len(self.missing), 'items')} not asked, {why}")
+        return said
 
 
 class Task(ABC):
@@ -166,5 +172,5 @@ def subset_note(items: Sequence[Question], kinds: Sequence[str], config: Any) ->
     if config.limit is None:
         return ""
     evenly = f", evenly over {', '.join(kinds)}" if kinds else ""
-    many = f"{len({item.group for item in items})} groups, {len(items)} items"
-    return f"drawn by --limit{evenly} (seed {config.limit_seed}): {many}"
+    counts = many(len({item.group for item in items}), "groups"), many(len(items), "items")
+    return f"drawn by --limit{evenly} (seed {config.limit_seed}): {', '.join(counts)}"

@@ -133,8 +133,6 @@ def prepared(options: Mapping[str, Any]) -> TaskQuestions:
             "sally-anne evaluate has it"
         )
     lines = work.lines()
-    if work.missing:
-        lines.append(f"{len(work.missing)} items not asked: their films or words are not here")
     if work.departs:
         lines.append(f"not as in the authors' protocol: {work.departs}")
     if unscored := sum(map(_unscored, work.items)):
