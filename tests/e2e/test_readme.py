@@ -8,11 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from sally_anne.cli import main
 from sally_anne.core.run import Run
 from sally_anne.hooks.vector import SteeringVector
 from tests.e2e.test_pages import assert_shown
@@ -27,6 +29,7 @@ MODEL = "tiny-qwen2-vl"
 # Least test accuracy of the best Y_p head, and normalised effect of the eight heads that few
 # validation pairs ranked first.
 FLOOR, EFFECT = 0.95, 0.8
+Said = Callable[..., str]
 RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/index.json")
 
 
@@ -38,22 +41,29 @@ def undocumented(table: pd.DataFrame) -> list[str]:
     return [own for own, name in names.items() if f"`{name}`" not in page]
 
 
-def command(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
+    """``said(*words)``: what a command prints, in this process, where the libraries are loaded."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*words: str | Path) -> str:
+        capsys.readouterr()
+        main(list(map(str, words)))
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The main job on the default model, with all 631 stories, and few of the pairs."""
+    """The main job on the default model, with all 631 stories, few pairs and random sets."""
     folder = tmp_path_factory.mktemp("run") / MODEL
-    done = main_job(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "sally_anne.probing.run", *main_job(folder)],
+        env=os.environ | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.partition("Y_p: does the")[2].splitlines()) <= 25
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
@@ -63,11 +73,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def main_job(folder: Path) -> subprocess.CompletedProcess[str]:
-    few = ["--pairs", "12", "--validation-pairs", "8"]
-    return command(
-        "-m", "sally_anne.probing.run", "--model", folder.name, "--out", str(folder), *few
-    )
+def main_job(folder: Path) -> list[str]:
+    few = ["--pairs", "12", "--validation-pairs", "8", "--random-sets", "30"]
+    return ["--model", folder.name, "--out", str(folder), *few]
 
 
 def test_main_job_finds_belief_heads(run_folder: Path) -> None:
@@ -88,34 +96,31 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}
 
 
-def test_second_run_computes_nothing_again(run_folder: Path) -> None:
+def test_second_run_computes_nothing_again(run_folder: Path, said: Said) -> None:
     before = {p: p.stat().st_mtime_ns for p in run_folder.rglob("*") if p.is_file()}
-    again = main_job(run_folder)
-    assert again.returncode == 0, again.stderr
+    said("probe", *main_job(run_folder))
     after = {p: p.stat().st_mtime_ns for p in run_folder.rglob("*") if p.is_file()}
     after = {p: t for p, t in after.items() if p.name != ".lock"}
     assert {p: t for p, t in before.items() if p.name != ".lock"} == after
 
 
-def test_figure_commands(run_folder: Path, tmp_path: Path) -> None:
+def test_figure_commands(run_folder: Path, tmp_path: Path, said: Said) -> None:
     page = (DOCS / "probing.md").read_text()
     lines = re.findall(r"^sally-anne figures RUN(.*)$", page, re.MULTILINE)
     assert len(lines) == 3
     for rest in lines:
-        words = ("figures", str(run_folder), *rest.split(), "--out", str(tmp_path))
-        done = command("-m", "sally_anne", *words)
-        assert done.returncode == 0, done.stderr
+        said("figures", run_folder, *rest.split(), "--out", tmp_path)
     assert len(list(tmp_path.glob("*.png"))) >= 3
 
 
-def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
+def test_steering_commands(run_folder: Path, tmp_path: Path, said: Said) -> None:
     model, vector = MODEL, str(tmp_path / "my-vector")
     swept = str(tmp_path / "sweep")
     baked = str(tmp_path / "baked")
     steps = (
-        ("sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
-        + ("--K", "4", "8", "--alpha", "1", "2", "--out", swept)
-        + ("--control-stories", "12", "--leave-out", "2"),
+        ("sweep", "--model", model, "--run", str(run_folder), "--limit", "16")
+        + ("--K", "4", "8", "--alpha", "2", "--out", swept)
+        + ("--control-stories", "8", "--leave-out", "1"),
         ("steer", "--sweep", swept, "--out", vector),
         ("evaluate", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
@@ -127,16 +132,11 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
     page = (DOCS / "steering.md").read_text()
     for name, *options in steps:
         assert f"sally-anne {name}" in page
-        done = command("-m", "sally_anne", name, *options)
-        assert done.returncode == 0, done.stdout + done.stderr
+        printed = said(name, *options)
         if name == "sweep":
-            next_command = done.stdout.splitlines()[-1].removeprefix("next: ")
+            next_command = printed.splitlines()[-1].removeprefix("next: ")
     # The sweep's last line is a command that steers by what was chosen.
-    done = command(
-        *("-m", "sally_anne", *shlex.split(next_command)[1:], "--limit", "2"),
-        *("--out", str(tmp_path / "next")),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(*shlex.split(next_command)[1:], "--limit", "2", "--out", tmp_path / "next")
     assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
     assert len(pd.read_parquet(tmp_path / "eval" / "answers.parquet")) == 8
     sweep = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
@@ -148,7 +148,7 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "sweep" / "results.json").read_text())
     steered = next(iter(found["test"].values()))["difference"]["Both"]
     specific = found["control_rank"]
-    assert specific["of"] == 41 and specific["stories"] == 12
+    assert specific["of"] == 41 and specific["stories"] == 8
     # The probed heads' steps are compared with random ones of their length.
     for kind in specific["kinds"].values():
         assert kind["n"] == 20 and kind["low"] <= kind["value"] <= kind["high"]
@@ -163,10 +163,9 @@ def test_first_command_of_the_readme_is_the_main_job() -> None:
     assert len(README.split()) <= 700
 
 
-def test_build_command(tmp_path: Path) -> None:
+def test_build_command(tmp_path: Path, said: Said) -> None:
     assert "sally-anne build --out DIR" in (DOCS / "stories.md").read_text()
-    done = command("-m", "sally_anne", "build", "--out", str(tmp_path / "g"), "--stories", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    said("build", "--out", tmp_path / "g", "--stories", "2")
     lines = (tmp_path / "g" / "info.json").read_text().splitlines()
     assert len(lines) == 2
     assert list((tmp_path / "g").rglob("fps3.mp4"))
@@ -175,14 +174,11 @@ def test_build_command(tmp_path: Path) -> None:
 SENTENCES = ROOT / "docs" / "examples" / "sentences.jsonl"
 
 
-def said(folder: Path, *words: str | Path) -> str:
-    done = command("-m", *map(str, words), cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> None:
-    printed = said(tmp_path, "sally_anne.probing.run", "--samples", SENTENCES, "--out", "run")
+def test_sentences_become_a_heatmap_densities_and_a_vector(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = said("probe", "--samples", SENTENCES, "--out", "run")
     assert "40 groups, 80 samples" in printed
     assert "does not know" not in printed
     words = " ".join(printed.split())
@@ -200,6 +196,6 @@ def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> No
     assert {"heatmap.png", "kde.png", "kde_room.png"} <= drawn
     assert list(pd.read_parquet(tmp_path / "run" / "figures" / "kde.parquet"))[-3] == "fits"
     options = ("--run", "run", "--label", "fits", "--K", "4", "--alpha", "2", "--out", "vector")
-    said(tmp_path, "sally_anne", "steer", *options)
+    said("steer", *options)
     vector = SteeringVector.load(tmp_path / "vector")
     assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
