@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, fontManager
 from matplotlib.ft2font import FT2Font
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -111,8 +111,9 @@ class Picture(Figure):
 
     def savefig(self, *args: Any, **options: Any) -> None:
         with look():
-            self.draw_without_rendering()
-            self.set_layout_engine("none")  # what is saved again keeps the places of now
+            if isinstance(self.get_layout_engine(), ConstrainedLayoutEngine):
+                self.draw_without_rendering()
+                self.set_layout_engine("none")  # what is saved again keeps the places of now
             self._fit()
             super().savefig(*args, **options)
 
@@ -139,9 +140,8 @@ def new_figure(width: float, height: float) -> Figure:
         inside: Any = axis.figure.add_subfigure(part)
         axis.remove()
         return inside
-    figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    # Without a canvas of Agg: seaborn would draw the whole figure for each of its heatmaps.
+    return Picture(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:

@@ -337,6 +337,8 @@ def each_piece(
     if not pieces:  # nor are weights read
         return
     if side_by_side and (several := models_at_once(loaded)) > 1:
+        # What preparing keeps, such as the tiles of films, all forked processes have then.
+        prepare(pieces[0])
         whole = prefetch(lambda piece: work(piece, prepare(piece)), pieces, several)
         with closing(whole) as results:
             yield from results

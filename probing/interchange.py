@@ -36,7 +36,7 @@ from sally_anne.probing import extraction
 from sally_anne.probing.extraction import Prepared, activations_of, each_piece, prepare
 
 # Tokens that are read side by side: on a processor of each prompt, on an accelerator in all.
-COLUMNS, COLUMNS_IN_ALL = 256, 4096
+COLUMNS, COLUMNS_IN_ALL = 512, 4096
 # Pairs that go through an accelerator together.
 PAIRS = 8
 # Of each prompt the token ids of both answers, from the first that tells them apart on.

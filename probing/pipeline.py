@@ -115,7 +115,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         from sally_anne.figures.report import write_report
 
         # The page has drawings of its own.
-        pages = partial(write_report, folder, reopen=samples_of)
+        pages = partial(write_report, folder, reopen=lambda _: data.samples)
         parts: Any = partial(draw, FiguresConfig(folder)), pages
         with stage(console, "drawing figures"):
             made, page = prefetch(lambda n: parts[n](), range(2), 2)

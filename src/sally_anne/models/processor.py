@@ -271,10 +271,12 @@ def unknown_words(loaded: LoadedModel, texts: Iterable[str]) -> Unknown:
     said = Counter(plain(loaded, text) for text in texts)
     tokenizer = loaded.processor.tokenizer
     prompts, tokens, examples = 0, 0, dict[str, None]()
-    for text, times in said.items() if tokenizer.unk_token_id is not None else ():
+    # The tokenizer looks it up each time that it is asked for.
+    unknown = tokenizer.unk_token_id
+    for text, times in said.items() if unknown is not None else ():
         cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(cut["input_ids"], cut["offset_mapping"], strict=True)
-        places = [place for token, place in pairs if token == tokenizer.unk_token_id]
+        places = [place for token, place in pairs if token == unknown]
         prompts += times * bool(places)
         tokens += times * len(places)
         examples |= dict.fromkeys(text[start:end].replace(BREAK, "") for start, end in places)

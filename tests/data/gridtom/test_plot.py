@@ -326,6 +326,7 @@ def test_tiles_are_those_of_minigrid(direction: int) -> None:
     }
     for key, ground in grounds.items():
         # minigrid's own agent is red.
-        expected = Grid.render_tile(ground, agent_dir=direction, tile_size=TILE)
+        expected = Grid.render_tile(ground, agent_dir=direction, tile_size=TILE).astype(np.uint8)
         assert np.array_equal(tile(*key, agent=("red", direction)), expected)
-        assert np.array_equal(tile(*key), Grid.render_tile(ground, tile_size=TILE))
+        expected = Grid.render_tile(ground, tile_size=TILE).astype(np.uint8)
+        assert np.array_equal(tile(*key), expected)

@@ -85,6 +85,11 @@ class Layout:
         index = (ROOM_MARKS + DOOR_MARKS).find(self.mark(cell))
         return None if index < 0 else index % len(ROOM_MARKS)
 
+    @cached_property
+    def parts(self) -> tuple[tuple[Cell, str, int | None], ...]:
+        """Each cell, its mark, and the index of its room."""
+        return tuple((cell, self.mark(cell), self.room_of(cell)) for cell in self.cells())
+
 
 @cache
 def benchmark_layouts() -> tuple[Layout, ...]:

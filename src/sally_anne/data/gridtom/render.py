@@ -51,18 +51,16 @@ class RoomFloor(Floor):
 def tile(
     mark: str, colour: str = "", is_open: bool = False, agent: tuple[str, int] | None = None
 ) -> np.ndarray:
-    """A cell ``[TILE, TILE, 3]`` by its mark on the map, with an agent's colour and direction."""
+    """A cell ``uint8 [TILE, TILE, 3]`` by its mark on the map, an agent's colour and direction."""
     ground: WorldObj | None = Wall() if mark == plot.WALL else None
     if mark in plot.DOOR_MARKS:
         ground = Door(colour, is_open)
     elif mark in plot.ROOM_MARKS:
         ground = RoomFloor(colour)
-    if agent is None:
-        return Grid.render_tile(ground, tile_size=TILE)
-    side = TILE * _FINER
-    image = Grid.render_tile(ground, tile_size=side, subdivs=1).copy()
-    image[_triangle(agent[1])] = COLORS[agent[0]]
-    return rendering.downsample(image, _FINER)
+    image = Grid.render_tile(ground, tile_size=TILE * _FINER, subdivs=1)
+    if agent is not None:
+        image = np.where(_triangle(agent[1])[..., None], COLORS[agent[0]], image)
+    return rendering.downsample(image, _FINER).astype(np.uint8)
 
 
 @cache
@@ -93,8 +91,7 @@ def _frame(trace: Trace, state: plot.State, perspective: Perspective) -> np.ndar
     agents = {cell: (colour, direction) for colour, (cell, direction) in poses}
     seen = None if perspective == "omniscient" else state.seen[perspective]
     image = np.empty((HEIGHT, WIDTH, 3), dtype=np.uint8)
-    for x, y in layout.cells():
-        mark, room = layout.mark((x, y)), layout.room_of((x, y))
+    for (x, y), mark, room in layout.parts:
         coloured = () if room is None else (rooms[room], state.open_doors[room])
         # Walls never move and stay drawn; they carry no information about the story.
         masked = seen is not None and (x, y) not in seen and mark != plot.WALL
