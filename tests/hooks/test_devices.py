@@ -127,6 +127,16 @@ def test_frames_at_once_are_frames_one_by_one(device: str, samples: list[Sample]
     assert np.array_equal(activations(loaded, unlike), activations(usual, unlike))
 
 
+@pytest.mark.parametrize("shape", [(5, 3, 2, 14, 14), (2, 3, 4, 28, 14)])
+def test_patches_are_those_of_the_convolution(device: str, shape: tuple[int, ...]) -> None:
+    """One window a row, as towers give them, and more."""
+    project = opened("tiny-qwen2-vl", device).model.model.visual.patch_embed.proj
+    assert type(project) is not torch.nn.Conv3d
+    pixels = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
+    found, wanted = project(pixels), torch.nn.Conv3d.forward(project, pixels)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_replies_and_effects_as_on_the_cpu(device: str, samples: list[Sample]) -> None:
     prompts = [Prompt(s.content, s.frames()) for s in samples]
     there, here = opened("tiny-qwen2-vl", device), opened("tiny-qwen2-vl", "cpu")

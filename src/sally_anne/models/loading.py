@@ -31,7 +31,7 @@ from sally_anne.models.families import FAMILIES, Family, Showing, check_senses, 
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import RAW, layout_of
 from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
-from sally_anne.models.videos import crops, frames_at_once, limited
+from sally_anne.models.videos import crops, frames_at_once, limited, patches_as_product
 
 
 @dataclass(repr=False)
@@ -109,7 +109,7 @@ class LoadedModel(Shown):
         if self.adapter is not None:
             model = checkpoint.merged(model, self.name, self.adapter)
             setattr(model, identity.FINGERPRINT, self.identity.fingerprint)
-        model.eval()
+        patches_as_product(model.eval())
         if model.device.type == "cuda":
             frames_at_once(model)
         if self.family not in FAMILIES:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sally_anne.core.errors import ContextError, MediaError, ModelError, first_line
@@ -269,6 +269,22 @@ def positions_of(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         positions, _ = index(**known)
         return positions[..., :-1], positions[0, :, -1]
     return rotary(model, (mask.cumsum(1) - 1).clamp(min=0)), mask.sum(1)
+
+
+class _Patches(nn.Conv3d):
+    """A convolution that, of windows apart, is a matrix product: on a CPU thrice as fast as one."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.shape[2:] != self.kernel_size:
+            return super().forward(input)
+        return linear(input.flatten(1), self.weight.flatten(1), self.bias)[..., None, None, None]
+
+
+def patches_as_product(model: Any) -> None:
+    """Have towers that embed patches of films by a convolution do it by a matrix product."""
+    for module in model.modules():
+        if type(module) is nn.Conv3d and module.groups == 1 and not any(module.padding):
+            module.__class__ = _Patches
 
 
 def frames_at_once(model: Any) -> None:
