@@ -148,6 +148,7 @@ def config(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(probed, ProbeConfig(model=str(model_folder), setting="text").folder)
     few = {"settings": ("text",), "orders": ("1",), "limit": STORIES, "out": tmp_path / "table"}
+    few["position"] = "statement"
     grid = {"k": (2, 3, 4), "alpha": (1.0, 2.0), "random_controls": 2, "leave_out": 2}
     return Table1Config(model=str(model_folder), prompting=("cot", "few-shot"), **few, **grid)
 

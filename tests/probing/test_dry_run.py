@@ -48,7 +48,7 @@ def test_a_run_reads_and_stores_what_was_said(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scanned = {"permutations": 39, "pairs": 3, "validation_pairs": 2, "random_sets": 9}
-    config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options | scanned)
+    config = ProbeConfig(stories=12, out=tmp_path / "run", figures=False, **options | scanned)
     figures, said_all = planned(config)
     assert not config.folder.exists()
 

@@ -47,7 +47,7 @@ from tests.steering.conftest import Made
 pytestmark = pytest.mark.integration
 
 HARMED, ELSEWHERE = (-1, 2), (1, 5)
-ALPHA, STORIES = 200.0, 6
+ALPHA, STORIES = 200.0, 4
 
 
 @pytest.fixture(autouse=True)
