@@ -54,11 +54,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-        + ["--no-index", "--wheel-dir", str(folder), str(source)],
-        check=True,
-    )
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    run(folder, sys.executable, "-m", "pip", "wheel", *options, source)
     return next(folder.glob("*.whl"))
 
 
@@ -87,7 +84,6 @@ def run(folder: Path, *words: str | Path) -> str:
 
 
 FEW = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-pairs", "2"]
-FEW += ["--random-sets", "4"]
 
 
 def test_one_name_is_installed(python: Path) -> None:
@@ -99,13 +95,13 @@ def test_one_name_is_installed(python: Path) -> None:
 def test_commands_among_the_users_own_files(python: Path, tmp_path: Path) -> None:
     for name in ("models", "harness", "utils", "core", "tests"):
         (tmp_path / f"{name}.py").write_text(TRAP)
-    module = [python, "-m", "sally_anne.probing.run", *FEW, "--setting", "text"]
-    run(tmp_path, *module, "--no-figures", "--out", "by-module")
+    words = [*FEW, "--random-sets", "4", "--setting", "text", "--out"]
+    run(tmp_path, python, "-m", "sally_anne.probing.run", *words, "by-module", "--no-figures")
     for name in ("probing", "hooks", "figures", "steering", "experiments"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     script = python.with_name("sally-anne")
     assert "probe" in run(tmp_path, script, "--help")
-    run(tmp_path, script, "probe", *module[3:], "--out", "by-name")
+    run(tmp_path, script, "probe", *words, "by-name")
     made = [tmp_path / name / "heads.parquet" for name in ("by-module", "by-name")]
     assert made[0].read_bytes() == made[1].read_bytes()
     # Worker processes start afresh.
@@ -114,9 +110,9 @@ def test_commands_among_the_users_own_files(python: Path, tmp_path: Path) -> Non
 
 def test_the_command_of_the_clone(python: Path, source: Path, tmp_path: Path) -> None:
     editable = environment(tmp_path / "editable", "-e", str(source))
-    command = ["-m", "probing.run", *FEW, "--no-figures", "--out", tmp_path / "run"]
-    run(source, python, *command)
-    run(source, editable, *command, "--dry-run")
+    words = ["-m", "probing.run", *FEW, "--no-figures", "--no-patching", "--out", tmp_path / "run"]
+    run(source, python, *words)
+    run(source, editable, *words, "--dry-run")
     assert (tmp_path / "run" / "heads.parquet").exists()
 
 

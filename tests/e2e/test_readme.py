@@ -114,20 +114,17 @@ def test_figure_commands(run_folder: Path, tmp_path: Path, said: Said) -> None:
 
 
 def test_steering_commands(run_folder: Path, tmp_path: Path, said: Said) -> None:
-    model, vector = MODEL, str(tmp_path / "my-vector")
-    swept = str(tmp_path / "sweep")
-    baked = str(tmp_path / "baked")
-    steps = (
-        ("sweep", "--model", model, "--run", str(run_folder), "--limit", "16")
-        + ("--K", "4", "8", "--alpha", "2", "--out", swept)
-        + ("--control-stories", "8", "--leave-out", "1"),
+    names = ("my-vector", "sweep", "baked", "eval", "baked-eval")
+    vector, swept, baked, asked, again = (tmp_path / name for name in names)
+    few = ("--limit", "16", "--K", "4", "8", "--alpha", "2")
+    controls = ("--control-stories", "8", "--leave-out", "1")
+    steps: tuple[tuple[str | Path, ...], ...] = (
+        ("sweep", "--model", MODEL, "--run", run_folder, "--out", swept, *few, *controls),
         ("steer", "--sweep", swept, "--out", vector),
-        ("evaluate", "--model", model, "--steer", vector, "--limit", "4")
-        + ("--out", str(tmp_path / "eval")),
-        ("bake", "--model", model, "--vector", vector, "--out", baked),
-        ("evaluate", "--model", baked, "--limit", "2", "--setting", "text")
-        + ("--out", str(tmp_path / "eval-baked")),
-        ("figures", swept, "--out", str(tmp_path / "pictures")),
+        ("evaluate", "--model", MODEL, "--steer", vector, "--limit", "4", "--out", asked),
+        ("bake", "--model", MODEL, "--vector", vector, "--out", baked),
+        ("evaluate", "--model", baked, "--limit", "2", "--setting", "text", "--out", again),
+        ("figures", swept, "--out", tmp_path / "pictures"),
     )
     page = (DOCS / "steering.md").read_text()
     for name, *options in steps:
@@ -138,14 +135,14 @@ def test_steering_commands(run_folder: Path, tmp_path: Path, said: Said) -> None
     # The sweep's last line is a command that steers by what was chosen.
     said(*shlex.split(next_command)[1:], "--limit", "2", "--out", tmp_path / "next")
     assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
-    assert len(pd.read_parquet(tmp_path / "eval" / "answers.parquet")) == 8
-    sweep = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    assert len(pd.read_parquet(asked / "answers.parquet")) == 8
+    sweep = pd.read_parquet(swept / "sweep.parquet")
     assert undocumented(sweep) == []
-    assert undocumented(pd.read_parquet(tmp_path / "sweep" / "answers.parquet")) == []
-    asked = sweep[sweep["split"] == "validation"]
-    assert set(asked["direction"]) == {"none", "logistic", "random", "random_heads"}
+    assert undocumented(pd.read_parquet(swept / "answers.parquet")) == []
+    validation = sweep[sweep["split"] == "validation"]
+    assert set(validation["direction"]) == {"none", "logistic", "random", "random_heads"}
     assert (tmp_path / "pictures" / "sweep.png").exists()
-    found = json.loads((tmp_path / "sweep" / "results.json").read_text())
+    found = json.loads((swept / "results.json").read_text())
     steered = next(iter(found["test"].values()))["difference"]["Both"]
     specific = found["control_rank"]
     assert specific["of"] == 41 and specific["stories"] == 8

@@ -135,10 +135,9 @@ def test_a_step_of_every_level_ends_in_a_model(tmp_path: Path, monkeypatch: Any)
     monkeypatch.setattr(looking.Films, "film", lambda own, *how: film(own, *how[:2], 2, how[3]))
     for function in (looking.Films.__init__, conversations.VideoData.level):
         monkeypatch.setattr(function, "__defaults__", (2,))
-    for module, name in ((recipe, "STORIES"), (conversations, "TEXTS"), (looking, "_TEXT_SIZE")):
-        monkeypatch.setattr(module, name, 2)
-    monkeypatch.setattr(looking, "_CLIPS", 2)
-    monkeypatch.setattr(recipe, "FILMED", 1)
+    sizes = "train.STORIES train.FILMED conversations.TEXTS looking._TEXT_SIZE looking._CLIPS"
+    for name in sizes.split():
+        monkeypatch.setattr(f"sally_anne.experiments.train_tiny.{name}", 2)
     finished = recipe.run(TrainConfig("qwen2-vl", out=tmp_path))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
