@@ -20,6 +20,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.tiny import FAMILIES, Family
+from sally_anne.models.videos import patches_as_product
 from sally_anne.steering.bake import bake, bake_model
 from tests.conftest import save_model
 
@@ -132,6 +133,7 @@ def test_alpha_zero_is_the_same_function(
     loaded: LoadedModel, clips: list[np.ndarray], tmp_path: Path
 ) -> None:
     model = reopen(loaded, bake(loaded, make_vector(), 0.0, tmp_path / "out"))
+    patches_as_product(model)  # as in models that are opened here
     inputs = make_inputs(loaded, clips)
     assert torch.equal(logits(model, inputs), logits(loaded.model, inputs))
     assert find_geometry(model) == find_geometry(loaded.model)
