@@ -224,7 +224,8 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
 
     def logit_diffs(batch: Sequence[int], ready: extraction.Prepared) -> np.ndarray:
         with torch.inference_mode():
-            state = prefill(loaded, to_model(loaded, ready.inputs))
+            given = to_model(loaded, ready.inputs)
+            state = prefill(loaded, given, logits=not ready.rows)
             if ready.rows:
                 state = extend(loaded, state, ready.rows, ready.endings)
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()

@@ -169,7 +169,7 @@ def activations_of(
             reader = reader or backend_named(NATIVE)
             z = reader.read(loaded.model, inputs, site, LAST_PROMPT, items=items)
             return z[:, 0].float().numpy()
-        prefix = prefill(loaded, inputs)
+        prefix = prefill(loaded, inputs, logits=False)
         with Capture(loaded.model, site=site, positions=LAST_PROMPT) as capture:
             extend(loaded, prefix, batch.rows, batch.endings)
             return capture.take(items=items)[:, 0].float().cpu().numpy()

@@ -214,7 +214,7 @@ def read_pairs(
     read = []
     for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
         with torch.no_grad():
-            begun = decoding.prefill(loaded, to_model(loaded, inputs))
+            begun = decoding.prefill(loaded, to_model(loaded, inputs), logits=False)
             state = decoding.extend(loaded, begun, rows, [ending[:-1] for ending in ends])
         tokens = tuple(ending[-1] for ending in ends)
         read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, answers, site))

@@ -214,7 +214,17 @@ def test_a_shared_beginning_equals_whole_prompts(opened, small_clips, name, vide
     assert len(set(lengths)) > 2
     with torch.inference_mode():
         beginnings = [s.beginning for s in shared]
-        prefix = prefill(loaded, encode(loaded, beginnings, small_clips if video else None))
+        inputs = encode(loaded, beginnings, small_clips if video else None)
+        behind, ran = find_geometry(loaded.model).o_proj_names[-1], []
+        hook = loaded.model.get_submodule(behind).register_forward_hook(lambda *_: ran.append(1))
+        prefix = prefill(loaded, inputs, logits=False)
+        hook.remove()
+        # Some keep more than keys and values, some take those of earlier layers.
+        assert bool(ran) == (name in ("lfm2-vl", "qwen3-5", "gemma4"))
+        if not ran:
+            whole = prefill(loaded, inputs).cache
+            for made, own in zip(prefix.cache.layers, whole.layers, strict=True):
+                assert torch.equal(made.keys, own.keys) and torch.equal(made.values, own.values)
         assert prefix.mask.sum(1).min() > (WINDOW if video or name in WORDS else 0)
         before = prefix.cache.layers[0].keys.clone()
         rows = [g for g, s in enumerate(shared) for _ in s.endings]

@@ -67,9 +67,9 @@ def test_a_run_reads_and_stores_what_was_said(
     decoding = interchange.decoding
     own_prefill, own_columns = decoding.prefill, decoding.read_side_by_side
 
-    def begun(loaded: LoadedModel, inputs: Any) -> Any:
+    def begun(loaded: LoadedModel, inputs: Any, **how: Any) -> Any:
         exchanged.append(inputs["input_ids"].numel())
-        return own_prefill(loaded, inputs)
+        return own_prefill(loaded, inputs, **how)
 
     def columns(loaded: LoadedModel, state: Any, rows: Any, tokens: Any, count: int) -> Any:
         exchanged.append(count * len(rows))

@@ -247,9 +247,9 @@ def test_statements_on_one_context_are_read_once(
     rows: list[int] = []
     begin = interchange.decoding.prefill
 
-    def counted(loaded: LoadedModel, inputs: dict[str, Tensor]) -> State:
+    def counted(loaded: LoadedModel, inputs: dict[str, Tensor], **how: bool) -> State:
         rows.append(len(inputs["input_ids"]))
-        return begin(loaded, inputs)
+        return begin(loaded, inputs, **how)
 
     monkeypatch.setattr(interchange.decoding, "prefill", counted)
     once = read_pair(lively, shared, False)

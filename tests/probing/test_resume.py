@@ -194,7 +194,7 @@ def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
 
 
 def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:
-    def full(*_):
+    def full(*_, **__):
         raise torch.OutOfMemoryError("full")
 
     monkeypatch.setattr(extraction, "prefill", full)

@@ -149,9 +149,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     own_prefill, own_extend = asking.prefill, asking.extend
 
-    def reading(loaded: Any, inputs: Any) -> Any:
+    def reading(loaded: Any, inputs: Any, **how: Any) -> Any:
         seen.append(int(inputs["attention_mask"].sum()))
-        return own_prefill(loaded, inputs)
+        return own_prefill(loaded, inputs, **how)
 
     def going_on(loaded: Any, state: Any, rows: Any, endings: Any) -> Any:
         seen.append(sum(len(ending) for ending in endings))

@@ -178,7 +178,7 @@ def prefill_prompts(
 ) -> tuple[State, list[tuple[int, ...]]]:
     """The state after all but the last tokens of each prompt, and the token ids that are left."""
     inputs, endings = cut_prompts(loaded, prompts)
-    return prefill(loaded, inputs), endings
+    return prefill(loaded, inputs, logits=False), endings
 
 
 def cut_prompts(

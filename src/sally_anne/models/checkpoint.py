@@ -363,7 +363,7 @@ def limits_of(loaded: Any) -> dict[str, str]:
     def begun(*rows: list[int]) -> decoding.State:
         given = (part.to(model.device) for part in padded(loaded, rows))
         inputs = dict(zip(("input_ids", "attention_mask"), given, strict=True))
-        return decoding.prefill(loaded, inputs)
+        return decoding.prefill(loaded, inputs, logits=False)
 
     def with_frames(*films: str) -> torch.Tensor:
         greys = (np.array([*film.encode()], np.uint8) for film in films)
@@ -371,7 +371,8 @@ def limits_of(loaded: Any) -> dict[str, str]:
         text, count = open_prompt(loaded, "one two three four", True), len(films)
         plain = model(**encode(loaded, [text] * count, clips)).logits[:, -1]
         cut = decoding.split_common_prefix(loaded, [text])
-        shown = decoding.prefill(loaded, encode(loaded, [cut.beginning] * count, clips))
+        inputs = encode(loaded, [cut.beginning] * count, clips)
+        shown = decoding.prefill(loaded, inputs, logits=False)
         # Below it is compared with a pass without frames.
         return whole[:, -1] + then(shown, *map(list, cut.endings * count)).logits - plain
 

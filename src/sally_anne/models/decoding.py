@@ -95,13 +95,36 @@ def _ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
     return tuple(loaded.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def prefill(loaded: LoadedModel, inputs: dict[str, Any], at_once: bool = False) -> State:
+class _Filled(Exception):
+    """A cache has the keys and values of all layers."""
+
+
+class _Keys(DynamicCache):
+    """A cache that ends the pass by which its last layer is filled."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self._last = config.get_text_config(decoder=True).num_hidden_layers - 1
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        found = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        if layer_idx == self._last:
+            raise _Filled
+        return found
+
+
+def prefill(
+    loaded: LoadedModel, inputs: dict[str, Any], at_once: bool = False, logits: bool = True
+) -> State:
     """Run ``G`` padded beginnings with their frames, from :func:`sally_anne.models.prompts.encode`.
 
     Positions are given, not left to the model: Qwen's models keep the difference to the number of
     tokens as state from one call to the next. The cache keeps all tokens of every layer, also of
     those that look back a certain distance only: what they need differs from ending to ending.
     Unless ``at_once``, words and frames with which rows next to each other begin are read once.
+    Without ``logits``, of beginnings that go on, the last layer makes keys and values alone.
     """
     require(loaded, "padding", inputs["attention_mask"])
     if any(key.startswith("pixel_values") for key in inputs):
@@ -110,11 +133,14 @@ def prefill(loaded: LoadedModel, inputs: dict[str, Any], at_once: bool = False) 
     columns = inputs["input_ids"], inputs["attention_mask"], following
     cache = None
     if "a cache" not in loaded.limits:
-        own = DynamicCache(config=loaded.model.config)
-        cache = DynamicCache() if _is_plain(own) else own
+        cache = DynamicCache(config=loaded.model.config)
+        if _is_plain(cache):
+            # Hooks follow passes to their end.
+            whole = logits or loaded.model._forward_hooks
+            cache = DynamicCache() if whole else _Keys(loaded.model.config)
     again = cache is None or not _is_plain(cache) or _looks_back_so_far(loaded.model.config)
     if not (again or at_once) and (common := _common_frames(loaded, inputs)):
-        return _in_two(loaded, inputs, positions, following, *common)
+        return _in_two(loaded, inputs, positions, following, cache, *common)
     state = _pass(loaded.model, inputs, positions, cache, columns)
     return replace(state, given=inputs) if again or not _is_plain(state.cache) else state
 
@@ -166,6 +192,7 @@ def _in_two(
     inputs: Mapping[str, Tensor],
     positions: Tensor,
     following: Tensor,
+    cache: Any,
     films: Tensor,
     rows: list[int],
     begins: Tensor,
@@ -192,7 +219,7 @@ def _in_two(
     firsts, real = [rows.index(row) for row in range(rows[-1] + 1)], inputs["attention_mask"] > 0
     own, at = part(firsts, begins, slice(steps))
     known = own["input_ids"], own["attention_mask"], following
-    begun = _pass(loaded.model, own, at, DynamicCache(), known)
+    begun = _pass(loaded.model, own, at, cache, known)
     own, at = part([*range(len(rows))], real.cpu() & ~begins, slice(steps, None))
     ids = torch.cat([begun.ids[rows], own["input_ids"]], dim=1)
     mask = own["attention_mask"] = torch.cat([begun.mask[rows], own["attention_mask"]], dim=1)
@@ -440,5 +467,8 @@ def _pass(model: Any, inputs: dict[str, Any], positions: Tensor, cache: Any, kno
     """The state after one pass, of which ids, mask and what follows are ``known``."""
     # One row of logits: all others would cost as much as the model.
     how: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1, "use_cache": True}
-    output = model(**inputs, **how, **({} if cache is None else {CACHE: cache}))
+    try:
+        output = model(**inputs, **how, **({} if cache is None else {CACHE: cache}))
+    except _Filled:
+        return State(positions.new_empty(0), cache, *known)
     return State(output.logits[:, -1], output.get(CACHE, cache), *known)
