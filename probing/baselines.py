@@ -217,7 +217,7 @@ def answer_control(loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray) -> Co
     prompts = prompts_at(loaded, samples, run.position)
     words = verdict_words(loaded, prompts[0])
     size = DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size
-    batches = plan_batches(loaded, samples, size)
+    batches = plan_batches(samples, size)
 
     def prepared(batch: Sequence[int]) -> extraction.Prepared:
         return extraction.prepare(loaded, [(samples[i], prompts[i]) for i in batch])

@@ -68,18 +68,17 @@ def is_small(loaded: LoadedModel) -> bool:
     return sum(p.numel() for p in loaded.skeleton.parameters()) < _SMALL
 
 
-def plan_batches(loaded: LoadedModel, samples: Sequence[Sample], size: int) -> list[Sequence[int]]:
+def plan_batches(samples: Sequence[Sample], size: int) -> list[Sequence[int]]:
     """Rows of each batch: of one context, or frames of one size, and nearly equally long.
 
-    Contexts of a group stand together, so that what their films begin with is read once; for small
-    models, which spare more without padding, equal contexts, which are equally long.
+    Films of one group stand together, so that what they begin with is read once; texts do by their
+    contexts, as equal ones need no padding.
     """
-    by_group = not is_small(loaded)
     kinds: list[tuple[Any, ...]] = [
         (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
         for s in samples
     ]
-    firsts = {s.group: by_group * row for row, s in reversed([*enumerate(samples)])}
+    firsts = {s.group: s.shows * row for row, s in reversed([*enumerate(samples)])}
     places = [(firsts[s.group], s.context) if s.context else (len(s.content), "") for s in samples]
     order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
     alike = groupby(order, kinds.__getitem__)
@@ -277,13 +276,13 @@ def fill_store(
         return activations_of(loaded, batch, site, [samples[i].item_id for i in rows], reader)
 
     def trial(size: int) -> None:
-        planned = plan_batches(loaded, samples, size)
+        planned = plan_batches(samples, size)
         longest = max(planned, key=lambda b: max(len(texts[i]) for i in b))
         activations(longest, prepared(longest))
 
     if batch_size == AUTO:
         batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
-    batches = plan_batches(loaded, samples, batch_size)
+    batches = plan_batches(samples, batch_size)
     if processes.first:
         store = ActivationStore.open_or_create(folder, meta, items, batches)
         processes.wait()

@@ -152,7 +152,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, es
     if size == AUTO:
         own = extraction.stored_size(config.folder / ACTIVATIONS)
         size = own or (MOST if first_gpu() else DEFAULT_BATCH)
-    batches = extraction.plan_batches(loaded, samples, size)
+    batches = extraction.plan_batches(samples, size)
     prompts = extraction.prompts_at(loaded, samples, config.position)
     loads, tokens = [], []
     for batch in batches:

@@ -237,7 +237,7 @@ def trace(args: argparse.Namespace) -> pd.DataFrame:
     loaded, found = sa.load_model(args.model), []
     samples = sa.gridtom(stories=max(20, args.stories))
     for size in (8, 16, 32, 64):
-        chosen = [samples[i] for i in plan_batches(loaded, samples, size)[0]]
+        chosen = [samples[i] for i in plan_batches(samples, size)[0]]
         batch = prepare(loaded, [(s, open_prompt(loaded, s.turns, s.shows)) for s in chosen])
         work = partial(activations_of, loaded, batch, HEAD_OUT)
         found.append({"contender": f"{len(chosen)} samples"} | counted(work, args.repeats))

@@ -131,7 +131,7 @@ def test_memory_is_near_what_the_tensors_of_a_pass_take(model: str, setting: Any
     loaded = load_model(model)
     video = setting != "text"
     samples = open_task(config).samples
-    rows = plan_batches(loaded, samples, config.batch_size)[0]
+    rows = plan_batches(samples, config.batch_size)[0]
     prompts = [(samples[i], open_prompt(loaded, samples[i].text, video)) for i in rows]
     batch = prepare(loaded, prompts)
     with Live(loaded.model) as live:

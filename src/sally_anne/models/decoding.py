@@ -209,7 +209,9 @@ def _in_two(
         real, index = (one.to(positions.device) for one in (chosen.gather(1, index), index))
         own = {k: v[members].gather(1, index) * real for k, v in inputs.items() if k not in _FILMS}
         own["input_ids"].masked_fill_(~real, pad_id)
-        shown, places = films[members, steps], positions[..., members, :]
+        # Row by row, which copies faster than an index of rows does.
+        shown = torch.stack([films[row, steps] for row in members])
+        places = positions[..., members, :]
         if shown.shape[1]:
             own[_PIXELS] = shown if grid is None else shown.flatten(0, 2)
             if grid is not None:
