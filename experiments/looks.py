@@ -43,8 +43,8 @@ from sally_anne.figures import style
 from sally_anne.hooks.capture import Looks
 from sally_anne.hooks.edit import Redirect
 from sally_anne.hooks.positions import ALL
-from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend, prefill
 from sally_anne.models.processor import eye_of, frame_ids, plain
 from sally_anne.models.prompts import to_model
 from sally_anne.probing.activations import reopen

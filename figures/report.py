@@ -135,12 +135,12 @@ def evaluation_page(made: page.Page, folder: Path, results: dict[str, Any]) -> N
     counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
     invalid = unread.get(parser, 0.0)
     known = {
-        "{cut} of {asked} replies were cut; --max-new-tokens gives more.": counts.get("cut"),
-        "{missing} items could not be put to the model.": counts.get("missing"),
-        "{hidden} items have a hidden key and are not scored.": counts.get("hidden"),
-        "{asked} questions are too few to say much.": 0 < counts.get("asked", 0) < FEW,
+        "Replies cut: {cut} of {asked}; --max-new-tokens gives more.": counts.get("cut"),
+        "Items that could not be put to the model: {missing}.": counts.get("missing"),
+        "Items with a hidden key, not scored: {hidden}.": counts.get("hidden"),
+        "Too few questions to say much: {asked}.": 0 < counts.get("asked", 0) < FEW,
         f"{100 * invalid:.0f} % of the replies name no answer and count as wrong.": invalid > 0.05,
-        "{prompts} of {of} prompts hold unknown words.": unknown.get("prompts"),
+        "Prompts with unknown words: {prompts} of {of}.": unknown.get("prompts"),
     }
     made.warnings = [t.format(**{**counts, **unknown}) for t, applies in known.items() if applies]
     made.warnings += filter(None, [results.get("mismatch")])
@@ -243,7 +243,7 @@ def sweep_page(made: page.Page, folder: Path, results: dict[str, Any]) -> None:
     )
     made.conclusions += [f"Cost (what is lost): {'; '.join(costs)}."] * bool(costs)
     if worse := results.get("worse"):
-        made.conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
+        made.conclusions.append(f"Made worse: {page.percent(worse)} % of the test {noun}.")
     sentence = "This sweep chose nothing"
     if chosen:
         heads = many(chosen["k"], "heads")

@@ -30,8 +30,8 @@ from sally_anne.core.run import Head
 from sally_anne.data.pairs import VERDICT
 from sally_anne.data.samples import Frames, Sample, SampleSet
 from sally_anne.hooks.geometry import HEAD_OUT
-from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend, prefill
 from sally_anne.models.prompts import continuations, to_model
 from sally_anne.probing import extraction
 from sally_anne.probing.activations import Activations

@@ -35,8 +35,8 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models import prompts
-from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend, prefill, split_common_prefix
 from sally_anne.models.processor import RAW, unknown_words
 from sally_anne.models.videos import check_room
 from sally_anne.probing.activations import Activations, items_table

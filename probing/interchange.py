@@ -28,9 +28,10 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs, w_o
 from sally_anne.hooks.positions import ALL
-from sally_anne.models import decoding
-from sally_anne.models.decoding import State
+from sally_anne.models import prefix
+from sally_anne.models.decoding import log_probs_of
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import State
 from sally_anne.models.prompts import continuations, to_model
 from sally_anne.probing import extraction
 from sally_anne.probing.extraction import Prepared, activations_of, each_piece, prepare
@@ -64,7 +65,7 @@ class Prompts:
     def logit_diffs(self, count: int = 1) -> Tensor:
         """Logit of each first answer less the second's, ``[R, count]``, of equal readings."""
         at = self.loaded, self.state, self.rows, self.tokens
-        logits = decoding.read_side_by_side(*at, count)
+        logits = prefix.read_side_by_side(*at, count)
         words = torch.tensor(self.words, device=logits.device).T[:, None].expand(-1, count, -1)
         # Apple's GPUs have no float64.
         first, second = logits.gather(2, words).cpu().double().unbind(2)
@@ -94,8 +95,8 @@ class Prompts:
         with torch.no_grad():
             rows, tokens = np.repeat([self.rows, self.tokens], 2, axis=1).tolist()
             ends = [[token] for token in tokens]
-            state = decoding.extend(self.loaded, self.state, rows, ends)
-            said = decoding.log_probs_of(self.loaded, state, [*chain(*self.answers)])
+            state = prefix.extend(self.loaded, self.state, rows, ends)
+            said = log_probs_of(self.loaded, state, [*chain(*self.answers)])
         return (said[::2] - said[1::2]).numpy()
 
     def edited(self, edit: Callable[..., Edit], chosen: Tensor) -> np.ndarray:
@@ -181,7 +182,7 @@ def draw_pairs(loaded: LoadedModel, pairs: Sequence[ContrastPair], reply: bool) 
         (first, second), texts = pair.samples, prompts_of(loaded, pair, reply)
         shared = first.context and first.context == second.context
         for members in [(0, 1)] if shared else [(0,), (1,)]:
-            cut = decoding.split_common_prefix(loaded, [texts[i] for i in members])
+            cut = prefix.split_common_prefix(loaded, [texts[i] for i in members])
             asked = []
             for i, ending in zip(members, cut.endings, strict=True):
                 ids = answer_ids(loaded, pair, texts[i])
@@ -214,8 +215,8 @@ def read_pairs(
     read = []
     for inputs, rows, ends, answers in drawn or draw_pairs(loaded, pairs, reply):
         with torch.no_grad():
-            begun = decoding.prefill(loaded, to_model(loaded, inputs), logits=False)
-            state = decoding.extend(loaded, begun, rows, [ending[:-1] for ending in ends])
+            begun = prefix.prefill(loaded, to_model(loaded, inputs), logits=False)
+            state = prefix.extend(loaded, begun, rows, [ending[:-1] for ending in ends])
         tokens = tuple(ending[-1] for ending in ends)
         read.append(Prompts(loaded, state, tuple(range(len(rows))), tokens, answers, site))
     return read

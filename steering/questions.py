@@ -34,9 +34,10 @@ from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.report import BELIEF
 from sally_anne.harness.score import estimates, over, paired, score, scores
 from sally_anne.hooks.edit import Edit
-from sally_anne.models.decoding import decode, extend, greedy
+from sally_anne.models.decoding import decode, greedy
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend
 from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.points import BASELINE, Measure, Vectors, rows_of
 

@@ -41,8 +41,8 @@ from sally_anne.experiments.localisation.planted import (
 from sally_anne.experiments.train_tiny.documents import Level
 from sally_anne.experiments.train_tiny.train import train
 from sally_anne.hooks.geometry import find_geometry, o_projs
-from sally_anne.models.decoding import CACHE
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import CACHE
 from sally_anne.models.prompts import continuations, encode, reply_prompt
 
 # Logit of the right answer above its counterpart's.

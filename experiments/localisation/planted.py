@@ -40,8 +40,8 @@ from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import read_side_by_side
 from sally_anne.probing.interchange import Prompts, effects_of, outputs_of, read_pair
 from sally_anne.probing.probes import HeadProbes, vector_on
 from sally_anne.steering.fit import direction_of

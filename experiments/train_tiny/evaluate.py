@@ -18,8 +18,9 @@ from sally_anne.data.gridtom.stories import context_text, generated
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import EvaluateConfig
 from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Scene, place
-from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
+from sally_anne.models.decoding import decode, greedy
 from sally_anne.models.loading import load_model
+from sally_anne.models.prefix import extend, prefill, split_common_prefix
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
 # What follows one text: what it measures, and words that must, and that must not be said after it.

@@ -226,7 +226,7 @@ def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
     assert bars[::2] == [(name, "25.0", "25.0", "50.0") for name in ("all", "type: belief")]
     words = words_of(text)
     assert "Right 50.0 [25.0, 75.0] %, over 8 questions, parsed by robust." in words
-    assert "2 of 8 replies were cut" in words and "official" not in words
+    assert "Replies cut: 2 of 8" in words and "official" not in words
     assert "4 right, 3 wrong, 1 invalid" in words
 
 

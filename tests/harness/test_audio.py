@@ -21,8 +21,8 @@ from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend
 from sally_anne.models.prompts import encode
 from tests.harness import made_benchmarks as made
 from tests.hooks.tiny_inputs import vector_on

@@ -15,8 +15,8 @@ from sally_anne.hooks.capture import Capture, Looks
 from sally_anne.hooks.edit import Redirect
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.positions import POSITIONS
-from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import load_model
+from sally_anne.models.prefix import extend, prefill
 from tests.hooks.test_edit import every_hook, generation, logits_of, some_heads
 from tests.hooks.test_every_type import build as of_type
 from tests.hooks.tiny_inputs import PROMPTS, TINY, asked, batch_of

@@ -27,8 +27,8 @@ from sally_anne.data.samples import Sample
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import extend
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import FRAMES_AT_ONCE, frames_at_once
 from sally_anne.probing.config import ProbeConfig

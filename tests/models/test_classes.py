@@ -26,16 +26,10 @@ from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.models.decoding import (
-    extend,
-    prefill,
-    read_side_by_side,
-    split_common_prefix,
-    step,
-)
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import CATALOGUE
+from sally_anne.models.prefix import extend, prefill, read_side_by_side, split_common_prefix, step
 from sally_anne.models.processor import BREAK, eye_of
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import pad_for_crop

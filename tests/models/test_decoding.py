@@ -15,8 +15,8 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import extend, prefill, read_side_by_side, split_common_prefix
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import extend, prefill, read_side_by_side, split_common_prefix
 from sally_anne.models.prompts import encode, open_prompt, pieces_of, reply_prompt
 from tests.hooks.tiny_inputs import vector_on
 from tests.models.checkpoints import HEADS, HEARS, LAYERS

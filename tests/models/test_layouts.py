@@ -20,7 +20,7 @@ from tokenizers.processors import TemplateProcessing
 import sally_anne as sa
 from sally_anne.core import hub
 from sally_anne.core.errors import ModelError
-from sally_anne.core.folder import KIND
+from sally_anne.core.folder import RUN_FILE
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
@@ -102,7 +102,7 @@ def test_a_run_that_goes_on_tomorrow_tells_the_day_on_which_it_began(reader, tmp
     class Options(ModelOptions):
         folder = tmp_path
 
-    (tmp_path / KIND).write_text(json.dumps({"kind": "a run", "begun": "2026-01-05"}))
+    (tmp_path / RUN_FILE).write_text(json.dumps({"kind": "a run", "begun": "2026-01-05"}))
     later = load_model(**Options(model=loaded.location).opening())
     assert reply_prompt(later, "red", False).startswith("05 Jan 2026 ")
     assert later.changes["date"] == "2026-01-05"

@@ -64,8 +64,8 @@ def test_a_run_reads_and_stores_what_was_said(
 
     monkeypatch.setattr(extraction, "activations_of", watched)
     exchanged = []
-    decoding = interchange.decoding
-    own_prefill, own_columns = decoding.prefill, decoding.read_side_by_side
+    prefix = interchange.prefix
+    own_prefill, own_columns = prefix.prefill, prefix.read_side_by_side
 
     def begun(loaded: LoadedModel, inputs: Any, **how: Any) -> Any:
         exchanged.append(inputs["input_ids"].numel())
@@ -75,8 +75,8 @@ def test_a_run_reads_and_stores_what_was_said(
         exchanged.append(count * len(rows))
         return own_columns(loaded, state, rows, tokens, count)
 
-    monkeypatch.setattr(decoding, "prefill", begun)
-    monkeypatch.setattr(decoding, "read_side_by_side", columns)
+    monkeypatch.setattr(prefix, "prefill", begun)
+    monkeypatch.setattr(prefix, "read_side_by_side", columns)
     # In this process, where it is seen.
     monkeypatch.setattr(extraction, "models_at_once", lambda loaded: 1)
     heads = work(config, Console(quiet=True))

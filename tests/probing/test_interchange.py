@@ -15,8 +15,8 @@ from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import SITES, final_norm, find_geometry, o_projs
-from sally_anne.models.decoding import State, extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import State, extend, prefill, split_common_prefix
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.probing import interchange
@@ -245,13 +245,13 @@ def test_statements_on_one_context_are_read_once(
     a, b = pair().samples
     shared = ContrastPair((replace(a, context="c"), replace(b, context="c")), ("red", "blue"), "g")
     rows: list[int] = []
-    begin = interchange.decoding.prefill
+    begin = interchange.prefix.prefill
 
     def counted(loaded: LoadedModel, inputs: dict[str, Tensor], **how: bool) -> State:
         rows.append(len(inputs["input_ids"]))
         return begin(loaded, inputs, **how)
 
-    monkeypatch.setattr(interchange.decoding, "prefill", counted)
+    monkeypatch.setattr(interchange.prefix, "prefill", counted)
     once = read_pair(lively, shared, False)
     both = read_pair(lively, replace(shared, samples=(a, b)), False)
     assert rows == [1, 2]

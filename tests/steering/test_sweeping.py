@@ -27,9 +27,9 @@ from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import State, extend
 from sally_anne.models.estimate import row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import State, extend
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering import questions as module

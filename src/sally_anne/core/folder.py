@@ -26,7 +26,7 @@ from sally_anne.core.processes import ALONE, Processes, first_gpu, here
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-KIND = "run.json"
+RUN_FILE = "run.json"
 # What every kind of run writes: how to repeat it, and its results.
 CONFIG, RESULTS = "config.json", "results.json"
 # The packages that decide the numbers.
@@ -38,7 +38,7 @@ _KEPT = "what was answered before is kept: make room and run again"
 
 def record_of(folder: Path) -> dict[str, Any]:
     """What a folder says of its run, if any: its ``kind`` (a sweep), the day it has ``begun``."""
-    path = folder / KIND
+    path = folder / RUN_FILE
     return read_object(path, FolderError, "sally-anne") if path.is_file() else {}
 
 
@@ -48,7 +48,7 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     ``sign`` is a file that shows the kind as well, for what is given away without its run.
     """
     # A run that is killed as it writes its first file leaves that unfinished.
-    ours = {LOCK, KIND, *(f".{first}{TMP}" for first in (KIND, sign) if first)}
+    ours = {LOCK, RUN_FILE, *(f".{first}{TMP}" for first in (RUN_FILE, sign) if first)}
     with _writing(folder, "choose another --out", "read or made", FolderError):
         try:
             names = sorted({path.name for path in folder.iterdir()} - ours)
@@ -57,7 +57,7 @@ def require_own(folder: Path, kind: str, sign: str | None = None) -> None:
     there = record_of(folder).get("kind")
     if there == kind or (there is None and (not names or sign in names)):
         return
-    shown = f"{there or 'files of another program'} ({', '.join(names[:3]) or KIND})"
+    shown = f"{there or 'files of another program'} ({', '.join(names[:3]) or RUN_FILE})"
     raise FolderError(f"{folder} holds {shown}, not {kind}: give another folder")
 
 
@@ -92,15 +92,17 @@ def claimed(
     try:
         # Before the lock another run may have come.
         require_own(folder, kind, sign)
-        if mark and not (folder / KIND).exists():
+        if mark and not (folder / RUN_FILE).exists():
             begun = datetime.date.today().isoformat()
-            write_json(folder / KIND, {"kind": kind, "begun": begun, **environment(options or {})})
+            write_json(
+                folder / RUN_FILE, {"kind": kind, "begun": begun, **environment(options or {})}
+            )
         yield
     finally:
-        empty = {path.name for path in folder.iterdir()} <= {LOCK, KIND}
+        empty = {path.name for path in folder.iterdir()} <= {LOCK, RUN_FILE}
         with suppress(OSError):
             if empty:
-                (folder / KIND).unlink(missing_ok=True)
+                (folder / RUN_FILE).unlink(missing_ok=True)
             if empty or not mark:
                 (folder / LOCK).unlink(missing_ok=True)
         lock.release()

@@ -32,10 +32,10 @@ from sally_anne.harness.tasks import TaskItems, open_task
 from sally_anne.hooks.identity import SEEN, require_fitted
 from sally_anne.hooks.vector import RECORD, SteeringVector
 from sally_anne.models import estimate
-from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Figure, Load, exact, open_described
 from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import split_common_prefix
 from sally_anne.models.processor import RAW
 from sally_anne.models.prompts import reply_prompt, sound_tokens
 from sally_anne.models.videos import REMEDY, check_room

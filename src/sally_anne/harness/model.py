@@ -18,8 +18,8 @@ from torch import Tensor
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models import decoding
-from sally_anne.models.decoding import State, extend, prefill
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import State, extend, prefill, split_common_prefix, step
 from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
 
 
@@ -131,7 +131,7 @@ class SteeredModel:
                 if column + 1 < longest:
                     tokens = [reply[min(column, len(reply) - 1)] for reply in replies]
                     fed = torch.tensor(tokens, device=state.logits.device)
-                    state = decoding.step(self.loaded, state, fed)
+                    state = step(self.loaded, state, fed)
         return [torch.stack(rows) for rows in found]
 
     def option_log_probs(
@@ -187,6 +187,6 @@ def cut_prompts(
     """Tensors of all but the last tokens of each prompt, and the token ids that are left."""
     clips = [p.clip for p in prompts if p.clip is not None]
     sounds = [pieces_of(loaded, p.sound) for p in prompts if p.sound is not None]
-    shared = [decoding.split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
+    shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]

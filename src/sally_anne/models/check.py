@@ -12,10 +12,10 @@ from sally_anne.core.options import check_options
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import ATTN_OUT, find_geometry, o_projs, written
-from sally_anne.models.decoding import IN_PARTS
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
+from sally_anne.models.prefix import IN_PARTS
 from sally_anne.models.processor import RAW, unknown_words
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 from sally_anne.models.videos import video_size

@@ -28,9 +28,9 @@ from sally_anne.core.files import LFS, POINTER, read_object
 from sally_anne.core.processes import first_gpu, is_out_of_memory
 from sally_anne.hooks.geometry import find_geometry, written
 from sally_anne.hooks.identity import GGUF, weight_files
-from sally_anne.models import decoding
-from sally_anne.models.decoding import extend
+from sally_anne.models import prefix
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL
+from sally_anne.models.prefix import extend
 from sally_anne.models.processor import padded
 from sally_anne.models.prompts import encode, open_prompt
 
@@ -360,27 +360,27 @@ def limits_of(loaded: Any) -> dict[str, str]:
         if not alike(written(model.get_submodule(place), z), out):
             raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
 
-    def begun(*rows: list[int]) -> decoding.State:
+    def begun(*rows: list[int]) -> prefix.State:
         given = (part.to(model.device) for part in padded(loaded, rows))
         inputs = dict(zip(("input_ids", "attention_mask"), given, strict=True))
-        return decoding.prefill(loaded, inputs, logits=False)
+        return prefix.prefill(loaded, inputs, logits=False)
 
     def with_frames(*films: str) -> torch.Tensor:
         greys = (np.array([*film.encode()], np.uint8) for film in films)
         clips = [grey.repeat(3 << 12).reshape(-1, 64, 64, 3) for grey in greys]
         text, count = open_prompt(loaded, "one two three four", True), len(films)
         plain = model(**encode(loaded, [text] * count, clips)).logits[:, -1]
-        cut = decoding.split_common_prefix(loaded, [text])
+        cut = prefix.split_common_prefix(loaded, [text])
         inputs = encode(loaded, [cut.beginning] * count, clips)
-        shown = decoding.prefill(loaded, inputs, logits=False)
+        shown = prefix.prefill(loaded, inputs, logits=False)
         # Below it is compared with a pass without frames.
         return whole[:, -1] + then(shown, *map(list, cut.endings * count)).logits - plain
 
-    def then(state: decoding.State, *ends: list[int]) -> decoding.State:
+    def then(state: prefix.State, *ends: list[int]) -> prefix.State:
         return extend(loaded, state, range(len(ends)), ends)
 
-    once = partial(decoding.step, loaded)
-    twice = partial(decoding.read_side_by_side, loaded, rows=[0], tokens=row[-1:], count=2)
+    once = partial(prefix.step, loaded)
+    twice = partial(prefix.read_side_by_side, loaded, rows=[0], tokens=row[-1:], count=2)
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "a cache": lambda: once(then(begun(row[:-3]), row[-3:-1]), ids[:, -1]).logits,
         "padding": lambda: then(begun(row[:-2], [*row, *row]), row[-2:], row[:4]).logits[:1],
@@ -391,7 +391,7 @@ def limits_of(loaded: Any) -> dict[str, str]:
         ways["frames"] = lambda: with_frames(" z")
     if loaded.showing.kind == "video":
         # Of three frames, as some towers join two.
-        ways[decoding.IN_PARTS] = lambda: with_frames(" z zz ", " z    ")
+        ways[prefix.IN_PARTS] = lambda: with_frames(" z zz ", " z    ")
     for way, read in ways.items():
         try:
             with torch.no_grad():

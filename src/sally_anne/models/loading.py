@@ -26,9 +26,10 @@ from sally_anne.hooks.identity import ModelIdentity, file_hash
 from sally_anne.models import checkpoint, options
 from sally_anne.models import processor as processing
 from sally_anne.models.checkpoint import ADAPTER, located, read_from, unavailable
-from sally_anne.models.decoding import decode, greedy, prefill
+from sally_anne.models.decoding import decode, greedy
 from sally_anne.models.families import FAMILIES, Family, Showing, check_senses, family_of
 from sally_anne.models.options import CATALOGUE
+from sally_anne.models.prefix import prefill
 from sally_anne.models.processor import RAW, layout_of
 from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
 from sally_anne.models.videos import crops, frames_at_once, limited, patches_as_product

@@ -23,9 +23,10 @@ from sally_anne.harness.adapters import common
 from sally_anne.harness.adapters.common import mean, said_by
 from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.decoding import CACHE, gained, prefill, require
+from sally_anne.models.decoding import gained
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.models.prefix import CACHE, prefill, require
 from sally_anne.models.processor import padded
 from sally_anne.models.prompts import open_prompt, reply_prompt
 from sally_anne.models.videos import rotary

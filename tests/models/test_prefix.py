@@ -13,9 +13,9 @@ from transformers import DynamicCache
 
 from sally_anne.hooks.geometry import Geometry
 from sally_anne.models.checkpoint import limits_of
-from sally_anne.models.decoding import IN_PARTS, extend, prefill, select, split_common_prefix
 from sally_anne.models.estimate import row_bytes, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import IN_PARTS, extend, prefill, select, split_common_prefix
 from sally_anne.models.prompts import encode, open_prompt
 from tests.models.checkpoints import random_model
 
