@@ -360,10 +360,10 @@ def limits_of(loaded: Any) -> dict[str, str]:
         if not alike(written(model.get_submodule(place), z), out):
             raise ModelError(f"model {name!r}: {place} adds to what W_o makes of its heads")
 
-    def begun(*rows: list[int]) -> prefix.State:
+    def begun(*rows: list[int], logits: bool = False) -> prefix.State:
         given = (part.to(model.device) for part in padded(loaded, rows))
         inputs = dict(zip(("input_ids", "attention_mask"), given, strict=True))
-        return prefix.prefill(loaded, inputs, logits=False)
+        return prefix.prefill(loaded, inputs, logits=logits)
 
     def with_frames(*films: str) -> torch.Tensor:
         greys = (np.array([*film.encode()], np.uint8) for film in films)
@@ -379,10 +379,13 @@ def limits_of(loaded: Any) -> dict[str, str]:
     def then(state: prefix.State, *ends: list[int]) -> prefix.State:
         return extend(loaded, state, range(len(ends)), ends)
 
-    once = partial(prefix.step, loaded)
+    def with_cache(logits: bool) -> torch.Tensor:
+        begins = begun(row[:-3], logits=logits)
+        return prefix.step(loaded, then(begins, row[-3:-1]), ids[:, -1]).logits
+
     twice = partial(prefix.read_side_by_side, loaded, rows=[0], tokens=row[-1:], count=2)
     ways: dict[str, Callable[[], torch.Tensor]] = {
-        "a cache": lambda: once(then(begun(row[:-3]), row[-3:-1]), ids[:, -1]).logits,
+        "a cache": lambda: torch.cat([*map(with_cache, (False, True))]),
         "padding": lambda: then(begun(row[:-2], [*row, *row]), row[-2:], row[:4]).logits[:1],
         "words side by side": lambda: twice(begun(row[:-1]))[0, :1],
     }
