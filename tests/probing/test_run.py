@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sally_anne.cli import main
+from sally_anne.core.files import LOCK
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.tasks import open_task
@@ -141,7 +142,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
             hashlib.sha256(path.read_bytes()).hexdigest(),
         )
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != LOCK  # which some versions of filelock touch
     }
 
 

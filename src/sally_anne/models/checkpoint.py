@@ -70,10 +70,8 @@ def located(name: str, revision: str | None = None) -> str:
         place = packed[0]
         if not place.exists():
             raise ModelError(f"there is no file {place}")
-        # Earlier versions read some vocabularies otherwise than they were written.
-        old = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 23)
-        if old or importlib.util.find_spec("gguf") is None:
-            needs = "the package gguf, transformers 5.23 or newer: pip install 'sally-anne[gguf]'"
+        if importlib.util.find_spec("gguf") is None:
+            needs = "the package gguf: pip install 'sally-anne[gguf]'"
             raise ModelError(f"{place} is read with {needs}")
     elif place.is_dir() and not any((place / n).exists() for n in ("config.json", ADAPTER[0])):
         raise ModelError(f"folder {place} has no config.json: give one with it, or a GGUF file")
