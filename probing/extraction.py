@@ -78,8 +78,11 @@ def plan_batches(samples: Sequence[Sample], size: int) -> list[Sequence[int]]:
         (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
         for s in samples
     ]
-    firsts = {s.group: s.shows * row for row, s in reversed([*enumerate(samples)])}
-    places = [(firsts[s.group], s.context) if s.context else (len(s.content), "") for s in samples]
+    firsts = {s.group: row for row, s in reversed([*enumerate(samples)])}
+    places = [
+        (s.shows and firsts[s.group], s.context) if s.context else (len(s.content), "")
+        for s in samples
+    ]
     order = sorted(range(len(samples)), key=lambda row: (kinds[row], places[row]))
     alike = groupby(order, kinds.__getitem__)
     return [batch for _, rows in alike for batch in processes.in_batches(list(rows), size)]

@@ -127,8 +127,9 @@ def needs(
         how += f", of linear layers x {QUANTIZED[quantization]:g}"
     column = row_bytes(geometry, 1, item)
     seen, pixels = _tower(loaded.config)
-    # Pixels in float32, and a copy of what comes after films' common beginnings: seven eighths.
-    pixels *= 4 + item * 7 / 8
+    # Pixels in float32 and as the model takes them; of what follows on films' common beginnings,
+    # seven eighths at most, a copy.
+    pixels *= 4 + item * ((item < 4) + 7 / 8)
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     peaks = []
     for load in loads:
