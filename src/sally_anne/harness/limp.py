@@ -200,10 +200,11 @@ def read_list(reply: str) -> tuple[str, ...]:
     listed = listed or [line for line in lines if not line.rstrip().endswith(":")]
     listed = [text.strip(" ,;\"“”'") for text in listed]
     for part in reversed(re.findall(r"\[[^\[\]]*\]", reply)):
-        for read in (ast.literal_eval, json.loads):
+        for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 value = read(part)
                 listed = value if all(isinstance(entry, str) for entry in value) else listed
+                break
     texts = (" ".join(text.split()) for text in listed)
     some = (text for text in texts if text.casefold().rstrip(".") not in _NOTHING)
     return tuple(text for text, _ in groupby(some))[:MOST]
