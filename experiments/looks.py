@@ -45,7 +45,7 @@ from sally_anne.hooks.edit import Redirect
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prefix import extend, prefill
-from sally_anne.models.processor import eye_of, frame_ids, plain
+from sally_anne.models.processor import eye_of, plain, sensed_ids
 from sally_anne.models.prompts import to_model
 from sally_anne.probing.activations import reopen
 from sally_anne.probing.config import Position
@@ -108,7 +108,7 @@ def token_parts(loaded: LoadedModel, sample: Sample, prompt: str, ids: Sequence[
             if token != same:
                 break
             found[n if way > 0 else -1 - n] = own[n if way > 0 else -1 - n]
-    film = frame_ids(loaded.config)
+    film = sensed_ids(loaded.config, ("image", "video"))
     steps = frame_parts(loaded, (sample.shape() or (0,))[0])
     seen = [place for place, token in enumerate(ids) if token in film]
     for n, place in enumerate(seen):

@@ -69,14 +69,13 @@ def is_small(loaded: LoadedModel) -> bool:
 
 
 def plan_batches(samples: Sequence[Sample], size: int) -> list[Sequence[int]]:
-    """Rows of each batch: of one context, or frames of one size, and nearly equally long.
+    """Rows of each batch: with frames of one size, and nearly equally long.
 
     Films of one group stand together, so that what they begin with is read once; texts do by their
     contexts, as equal ones need no padding.
     """
     kinds: list[tuple[Any, ...]] = [
-        (s.shows, s.sound is not None, not s.context, () if s.context else s.shape() or ())
-        for s in samples
+        (s.shows, s.sound is not None, not s.context, s.shape() or ()) for s in samples
     ]
     firsts = {s.group: row for row, s in reversed([*enumerate(samples)])}
     places = [

@@ -17,15 +17,17 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoProcessor
+from transformers import AutoProcessor, GPTNeoConfig, GPTNeoForCausalLM
 
 from sally_anne.core.errors import ModelError
 from sally_anne.data.items import Setting
+from sally_anne.data.samples import Sample
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
+from sally_anne.models.estimate import Load, needs
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import CATALOGUE
@@ -34,9 +36,10 @@ from sally_anne.models.processor import BREAK, eye_of
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import pad_for_crop
 from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.extraction import extract
 from sally_anne.probing.pipeline import dry_run
 from sally_anne.probing.pipeline import run as probe
-from tests.hooks.test_every_type import build
+from tests.hooks.test_every_type import build, small
 from tests.hooks.tiny_inputs import added, vector_on
 from tests.models.checkpoints import (
     FEWER,
@@ -397,19 +400,24 @@ def test_no_films_for_those_that_only_read(opened, small_clips, name: str) -> No
 # Types without a family: plain, Conv1D, with a state in place of keys and values, without heads.
 OTHERS = {"gpt2": "text", "qwen3_next": "text", "mamba": "text", "qwen3_5": "image"}
 OTHERS |= dict.fromkeys(("blip-2", "instructblip", "llama4", "blip"), "image")
+OTHERS["gemma3n_text"] = "text"  # its layers have each their width
+
+
+def lively(model: Any, folder: Path) -> LoadedModel:
+    """The model with larger weights and the default tokenizer, saved and opened again."""
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data.normal_(std=0.1)
+    model.save_pretrained(folder)
+    load_model().processor.tokenizer.save_pretrained(folder)
+    return load_model(folder)
 
 
 @pytest.mark.parametrize("model_type", OTHERS)
 @torch.inference_mode()
 def test_a_type_without_a_family(tmp_path, model_type: str) -> None:
-    """It opens, and a batch of endings of one beginning is read as each prompt by itself."""
-    model = build(OTHERS[model_type], model_type)
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            parameter.normal_(std=0.1)
-    model.save_pretrained(tmp_path)
-    load_model().processor.tokenizer.save_pretrained(tmp_path)
-    loaded = load_model(tmp_path)
+    """It opens, is planned, and endings of one beginning are read as each prompt by itself."""
+    loaded = lively(build(OTHERS[model_type], model_type), tmp_path)
     group = [STORIES[0].format(ending) for ending in ENDINGS]
     shared = split_common_prefix(loaded, group)
     state = prefill(loaded, encode(loaded, [shared.beginning], None))
@@ -417,8 +425,28 @@ def test_a_type_without_a_family(tmp_path, model_type: str) -> None:
     for row, prompt in enumerate(group):
         inputs = encode(loaded, [prompt], None)
         close(state.logits[row], loaded.model(**inputs).logits[0, -1])
+    if model_type != "mamba":
+        assert needs(loaded, [Load((70,), (9,))])["tokens read"].value == 79
     halved = load_model(tmp_path, dtype="bfloat16")
     assert halved.model.dtype == torch.bfloat16 and halved.limits == loaded.limits
+
+
+@torch.inference_mode()
+def test_types_that_count_columns_themselves(tmp_path) -> None:
+    """Local layers of GPT-Neo look back over so many of them, MPT's bias grows with each."""
+    config = small(GPTNeoConfig)
+    config.window_size = WINDOW
+    loaded = lively(GPTNeoForCausalLM(config), tmp_path / "neo")
+    group = [STORIES[0].format(ending) for ending in ENDINGS]
+    shared = split_common_prefix(loaded, group)
+    state = prefill(loaded, encode(loaded, [shared.beginning], None))
+    found = extend(loaded, state, [0, 0, 0], shared.endings)
+    for row, prompt in enumerate(group):
+        close(found.logits[row], loaded.model(**encode(loaded, [prompt], None)).logits[0, -1])
+    with pytest.raises(ModelError, match="local"):
+        read_side_by_side(loaded, state, [0], [5], 2)
+    mpt = lively(build("text", "mpt"), tmp_path / "mpt")
+    assert mpt.model and mpt.limits.keys() == {"padding", "words side by side"}
 
 
 def test_a_decoder_that_looks_ahead_is_refused(opened, tmp_path) -> None:
@@ -427,6 +455,28 @@ def test_a_decoder_that_looks_ahead_is_refused(opened, tmp_path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "use_bidirectional_attention": True}))
     with pytest.raises(ModelError, match="use_bidirectional_attention"):
         load_model(str(folder))
+
+
+def test_sounds_are_not_read_again(tmp_path) -> None:
+    """As frames below: where layers look back a certain distance, they are heard from the start."""
+    folder = save("qwen2-audio", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    text = {"sliding_window": WINDOW, "use_sliding_window": True}
+    config["text_config"] |= text | {"layer_types": ["sliding_attention"] * LAYERS}
+    (folder / "config.json").write_text(json.dumps(config))
+    loaded, draw = load_model(str(folder)), np.random.default_rng(0)
+    sounds = [draw.normal(0, 0.1, 16_000 * n).astype(np.float32) for n in (1, 1, 31)]
+    how = {"labels": {"y": 0}, "split": "train", "context": "one"}
+    samples = [
+        Sample(f"{i}{end}", f"it is {end}", group=f"{i}", sound=sound, **how)
+        for i, sound in enumerate(sounds)
+        for end in ("red", "in the blue room where the red agent is now and the white is not")
+    ]
+    together, alone = (extract(loaded, samples[:4], batch_size=size).x for size in (4, 1))
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    # One of two pieces and one of one: whose they are cannot be said.
+    with pytest.raises(ModelError, match="--batch-size 1"):
+        extract(loaded, samples[2:], batch_size=4)
 
 
 def test_frames_are_not_read_again(tmp_path, small_clips) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sally_anne.core.errors import ModelError
+from sally_anne.core.errors import ContextError, ModelError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
@@ -38,12 +38,16 @@ def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
 def test_texts_without_a_space_are_cut_behind_the_frames(loaded: LoadedModel, text: str) -> None:
     (prompt,) = [reply_prompt(loaded, text, video=True)]
     system = f"a b {prompt}"
-    for whole in (prompt, system):
+    # Without a new line, too.
+    tight = f"{loaded.processor.video_token}the.red.agent{text}"
+    for whole in (prompt, system, tight):
         shared = split_common_prefix(loaded, [whole])
         assert loaded.processor.video_token in shared.beginning
         tokens = loaded.processor.tokenizer(shared.beginning, add_special_tokens=False)["input_ids"]
         rest = loaded.processor.tokenizer(whole, add_special_tokens=False)["input_ids"]
         assert [*tokens, *shared.endings[0]] == rest
+    with pytest.raises(ModelError, match="too short"):
+        split_common_prefix(loaded, [loaded.processor.video_token])
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -102,6 +106,14 @@ def test_says_what_the_harness_answers(lively: LoadedModel, clip: np.ndarray, sh
         with steering.apply(lively.model):
             assert lively.generate(TEXT, video=prompt.clip, max_new_tokens=8) == steered
         assert steered != plain
+
+
+def test_prompt_and_reply_fit_the_context(fresh: LoadedModel) -> None:
+    tokens = encode(fresh, [reply_prompt(fresh, TEXT, False)], None)["input_ids"].shape[1]
+    fresh.config.get_text_config().max_position_embeddings = tokens + 4
+    assert fresh.generate(TEXT, max_new_tokens=4)
+    with pytest.raises(ContextError, match="max_new_tokens"):
+        fresh.generate(TEXT, max_new_tokens=5)
 
 
 def test_a_clip_is_shown_in_any_form(lively: LoadedModel, clip: np.ndarray, tmp_path: Path) -> None:

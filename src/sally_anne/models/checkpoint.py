@@ -385,7 +385,7 @@ def limits_of(loaded: Any) -> dict[str, str]:
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "a cache": lambda: torch.cat([*map(with_cache, (False, True))]),
         "padding": lambda: then(begun(row[:-2], [*row, *row]), row[-2:], row[:4]).logits[:1],
-        "words side by side": lambda: twice(begun(row[:-1]))[0, :1],
+        "words side by side": lambda: twice(begun(row[:-1]))[0],
     }
     if loaded.showing.kind:
         # Each letter is a frame of its own grey.

@@ -131,6 +131,7 @@ def needs(
     # seven eighths at most, a copy.
     pixels *= 4 + item * ((item < 4) + 7 / 8)
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    inner = max(inner) if isinstance(inner, list) else inner  # one of each layer
     peaks = []
     for load in loads:
         wide, ending = max(load.contexts), max(load.endings, default=0)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise, product, takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.processor import RAW, frame_ids, padded, raw_ids
+from sally_anne.models.processor import RAW, padded, raw_ids, sensed_ids
 from sally_anne.models.videos import positions_of, rotary
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class State:
 def split_common_prefix(loaded: LoadedModel, prompts: Sequence[str]) -> CommonPrefix:
     """Cut rendered prompts after their longest common beginning that ends before a space.
 
-    Or a new line where there is no space, and earlier where a tokenizer joins letters across the
-    cut. Endings keep two tokens at least, so that none is taken for a generated token. A ValueError
-    if there is no place to cut. Raw prompts are cut anywhere; a ModelError if they are too short.
+    Or a new line where there is no space, else any letter, and earlier where a tokenizer joins
+    letters across the cut. Endings keep two tokens at least, so that none is taken for a generated
+    token. Raw prompts are cut anywhere. A ModelError if there is no place to cut.
     """
     if loaded.prompt == RAW:
         whole = [raw_ids(loaded, prompt) for prompt in prompts]
@@ -82,13 +82,15 @@ def split_common_prefix(loaded: LoadedModel, prompts: Sequence[str]) -> CommonPr
     sound = loaded.processor.audio_token if loaded.family.hears else None
     marks = filter(None, (loaded.showing.mark, sound))
     first = 1 + max([-1, *map(common.rfind, marks)])
-    for gap in (" ", "\n"):
-        end = len(common)
-        while (end := common.rfind(gap, first, end)) > 0:
-            start = _ids(loaded, common[:end])
-            if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
-                return CommonPrefix(common[:end], tuple(ids[len(start) :] for ids in whole))
-    raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
+    ends = range(len(common) - 1, max(first, 1) - 1, -1)
+    for gap, end in product((" ", "\n", ""), ends):
+        if gap not in common[end]:
+            continue
+        start = _ids(loaded, common[:end])
+        if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
+            return CommonPrefix(common[:end], tuple(ids[len(start) :] for ids in whole))
+    why = "is too short, or shares no beginning with others: give it more words"
+    raise ModelError(f"the prompt {prompts[0][:60]!r} ... for {loaded.name} {why}")
 
 
 def _ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
@@ -161,7 +163,7 @@ def _common_frames(
     if any(value.shape != ids.shape for value in others):
         return None
     ids = ids.cpu()
-    frames = _are_frames(loaded, ids)
+    frames = _are_sensed(loaded, ids)
     counts = frames.sum(1)
     if grid is not None:
         count = len(grid), int(grid[0, 0])
@@ -243,7 +245,7 @@ def extend(
     gaps = (mask == 0).sum(1)
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
         moved = _without_gaps(state, index, ids, mask, gaps)
-        if bool(_are_frames(loaded, moved[1]).any()):
+        if bool(_are_sensed(loaded, moved[1]).any()):
             return _read_whole(loaded, state, rows, endings)
         return _run(loaded.model, *moved)
     columns = state.ids[index], state.mask[index], state.following[index]
@@ -278,8 +280,8 @@ def read_side_by_side(
         return mask.masked_fill_(~seen, torch.finfo(model.dtype).min)[:, None]
 
     window = getattr(config, "sliding_window", None)
-    kinds = {*(getattr(config, "layer_types", None) or ())}
-    if kinds - {"full_attention", "sliding_attention"}:
+    kinds = _kinds(config)
+    if kinds - {"full_attention", "sliding_attention", "global"}:
         raise ModelError(f"model {loaded.name!r} has layers of {', '.join(sorted(kinds))}")
     mask: Any = sees(None if kinds else window)
     if "sliding_attention" in kinds:
@@ -333,37 +335,42 @@ def _is_plain(cache: Any) -> bool:
 def _read_whole(
     loaded: LoadedModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
 ) -> State:
-    """As :func:`extend`, but that each row is read from its first word on, with its frames."""
+    """As :func:`extend`, but that each row is read from its first word on, with what it shows."""
     begun = (state.ids[row][state.mask[row].bool()].tolist() for row in rows)
     parts = padded(loaded, [[*b, *end] for b, end in zip(begun, endings, strict=True)])
     ids, mask = (part.to(state.mask.device) for part in parts)
     inputs, count = {"input_ids": ids, "attention_mask": mask}, len(state.ids)
-    shown = _are_frames(loaded, state.ids).sum(1)
+    marks = torch.tensor(sensed_ids(loaded.config)).to(state.ids)
+    shown = (state.ids[..., None] == marks).sum(1)
     for key, value in state.given.items():
         if value.shape == state.ids.shape:  # of each token
             own = [value[row][state.mask[row].bool()] for row in rows]
             ends = zip(own, endings, strict=True)
             sides = [(ids.shape[1] - len(o) - len(e), len(e)) for o, e in ends]
             inputs.setdefault(key, torch.stack([*map(pad, own, sides)]))
-        elif len(value) % count or len(shown.unique()) > 1:  # whose they are cannot be said
-            why = "and the films of one batch differ in what they take: use --batch-size 1"
+        elif len(value) % count or bool((shown != shown[0]).any()):  # whose they are cannot be said
+            why = "and films or sounds of one batch differ in what they take: use --batch-size 1"
             raise ModelError(f"model {loaded.name!r} reads each text whole, {why}")
         else:
             inputs[key] = torch.cat([value.chunk(count)[row] for row in rows])
     return prefill(loaded, inputs)
 
 
-def _are_frames(loaded: LoadedModel, ids: Tensor) -> Tensor:
-    return torch.isin(ids, torch.tensor(frame_ids(loaded.config)).to(ids))
+def _are_sensed(loaded: LoadedModel, ids: Tensor) -> Tensor:
+    return torch.isin(ids, torch.tensor(sensed_ids(loaded.config)).to(ids))
 
 
 def _looks_back_so_far(config: Any) -> bool:
     """Whether a layer sees only so many columns before its own, padding counted."""
     text = config.get_text_config()
-    kinds = getattr(text, "layer_types", None)
-    if kinds:
-        return any(kind != "full_attention" for kind in kinds)
+    if kinds := _kinds(text):
+        return bool(kinds - {"full_attention", "global"})
     return getattr(text, "sliding_window", None) is not None
+
+
+def _kinds(text: Any) -> set[str]:
+    """Kinds of layers that a text config names; GPT-Neo's are global and local."""
+    return {*(getattr(text, "layer_types", None) or getattr(text, "attention_layers", None) or ())}
 
 
 def _without_gaps(

@@ -125,9 +125,9 @@ def eye_of(loaded: LoadedModel) -> Any:
     return getattr(loaded.processor, f"{loaded.showing.kind or 'no'}_processor", None)
 
 
-def frame_ids(config: Any) -> list[int]:
-    """The tokens in whose places a model of this config puts frames."""
-    names = (f"{kind}_token_{end}" for kind in ("image", "video") for end in ("id", "index"))
+def sensed_ids(config: Any, kinds: Sequence[str] = ("image", "video", "audio")) -> list[int]:
+    """The tokens in whose places a model of this config puts frames and sounds."""
+    names = (f"{kind}_token_{end}" for kind in kinds for end in ("id", "index"))
     return [token for name in names if (token := getattr(config, name, None)) is not None]
 
 
