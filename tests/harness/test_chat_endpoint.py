@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -260,6 +261,9 @@ def test_an_evaluation_sends_each_items_frames(
         assert np.array_equal(np.stack(pictures_in(body)), item.clip())
         assert [m["content"] for m in body["messages"][:-1]] == [item.system][: bool(item.system)]
     assert not first
+    if config.max_pixels:
+        with pytest.raises(HarnessError, match="max_pixels"):
+            evaluate(replace(config, max_pixels=config.max_pixels * 4), console=QUIET)
 
 
 def test_verdicts_of_an_endpoint(server: Server) -> None:

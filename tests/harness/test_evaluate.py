@@ -110,6 +110,15 @@ def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.Mo
     assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
     stopped_after(monkeypatch, "replies", 0)
     run(config)
+    # More questions into the same folder: it has each that was answered.
+    monkeypatch.undo()
+    for limit in (3, 4):
+        run(replace(config, limit=limit))
+        table, asked = (
+            pd.read_parquet(config.folder / f"{n}.parquet") for n in ("answers", "items")
+        )
+        assert asked["item_id"].tolist() == table["item_id"].tolist()
+        assert len(asked) == 2 * limit
 
 
 def test_auto_tries_before_the_first_answer_and_never_after_the_last(

@@ -37,6 +37,10 @@ It believes it is in the purple room. | It is purple, not red. | It isn't red. I
 It is in the purple room rather than in the red room. | A is not supported. The answer is B.
 The answer is red. No: it saw all, so the answer is purple. | First red, then purple. Answer: B
 The answer is not red; it is purple
+B - A is incorrect | B, since A is wrong | Option B is more likely.
+<|begin_of_box|>B<|end_of_box|>
+If I had to choose, the answer would be B. | Answer: B [Reasoning] She left before that.
+The correct answer is B. Option A is not supported. | <answer>B</answer><reasoning>No.</reasoning>
 """,
     "A": r"""
 A | (A) | Answer: a | The correct option is A. | A because B is not supported. | red
@@ -55,6 +59,10 @@ INVALID = [
         "<answer>A or B</answer>",
         "A. red\nB. purple",
         "Answer:\nA. red\nB. purple",
+        "(A) is incorrect because it saw the move",
+        "A) Incorrect. It did not see the move",
+        "A, B are both possible",
+        "If it saw the move, the answer is A",
     ),
 ]
 
@@ -74,6 +82,32 @@ def test_what_a_reply_chooses(reply: str, label: str) -> None:
 @pytest.mark.parametrize("reply", INVALID)
 def test_replies_that_choose_nothing(reply: str) -> None:
     assert parse_choice(reply, PURPLE) is None
+
+
+TOYS = tuple(map(Option, "ABC", ("A toy car.", "A red ball.", "A doll.")))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("B. A red ball", "Answer: B. A red ball.", "(B) A red ball", "A red ball", "a red ball."),
+        *("B\n\nA child would pick the ball.", "Answer: B\n\nA is wrong.", "B.\n\nWrong: A, C"),
+        '{"answer": "A red ball"}',
+    ],
+)
+def test_a_label_may_be_an_article(reply: str) -> None:
+    """And a reply may leave out the full stop of an option."""
+    assert parse_choice(reply, TOYS) == "B"
+    assert parse_choice("B. I think so.", [*TOYS, Option("I", "nothing")]) == "B"
+
+
+def test_a_reply_that_was_cut_chooses_in_its_first_line() -> None:
+    cut = "Let's look at each option:\n\nA. red: it did not see"
+    assert parse_choice(cut, PURPLE) == "A"
+    assert parse_choice(cut, PURPLE, ended=False) is None
+    assert parse_choice("\nB. purple\nA. red", PURPLE, ended=False) == "B"
+    assert parse_choice("Each one:\nA. red\nThe answer is B and", PURPLE, ended=False) is None
+    assert parse_choice("Each one:\nA. red\nAnswer: B\nas", PURPLE, ended=False) == "B"
 
 
 def test_only_json_is_official() -> None:
@@ -129,6 +163,7 @@ def test_words_are_parsed(reply: str, official: set[str], robust: set[str]) -> N
         ("One may think red.\nIt is not.\nSo she will look in the purple room.", "B"),
         ('It moved to red.\n```json\n{"answer": "purple"}\n```', "B"),
         ("<think>The answer is A.</think>Ann knows nothing.\nAnswer: B", "B"),
+        ("So the answer is:\n\n\\[\n\\boxed{B}\n\\]", "B"),
         ("<think>The answer is A.", None),
         ("The answer is A.\n\nThere is no way to know.", None),
         ("", None),

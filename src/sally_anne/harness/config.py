@@ -171,7 +171,7 @@ class EvalConfig(EndpointOptions, RunOptions):
     named = (
         *("view", "window", "frames", "fps", "most_frames", "template", "protocol", "prompting"),
         *("shots", "steer", "alpha", "split", "style", "options", "max_new_tokens", "split_seed"),
-        *("data_seed", "data", "limit", "limit_seed"),
+        *("data_seed", "data", "limit", "limit_seed", "max_pixels"),
     )
 
     @property

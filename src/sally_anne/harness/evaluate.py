@@ -113,6 +113,8 @@ def evaluate(
         "options": config.options,
         **work.about,
     }
+    if config.endpoint is not None and config.max_pixels:  # an opened model names it itself
+        about["max_pixels"] = config.max_pixels
     kept = Journal(config.folder / ANSWERS, about, processes)
     replies = model.keeping(config.folder) if model else nullcontext()
     with kept as journal, replies, counting(console, f"{model_name(config)}, {work.title}") as show:

@@ -62,7 +62,7 @@ _BEST = (
     r"(?:fits|makes\s+(?:the\s+)?most"
     r"|(?:is|seems|appears|looks|(?:would|must|should|has\s+to)\s+be)"
     r"(?:\s+(?:to\s+be|likely|probably|clearly))?\s+(?:the\s+)?"
-    r"(?:most|best|correct|right|likeliest|answer|one|only\s+(?!wrong|incorrect)))\b"
+    r"(?:most|more\s+likely|best|correct|right|likeliest|answer|one|only\s+(?!wrong|incorrect)))\b"
 )
 _RIGHT = (
     r"(?:是?(?:正确|正確|对的|對的)|です(?!か)|を選|が正|だと思|가 정답|번|입니다|이다"
@@ -92,7 +92,8 @@ _DENIED = re.compile(r"[\"'*)\s]*(?:の中|안)?(?:では(?:な|あり)|じゃ�
 # What takes back the cue that follows: "I don't think the answer is A".
 _DOUBTED = re.compile(
     r"(?:n't|\bnot|\bnever)\s+(?:\w+\s+)?(?:think|believe|say|sure|certain)\b[^.!?;,\n]*$"
-    r"|\b(?:doubt|unsure|uncertain)\b[^.!?;,\n]*$|\bif\b[^.!?;\n]*$"
+    r"|\b(?:doubt|unsure|uncertain)\b[^.!?;,\n]*$"
+    r"|\bif\b(?!\s+(?:I|we)\s+(?:had|have|must|need|were)\b)[^.!?;\n]*$"
     r"|\b(?:(?:wrong|incorrect)\s+(?:answer|option|choice)|неправильный\s+ответ)\b[^.!?;,\n]*$",
     re.I,
 )
@@ -102,11 +103,16 @@ _ENDS = (
     rf"(?!{_LETTER}|['-]{_LETTER}|[吗嗎呢か]?\W{{0,3}}\?|[^\S\n]*[/&]"
     rf"|[^\S\n]+(?!(?:because|since|as|so|given|due|based)\b){_LETTER})"
 )
-# A second label: "A or B", "A/B", "A和B".
+# What does not make a label the article of a text, or a pronoun, before another word.
+_NO_NOUN = r"(?:because|since|as|and|or|are|both|could|may|might|seem)\b"
+# A second label: "A or B", "A/B", "A和B"; not "B. A ball", nor one on the next line.
 _OR = r"(?:x?or|and|vs|ou|o|u|oder|und|y|e|et|или|и|of|och|atau)"
 _ANOTHER = (
-    rf"(?:\W{{0,3}}(?:{_OR}|possibly|maybe)?\W{{1,3}}(?:(?:maybe|possibly|or|option)\W{{1,3}})?"
-    r"|\W{0,3}(?:或者?|和|还是|還是|か|または|나|또는)\W{0,3})"
+    rf"(?:[^\w\n]{{0,3}}(?:{_OR}|possibly|maybe)[^\w\n]{{1,3}}"
+    r"(?:(?:maybe|possibly|or|option)\W{1,3})?"
+    r"|\W{0,3}(?:或者?|和|还是|還是|か|または|나|또는)\W{0,3}"
+    r"|[^\w\n]{1,3}(?:option[^\w\n]{1,3})?"
+    rf"(?=\w+(?![^\w\n]{{0,3}}[^\S\n]+(?!{_NO_NOUN})[^\W\d_])))"
 )
 # How LaTeX says which letters a text is set in.
 _MARKUP = re.compile(r"\\(?:text|math)\w*\s?\{([^{}]*)\}|\\(?:rm|bf|it)\b\s?")
@@ -114,7 +120,9 @@ _MARKUP = re.compile(r"\\(?:text|math)\w*\s?\{([^{}]*)\}|\\(?:rm|bf|it)\b\s?")
 _MARKS = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—−", "''''\"\"\"\"'\"------")
 
 
-def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust") -> str | None:
+def parse_choice(
+    reply: str, options: Sequence[Option], parser: Parser = "robust", ended: bool = True
+) -> str | None:
     """The label of the option that a reply chooses, or None for an invalid reply.
 
     ``official``: JSON objects whose ``answer`` is the label or the text of one option, the same in
@@ -122,7 +130,8 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     or text after the last "answer is" or "answer:", in 13 languages; a label that begins a line
     ("b. purple", "(B)") or follows a word such as "option" or "choose"; the one option whose text
     the reply holds as whole words, not inside a longer one's and not negated. What names two
-    options at one of these steps is invalid. Text within ``<think>`` is not read.
+    options at one of these steps is invalid. Text within ``<think>`` is not read. A reply that was
+    cut (not ``ended``) may have gone through the options: of its lines the first alone chooses.
     """
     by_label = {_plain(option.label): option.label for option in options}
     reply = _MARKUP.sub(r"\1", _plain_marks(_after_thinking(reply)))
@@ -139,6 +148,12 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
     )
     another = re.compile(rf"{_ANOTHER}({labels})(?!{_LETTER})(?!\.\s)", re.I)
     before = re.compile(rf"(?<!{_LETTER})(?:{labels})\W{{1,3}}{_OR}\W{{0,3}}$", re.I)
+    # "(A) is wrong", but not "B, as A is wrong".
+    rejected = re.compile(
+        rf"(?:[^\w\n]|_)*(?:(?!\b(?:because|since|as|while|but|(?:{labels})\s+is)\b)[^\n.!?;,])"
+        r"{0,80}?\b(?:incorrect|wrong|not\s+(?:right|correct|true|supported|likely|plausible))\b",
+        re.I,
+    )
 
     def named(match: re.Match[str]) -> str:
         return by_label[_plain(" ".join(match[1].split()))]
@@ -161,13 +176,16 @@ def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust
         r"(?:\b(?:is|es|est|ist|è|é)(?:[^\S\n]+la)?[^\S\n]+|是|所以,?|→|[=-]>)\s?"
         rf"({labels})(?=[^\w\n?]*$)",
         rf"[.!]\s({labels})[^\w?]*\Z",
-        rf"(?:\\(?:f?box|boxed)\s?\{{|<(?:\w*answer|ans|final|option|response|choice)>|(?<!\w)\()"
+        rf"(?:\\(?:f?box|boxed)\s?\{{|<(?:\w*answer|ans|final|option|response|choice)>"
+        rf"|<\|begin_of_box\|>|(?<!\w)\()"
         rf"[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
     )
+    reply = reply if ended else reply.lstrip().partition("\n")[0]
     matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
     ends = ((reply[max(0, m.start() - _NEAR) : m.start()], m.end()) for m in matches)
     if any(before.search(start) or another.match(reply, end) for start, end in ends):
         return None
+    matches = [m for m in matches if not rejected.match(reply, m.end(1))]
     found = {named(m) for m in matches if not _negated(reply, m.start(1), m.end(1))}
     found = found or (set() if matches else _texts(reply, options))
     return found.pop() if len(found) == 1 else None
@@ -196,11 +214,11 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
     return frozenset(after or _texts(reply, options))
 
 
-def parse(question: Question, reply: str, parser: Parser) -> Parsed:
-    """What a reply chooses, None if nothing, and whether that is right."""
+def parse(question: Question, reply: str, parser: Parser, ended: bool = True) -> Parsed:
+    """What a reply chooses, None if nothing, and whether that is right; ``ended`` if not cut."""
     if parser == "official":
         return OFFICIAL[question.official].parse(reply, question)
-    return _generic(reply, question, parser)
+    return _generic(reply, question, parser, ended)
 
 
 def conclusion(reply: str, ended: bool = True) -> str:
@@ -219,7 +237,9 @@ def conclusion(reply: str, ended: bool = True) -> str:
         cues = [m.start() for m in _CUE.finditer(reply, last)]
     if cues:
         return reply[cues[-1] :]
-    return reply[reply.rfind("\n") + 1 :].strip() if ended else ""
+    # Marks of a formula may stand behind it.
+    lines = [line.strip() for line in reply.splitlines() if re.search(r"\w", line)]
+    return lines[-1] if lines and ended else ""
 
 
 def without_cue(text: str) -> str:
@@ -244,12 +264,14 @@ def json_answers(reply: str) -> list[object]:
 
 
 def _after_thinking(reply: str) -> str:
-    """What follows the last block of thoughts; nothing if that was not closed."""
+    """What follows the last block of thoughts, or stands before the first if nothing does."""
     marks = list(_THOUGHT.finditer(reply))
     if not marks:
         return reply
     last = marks[-1]
-    return reply[last.end() :] if last["end"] or last["end_"] else ""
+    rest = reply[last.end() :] if last["end"] or last["end_"] else ""
+    closed = marks[0]["end"] or marks[0]["end_"]  # then it began with thoughts
+    return rest if closed or rest.strip() else reply[: marks[0].start()]
 
 
 def _option_named(answer: object, options: Sequence[Option]) -> str | None:
@@ -257,21 +279,21 @@ def _option_named(answer: object, options: Sequence[Option]) -> str | None:
         return None
     plain = _plain(answer)
     found = [o.label for o in options if _plain(o.label) == plain]
-    found = found or [o.label for o in options if _plain(o.text) == plain]
+    found = found or [o.label for o in options if _unended(_plain(o.text)) == _unended(plain)]
     return found[0] if len(found) == 1 else None
 
 
 def _texts(reply: str, options: Sequence[Option]) -> set[str]:
     """Labels of the options whose text a reply holds, not inside a longer text and not negated."""
     found = set()
-    texts = [_plain(option.text) for option in options]
+    texts = [_unended(_plain(option.text)) for option in options]
     for option in sorted(options, key=lambda o: len(o.text), reverse=True):
-        text = _plain_marks(option.text)
+        text = _unended(_plain_marks(option.text))
         # Where a text begins or ends in a script without spaces, there is no edge to find.
         before, after = (rf"{side}{_LETTER})" for side in ("(?<!", "(?!"))
         form = re.compile(f"{before}{_spaced(text)}{after}", re.I)
         mentioned = any(not _negated(reply, *match.span()) for match in form.finditer(reply))
-        if mentioned and texts.count(_plain(option.text)) == 1:
+        if mentioned and texts.count(_plain(text)) == 1:
             found.add(option.label)
         # Shorter texts are not looked for inside it.
         reply = form.sub(lambda match: "\x00" * len(match[0]), reply)
@@ -290,6 +312,11 @@ def _spaced(text: str) -> str:
 
 def _plain(text: str) -> str:
     return _plain_marks(text).strip().casefold()
+
+
+def _unended(text: str) -> str:
+    """Without its full stop, which a reply may leave out."""
+    return text.rstrip(" .") or text
 
 
 def _plain_marks(text: str) -> str:
@@ -345,12 +372,14 @@ def _gridtom(reply: str, question: Question) -> Parsed:
     return _with_key(question, label)
 
 
-def _generic(reply: str, question: Question, parser: Parser = "official") -> Parsed:
+def _generic(
+    reply: str, question: Question, parser: Parser = "official", ended: bool = True
+) -> Parsed:
     if question.names:
         named = parse_words(reply, [option.text for option in question.options], parser)
         right = set(map(_plain, named)) == set(map(_plain, question.key))
         return ", ".join(sorted(named)) or None, right
-    return _with_key(question, parse_choice(reply, question.options, parser))
+    return _with_key(question, parse_choice(reply, question.options, parser, ended))
 
 
 OFFICIAL = {

@@ -56,7 +56,9 @@ def save(
 
 def save_items(folder: Path, items: Sequence[Question], table: pd.DataFrame) -> None:
     """Write what was asked, for a run's page: ``items.parquet``, of some items with frames."""
-    if (folder / ITEMS).exists():
+    kept = folder / ITEMS
+    ids = [item.item_id for item in items]
+    if kept.exists() and pd.read_parquet(kept, columns=["item_id"])["item_id"].tolist() == ids:
         return
     right = [name for name in table if str(name).endswith("_correct")]
     parser = first_parser([str(name).removesuffix("_correct") for name in right])
@@ -74,7 +76,7 @@ def save_items(folder: Path, items: Sequence[Question], table: pd.DataFrame) -> 
         }
         for place, item in enumerate(items)
     ]
-    write_atomic(folder / ITEMS, pd.DataFrame(rows).to_parquet(None, index=False))
+    write_atomic(kept, pd.DataFrame(rows).to_parquet(None, index=False))
 
 
 def print_evaluation(

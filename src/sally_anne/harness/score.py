@@ -98,7 +98,7 @@ def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.Da
             continue
         for parser in PARSERS:
             text = without_cue(reply) if item.reasons and parser == "official" else reply
-            label, right = parse(item, text, parser)
+            label, right = parse(item, text, parser, ended)
             row[f"{parser}_label"] = label
             row[f"{parser}_correct"], row[f"{parser}_invalid"] = right, label is None
         if log_probs := answer.get("option_log_probs"):
