@@ -85,8 +85,8 @@ class Part:
     def unseen(self, items: pd.DataFrame) -> np.ndarray:
         """Of which items ``[N]`` no story trained, or chose heads."""
         own = self.x.items
-        seen = own.loc[own["split"].isin(("train", "validation")), "content"]
-        return ~items["content"].isin(seen).to_numpy()
+        seen = own.loc[own["split"].isin(("train", "validation")), "_content"]
+        return ~items["_content"].isin(seen).to_numpy()
 
     def unlike(self, other: Part) -> str:
         """Why this one's directions mean nothing in the other; empty if they do."""
@@ -167,8 +167,8 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     if by is not None and by not in items:
         tags = ", ".join(sorted({tag for sample in opened.data.samples for tag in sample.tags}))
         raise ProbingError(f"--by {by}: the samples of {saved.folder} have the tags {tags}")
-    items["content"] = items["group"].map(opened.data.identities)
-    items["cluster"] = items["group"].map(opened.clusters)
+    items["_content"] = items["group"].map(opened.data.identities)
+    items["_cluster"] = items["group"].map(opened.clusters)
     x = Activations(saved.activations(), items, saved.labels, probing.site)
     blank = HeadProbes(probing.c, probing.max_iter, probing.solver, probing.normalise)
     identity = ModelIdentity.of_run(saved.saved["model"])
@@ -220,6 +220,7 @@ def carried(
     require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
     number, count = codes(clusters)
     value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
+    ends = ends if count > 1 else [np.nan, np.nan]
     control = control_of(random.sum(0) / whole.sum())
     # Of logit differences with both signs the sum is no answer.
     right = (whole > 0).mean()
@@ -250,10 +251,11 @@ def accuracy(source: Part, target: Part, config: TransferConfig) -> tuple[Cell, 
     require(len(test), ALL_SEEN)
     probes = (target if why else source).probes
     y, null = test.values(target.label), _shuffled(test, target.label, DRAWS, config.seed)
+    require(np.isin(y, probes.classes_).all(), f"{source.label} has other classes")
 
     def right(predicted: np.ndarray) -> Cell:
         own = (predicted == y).astype(float), (predicted == null).T
-        found = carried(np.ones(len(y)), *own, test.items["cluster"], config.seed)
+        found = carried(np.ones(len(y)), *own, test.items["_cluster"], config.seed)
         return found | {"note": why and f"refitted: {why}", "heads": f"{layer}.{head}"}
 
     whole = right(probes.predict(test.x)[:, layer, head])
@@ -277,7 +279,7 @@ def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
     heads = source.top[: config.k]
     require(len(heads) == config.k, f"only {len(heads)} heads of the source have a direction")
     train = target.x.train
-    number, count = codes(train.items["cluster"])
+    number, count = codes(train.items["_cluster"])
     at = tuple(np.transpose(heads))
     mine, theirs = (part.probes.coef_[at].reshape(1, config.k, -1) for part in (source, target))
     between = _cosines(mine, theirs)
@@ -285,11 +287,13 @@ def cosine(source: Part, target: Part, config: TransferConfig) -> tuple[Cell]:
         number, count = (number, count) if count > 1 else codes(train.items["group"])
         require(count > 1, "there is one training story: nothing to halve")
         random = np.random.default_rng(config.seed)
-        half = random.random((config.draws, count)).argsort(-1) < count // 2
-        between = drawn = _cosines(*(_refits(target, heads, h[:, number]) for h in (half, ~half)))
+        half = (random.random((config.draws, count)).argsort(-1) < count // 2)[:, number]
+        half = half[_trains(target, half) & _trains(target, ~half)]
+        require(len(half), f"no two halves of the training stories have each {target.label}")
+        between = drawn = _cosines(*(_refits(target, heads, times) for times in (half, ~half)))
     else:
         times = draw_groups(count, config.draws, config.seed)[:, number]
-        drawn = _cosines(mine, _refits(target, heads, times))
+        drawn = _cosines(mine, _refits(target, heads, times[_trains(target, times)]))
     y = _shuffled(train, target.label, config.draws, config.seed)
     null = np.abs(_cosines(mine, _refits(target, heads, np.ones(y.shape), y))).mean(1)
     more = {"n": len(train), "note": "" if between.mean() >= 0 else "turned round"}
@@ -309,6 +313,12 @@ def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     size = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
     dot = (one * other).sum(-1)
     return np.divide(dot, size, out=np.zeros_like(dot), where=size > 0)
+
+
+def _trains(part: Part, times: np.ndarray) -> np.ndarray:
+    """Whether each draw of a part's training samples, ``times [P, N]``, has all its classes."""
+    y = part.x.train.values(part.label)
+    return np.all([(times[:, y == c] > 0).any(1) for c in part.probes.classes_], axis=0)
 
 
 def _refits(
@@ -335,7 +345,7 @@ def shares(
     pair_set = opened.pair_sets.get("question")
     pairs = pair_set.choose("test", config.pairs) if pair_set else []
     content = [opened.data.identities[pair.samples[0].group] for pair in pairs]
-    items = pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
+    items = pd.DataFrame({"_content": content, "_cluster": [pair.cluster for pair in pairs]})
     cells: dict[tuple[str, str], Cell] = {}
     asked: dict[tuple[str, str], tuple[np.ndarray, list[int]]] = {}
     for source, target in product(sources, targets):
@@ -368,7 +378,7 @@ def shares(
             along.append((a.logit_diff - to_b + to_a - b.logit_diff) / 2)
     own, drawn = np.split(np.stack(along), [len(asked)], axis=1)
     for (names, (rows, _)), column in zip(asked.items(), own.T, strict=True):
-        parts = np.array(gap)[rows], column[rows], drawn[rows], items["cluster"][rows]
+        parts = np.array(gap)[rows], column[rows], drawn[rows], items["_cluster"][rows]
         try:
             cells[names] = carried(*parts, config.seed)
         except EmptyError as why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def draw(config: FiguresConfig) -> list[Path]:
         for kind in config.kind or kinds:
             before = len(paths)
             for figure, parts, table in kinds[kind](source, config) if kind in kinds else ():
-                stem = "_".join(filter(None, (kind, *parts)))
+                stem = re.sub(r"[^\w.-]+", "-", "_".join(filter(None, (kind, *parts))))
                 paths += style.save(figure, config.out or config.run / "figures", stem, table)
             if config.kind and len(paths) == before:
                 raise FigureError(f"{config.run} has no figure of kind {kind}")

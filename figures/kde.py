@@ -82,7 +82,7 @@ def main_direction(z: np.ndarray, off: np.ndarray) -> np.ndarray:
 
 def classes_of(values: pd.Series) -> list[Any]:
     """The values of a label, ordered; the second of two is what its probe calls true."""
-    return [False, True] if values.dtype == bool else sorted(values.unique(), key=str)
+    return [False, True] if values.dtype == bool else sorted(values.unique())
 
 
 def class_name(value: Any) -> str:
@@ -134,12 +134,14 @@ def kde_figure(
     classes = classes_of(table[label])[:: -1 if table[label].dtype == bool else 1]
     names = {
         value: f"{symbol(label)} {class_name(value)} (n = {(table[label] == value).sum()})"
-        for value in classes[: len(style.COLOURS)]
+        for value in classes
     }
     table = table.assign(_label=table[label].map(names)).dropna(subset="_label")
     hue: dict[str, Any] = {"hue": "_label", "hue_order": [*names.values()]}
-    hue["palette"] = style.COLOURS[: len(names)]
-    marks = dict(zip(names.values(), style.MARKERS, strict=False))
+    kinds = len(style.COLOURS)
+    hue["palette"] = [style.COLOURS[i % kinds] for i in range(len(names))]
+    # A colour that comes again has another marker.
+    marks = {name: style.MARKERS[(i + i // kinds) % kinds] for i, name in enumerate(names.values())}
     dots: dict[str, Any] = {"s": 14, "alpha": 0.4, "linewidth": 0, "zorder": 2, **hue}
     sns.scatterplot(table, x="_x", y="_y", ax=joint, style="_label", markers=marks, **dots)
     hue |= {"legend": False, "bw_adjust": 0.8, "common_norm": False, "warn_singular": False}

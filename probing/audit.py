@@ -135,7 +135,9 @@ def measure(
             # They say nothing of what a statement names, which within a condition decides labels.
             if control.kind == "format" and tagged:
                 of = items["condition"]
-                parts |= {str(name): own & (of == name).to_numpy() for name in of[own].unique()}
+                parts |= {
+                    str(name): own & (of == name).to_numpy() for name in of[own].dropna().unique()
+                }
             for condition, at in parts.items():
                 guessed, cluster = chance(trained, y[at]), member[at]
                 measured, head_of = _interval(right[at], cluster), _interval(best[at], cluster)

@@ -273,7 +273,8 @@ def print_patching(console: Console, saved: Mapping[str, Any], heads: pd.DataFra
         told = "" if right == facts["pairs"] else f", {right} told apart"
         clusters = many(facts["clusters_drawn"], facts["clusters"])
         unknown = "no interval, so no verdict: take more pairs" * (facts["clusters_drawn"] < 2)
-        said = unknown or f"{len(used)} of {len(heads)} heads used{listed}"
+        untested = "single heads were not tested" * all(heads[f"{kind}_used"] == "")
+        said = unknown or untested or f"{len(used)} of {len(heads)} heads used{listed}"
         lines.append(f"{kind} ({many(facts['pairs'], 'pairs')}{told}, {clusters}): {said}")
     if rows:
         columns = ["heads exchanged", "effect [95 %]", "95 % of random sets", "verdict"]

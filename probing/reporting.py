@@ -55,7 +55,8 @@ def summarise(
         if len(test):
             right = (probes[label].predict(test.x)[:, *head] == y).astype(float)
             mean = estimate_mean(right, member, draw_groups(len(names)))
-            own |= {"best_test_low": mean.low, "best_test_high": mean.high}
+            ends = (mean.low, mean.high) if len(names) > 1 else (np.nan, np.nan)
+            own |= zip(("best_test_low", "best_test_high"), ends, strict=True)
             own["test_clusters"] = len(names)
             own["clusters"] = "maps" if data.clusters else data.noun
     return summary
@@ -68,10 +69,10 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
     tags = dict.fromkeys(tag for sample in data.samples for tag in sample.tags)
     values = {t: [str(s.tags.get(t)) for s in data.samples] for t in tags if t != "condition"}
     tagged = "condition" in items and "condition" not in labels
-    conditions = items["condition"] if tagged else pd.Series("all", items.index)
+    conditions = items["condition"].fillna("none") if tagged else pd.Series("all", items.index)
     rows: list[dict[str, object]] = []
     for feature, column in (values | {"length of the text in words": length}).items():
-        table = items[["split", *labels]].assign(value=column)
+        table = items[["split", *labels]].assign(_value=column)
         whole = feature in data.content
         for of, part in [("all", table)] if whole else table.groupby(conditions, sort=False):
             own = {"condition": str(of), "feature": data.features.get(feature, feature)}
@@ -82,11 +83,11 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
 def _guess(table: pd.DataFrame, label: str) -> float:
     """Accuracy of the label most frequent in training for a value; equals are right in part."""
     train, held_out = table[table["split"] == "train"], table[table["split"] != "train"]
-    counts = pd.crosstab(train["value"], train[label])
+    counts = pd.crosstab(train["_value"], train[label])
     best = counts.eq(counts.max(axis=1), axis=0)
     chances, unseen = best.div(best.sum(axis=1), axis=0), 1 / max(1, len(counts.columns))
-    chances = chances.reindex(held_out["value"].unique(), fill_value=unseen)
-    asked = pd.MultiIndex.from_frame(held_out[["value", label]])
+    chances = chances.reindex(held_out["_value"].unique(), fill_value=unseen)
+    asked = pd.MultiIndex.from_frame(held_out[["_value", label]])
     return float(chances.stack().reindex(asked, fill_value=0.0).mean())
 
 
@@ -106,8 +107,9 @@ def null_columns(
             parts = x.train, x.validation, label
             test = permutation_test(*parts, how.permutations, how.seed, **own)
             p = at_heads(test.p_values, heads)
-            found |= {"p": p, "q": false_discovery_control(p), "threshold": test.threshold()}
-            found["p_fwer"] = at_heads(test.p_fwer, heads)
+            found |= {"p": p, "q": false_discovery_control(p)}
+            if math.isfinite(threshold := test.threshold()):  # else they are too few
+                found |= {"threshold": threshold, "p_fwer": at_heads(test.p_fwer, heads)}
         heads = heads.assign(**{f"{label}_{name}": value for name, value in found.items()})
     return selectivity_columns(x, heads, types, how) if types else heads
 

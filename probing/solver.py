@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -301,9 +302,13 @@ def groups_and_codes(
 def shuffled(
     y: np.ndarray, groups: np.ndarray, count: int, seed: int = 0, part: np.ndarray | None = None
 ) -> np.ndarray:
-    """Labels ``y [N]`` permuted within groups, or groups of one label in parts: ``[count, N]``."""
+    """Labels ``y [N]`` permuted within groups, those of one label among them: ``[count, N]``.
+
+    The latter in parts: ``part [N]`` says which samples train.
+    """
     names, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    if pd.Series(y).groupby(group).nunique().max() == 1:
+    pure = pd.Series(y).groupby(group).nunique().to_numpy() == 1
+    if pure.all():
         if len(names) < 2 or part is None and len(np.unique(y)) < 2:
             raise ProbingError("permuting changes nothing: all labels are the same")
         within = np.zeros(len(y)) if part is None else part
@@ -313,4 +318,8 @@ def shuffled(
     keys = group + np.random.default_rng(seed).random((count, len(group)))
     out = np.empty((count, len(y)), dtype=y.dtype)
     out[:, places] = y[np.argsort(keys, axis=1, kind="stable")]
+    alone = pure[group]
+    with suppress(ProbingError):  # those of one label are all the same
+        within = np.zeros(len(y)) if part is None else part
+        out[:, alone] = shuffled(y[alone], groups[alone], count, seed, within[alone])
     return out

@@ -97,7 +97,9 @@ def clusters(
     else is as of :func:`kde`, with the first label's best head.
     """
     pair = list(probes.values())[:2] if isinstance(probes, Mapping) else []
-    if len(pair) < 2 or not all(isinstance(p, HeadProbes) and p.binary for p in pair):
+    if len(pair) < 2 or not all(
+        isinstance(p, HeadProbes) and p.classes_.dtype == bool for p in pair
+    ):
         raise ProbingError("give probes of two labels that are true or false, by their names")
     at, train, shown = _at_head(pair[0], activations, layer, head)
     weights = {p.label_: (p.coef_[at], float(p.intercept_[at])) for p in pair}

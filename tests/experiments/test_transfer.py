@@ -32,9 +32,9 @@ def part(name: str, axes: dict[int, int], seed: int = 0, **more: Any) -> Part:
     """Y_p on one axis of some heads, numbered layer by layer of 3 x 4; no head knows Y_o."""
     items = make_items(GROUPS)
     items["group"] = f"{name}-" + items["group"]
-    items["content"] = items["group"]
+    items["_content"] = items["group"]
     number = items["group"].str.rsplit("-", n=1).str[1].astype(int) % 6
-    items["cluster"] = items["split"] + "-map-" + number.astype(str)
+    items["_cluster"] = items["split"] + "-map-" + number.astype(str)
     x = np.random.default_rng(seed).normal(size=(len(items), 3, 4, 6))
     for head, axis in axes.items():
         x[:, head // 4, head % 4, axis] += 3 * (2.0 * items["y_p"].to_numpy() - 1)
@@ -67,9 +67,9 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     # Ten of the target's test stories say what the source was trained or validated on.
     items = target.x.items.copy()
     tested = items.loc[items["split"] == "test", "group"].unique()
-    seen = HERE.x.items.loc[HERE.x.items["split"] != "test", "content"].unique()
+    seen = HERE.x.items.loc[HERE.x.items["split"] != "test", "_content"].unique()
     shared = [*seen[:5], *seen[-5:]]
-    items["content"] = items["content"].replace(dict(zip(tested[:10], shared, strict=True)))
+    items["_content"] = items["_content"].replace(dict(zip(tested[:10], shared, strict=True)))
     target = replace(target, x=replace(target.x, items=items))
     found = compare(HERE, target, CONFIG)["accuracy"]
     kept = (items["split"] == "test") & ~items["group"].isin(tested[:10])
@@ -79,7 +79,7 @@ def test_accuracy_is_that_of_the_best_head_by_validation_on_unseen_stories() -> 
     scores = probes.score(target.x.x[kept], items.loc[kept, "y_p"].to_numpy())
     assert (found["value"], found["n"]) == (scores[best], 80)
     assert found["heads"] == f"{best[0]}.{best[1]}"
-    same = replace(target, x=replace(target.x, items=items.assign(content=seen[0])))
+    same = replace(target, x=replace(target.x, items=items.assign(_content=seen[0])))
     found = compare(HERE, same, CONFIG)
     assert found["accuracy"] == {"why": ALL_SEEN}
 
@@ -89,6 +89,23 @@ def test_a_part_without_two_classes_in_training_has_no_probes() -> None:
     for x in (whole.x[whole.x.values("y_p")], whole.x.test):
         with pytest.raises(ProbingError):
             _ = replace(whole, x=x).probes
+
+
+def test_draws_that_lack_a_class_are_left_out() -> None:
+    """Few groups are true, and each has one label."""
+    rare = part("rare", {5: 0, 9: 0})
+    few = rare.x.items.groupby("split")["group"].transform(lambda g: g.isin(g.unique()[:2]))
+    rare.x.items["y_p"] = few.to_numpy()
+    for source in (rare, part("other", {5: 0, 9: 0}, seed=1)):
+        found = compare(source, rare, CONFIG)["cosine"]
+        assert 0 <= found["low"] <= found["high"] <= 1
+
+
+def test_classes_of_other_names_are_not_compared() -> None:
+    named = part("named", {5: 0, 9: 0}, seed=1)
+    named.x.items["y_p"] = np.where(named.x.items["y_p"], "yes", "no")
+    for cell in compare(HERE, named, CONFIG).values():
+        assert cell["why"] == "y_p has other classes"
 
 
 def test_two_models_are_compared_where_that_means_something() -> None:

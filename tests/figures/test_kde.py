@@ -189,13 +189,22 @@ def test_a_label_keeps_its_values_whatever_it_is_called(label: str) -> None:
     ]
 
 
-def of_classes(first: str, second: str) -> Figure:
-    values = np.array([first, second] * 20, dtype=object)
+def test_every_class_is_drawn_in_the_order_of_its_probe() -> None:
+    assert kde.classes_of(pd.Series([10, 9])) == [9, 10]
+    figure = of_classes(*(f"c{i}" for i in range(10)))
+    (joint,) = (axis for axis in figure.axes if axis.get_label() == "joint")
+    assert sum(map(len, dots(joint).values())) == 40 and len(legend(figure)) >= 10
+
+
+def of_classes(*classes: str) -> Figure:
+    values = np.resize(np.array(classes, dtype=object), 40)
     samples = pd.DataFrame({"item_id": range(40), "split": "test", "fits": values})
     z = np.random.default_rng(0).normal(size=(40, 3))
     plane, boundary = kde.density_plane(z, np.array([1.0, 0.0, 0.0]), 0.0)
     with style.look():
-        return kde.kde_figure(plane.table(z, samples, "fits"), "fits", "L0H0", [first], boundary)
+        return kde.kde_figure(
+            plane.table(z, samples, "fits"), "fits", "L0H0", [classes[0]], boundary
+        )
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))

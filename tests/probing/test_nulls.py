@@ -15,6 +15,7 @@ from rich.console import Console
 from sklearn.linear_model import LogisticRegression
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.run import conclusions
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.config import NullsConfig, ProbeConfig
 from sally_anne.probing.pipeline import fit_probes, rank_heads
@@ -55,9 +56,16 @@ def test_every_group_keeps_its_labels(sizes: list[int], seed: int, count: int) -
     groups = np.append(groups, ["last", "last"])
     found = shuffled(labels, groups, count, seed)
     assert found.shape == (count, len(labels)) and found.dtype == labels.dtype
+    parts = [groups == group for group in sorted({*groups})]
+    alone = [part for part in parts if len({*labels[part]}) == 1]
     for row in found:
-        for group in set(groups):
-            assert sorted(row[groups == group]) == sorted(labels[groups == group])
+        for part in parts:
+            if len({*labels[part]}) > 1:
+                assert sorted(row[part]) == sorted(labels[part])
+        # Those of one label have one of theirs.
+        assert all(len({*row[part]}) == 1 for part in alone)
+        own = (sorted(y[part][0] for part in alone) for y in (row, labels))
+        assert next(own) == next(own)
     np.testing.assert_array_equal(found, shuffled(labels, groups, count, seed))
 
 
@@ -75,6 +83,21 @@ def test_labels_of_whole_groups_are_permuted_among_them(groups: list, data: st.D
         for side in (False, True):
             assert sorted(row[first][held == side]) == sorted(values[held == side])
     assert (found != labels[order]).any()
+
+
+def test_a_few_groups_of_two_labels_leave_the_null_as_it_is() -> None:
+    """Of groups with one label each, a label of one sample is another."""
+    draw = np.random.default_rng(0)
+    y = np.repeat(draw.permutation(np.arange(40) % 2), 4)
+    x = draw.normal(size=(160, 1, 2, 4)).astype(np.float32)
+    x[:, 0, 0, 0] += 3 * y
+    for flipped in (0, 1):
+        y[0] ^= flipped
+        split = np.where(np.arange(160) < 100, "train", "validation")
+        items = pd.DataFrame({"group": np.arange(160) // 4, "split": split, "y": y})
+        made = Activations(x, items, ("y",))
+        found = permutation_test(made.train, made.validation, "y", 200)
+        assert found.p_fwer[0, 0] == 1 / 201 < 0.05 < found.p_fwer[0, 1]
 
 
 def test_one_label_has_nothing_to_permute() -> None:
@@ -214,6 +237,15 @@ def said(made) -> tuple[dict, str]:
     print_summary(console, heads, {"results": results}, {"y_p": "fits?"})
     assert isinstance(console.file, io.StringIO)
     return results | {"heads": heads}, console.file.getvalue()
+
+
+def test_too_few_permutations_test_nothing(made) -> None:
+    heads = rank_heads(made, fit_probes(made, how := ProbeConfig(c=0.05, permutations=15)))
+    found = null_columns(made, heads, how)
+    assert found["y_p_p"].notna().all()
+    assert found[["y_p_p_fwer", "y_p_threshold"]].isna().all(axis=None)
+    heads = found.assign(question_used="used")
+    assert conclusions(heads, "question", "y_p") == ["used"] * len(heads)
 
 
 def test_intervals_are_over_clusters(made, said) -> None:

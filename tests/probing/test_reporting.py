@@ -168,6 +168,23 @@ def accuracies(samples) -> dict[tuple[str, str, str], float]:
     return found
 
 
+def test_a_condition_that_some_samples_have_and_a_label_of_any_name() -> None:
+    samples = [
+        Sample(
+            f"s{i}",
+            f"word {i}",
+            labels={"value": i % 2 == 1, "y": i % 4 < 2},
+            tags={"kind": "ab"[i % 4 < 2]} | ({"condition": "TB"} if i < 8 else {}),
+            split=("train", "test")[i // 4 % 2],
+        )
+        for i in range(80)
+    ]
+    rows = confound_report(items_table(samples), SampleSet(samples, "test", ""))
+    found = {(r["condition"], r["feature"], r["label"]): r["accuracy"] for r in rows}
+    assert found["none", "kind", "y"] == found["TB", "kind", "y"] == 1
+    assert found["none", LENGTH, "value"] == found["none", "kind", "value"] == 0.5
+
+
 def seen_by(sample: Sample, perspective: str) -> Sample:
     return replace(sample, tags={**sample.tags, "perspective": perspective})
 

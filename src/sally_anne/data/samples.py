@@ -25,6 +25,9 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+RESERVED += ("samples", "stories", "unconverged_heads")  # counts beside labels in results.json
+# Of a table of heads; a condition of such a name would hide one.
+MEASURES = ("accuracy", "log_loss", "auc", "worst", "chance")
 # Of a film in a file.
 SAMPLING = Sampling(count=FRAMES)
 # Of the groups that are split here, this many in ten train and validate; the others test.
@@ -130,6 +133,8 @@ class Sample:
                 self._fail(f"{name!r} cannot name a label or tag: {known}")
         for name in self.labels.keys() & self.tags.keys():
             self._fail(f"{name!r} names a label and a tag")
+        if (condition := self.tags.get("condition")) in MEASURES:
+            self._fail(f"its condition {condition!r} is the name of a measure: take another")
 
     def _fail(self, what: str) -> NoReturn:
         raise RecordError(f"sample {self.item_id}: {what}")
