@@ -219,8 +219,8 @@ def carried(
     """The share ``own [P]`` of ``whole [P]``, of sums; the control are random ones, ``[P, R]``."""
     require(whole.mean() > 0, "the model does not tell the target's pairs apart: no gap to carry")
     number, count = codes(clusters)
-    value, *ends = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
-    ends = ends if count > 1 else [np.nan, np.nan]
+    value, low, high = estimate_shares(own, whole, number, draw_groups(count, seed=seed))
+    ends = (low, high) if count > 1 else (np.nan, np.nan)
     control = control_of(random.sum(0) / whole.sum())
     # Of logit differences with both signs the sum is no answer.
     right = (whole > 0).mean()

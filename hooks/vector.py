@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from sally_anne.core.console import Shown, many
 from sally_anne.core.errors import SallyAnneError, SteeringError
-from sally_anne.core.files import reading, write_atomic
-from sally_anne.core.folder import make_own
+from sally_anne.core.files import read_object, reading, write_atomic
+from sally_anne.core.folder import RESULTS, make_own
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.core.run import Head
 from sally_anne.hooks.edit import Edit, Gate
@@ -178,7 +178,7 @@ class SteeringVector(Shown, Shared):
         full[torch.tensor(self.heads).unbind(1)] = steps
         return (strength * full).float()
 
-    def check(self, model: nn.Module) -> Geometry:
+    def check(self, model: nn.Module, allow_mismatch: bool = False) -> Geometry:
         """The model's geometry; SteeringError names both shapes or types if it does not fit."""
         geometry, config = find_geometry(model), cast(Any, model.config)
         shape = (self.n_layers, self.n_heads, self.width)
@@ -188,7 +188,7 @@ class SteeringVector(Shown, Shared):
             of = f"for {shape} layers, heads, width; this {type(model).__name__} has {there}"
             raise SteeringError(f"the vector is {of} at {self.site}: fit it on this model")
         same = fitted.same_type(ModelIdentity(model_type=here))
-        if not same and not self.fitted.get(ALLOW_MISMATCH):
+        if not (same or allow_mismatch or self.fitted.get(ALLOW_MISMATCH)):
             raise SteeringError(f"the vector was fitted on a {fitted.model_type}, not a {here}")
         return geometry
 
@@ -207,7 +207,7 @@ class SteeringVector(Shown, Shared):
         module = _module(model)
         if not allow_mismatch:
             require_fitted(self, ModelIdentity.of_module(module))
-        self.check(module)
+        self.check(module, allow_mismatch)
         applied = _Applied(module, self.delta(alpha), self.site, self.positions, self.gate)
         applied.opened = False
         return applied
@@ -237,6 +237,10 @@ class SteeringVector(Shown, Shared):
             FolderError, SteeringError: there is none, or it is damaged, or does not fit.
         """
         chosen = [] if (Path(path) / FILE).exists() else [*Path(path).glob(f"*/{FILE}")]
+        if len(chosen) > 1 and (results := Path(path) / RESULTS).exists():
+            # A sweep that went on may have chosen again.
+            last = read_object(results, SteeringError, "sally-anne sweep").get("vector")
+            chosen = [file for file in chosen if file.parent.name == last]
         with _FILE.reading(chosen[0] if len(chosen) == 1 else path) as (facts, tensors):
             if "gate" in facts:
                 facts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sally_anne.core.console import Console, print_lines
 from sally_anne.core.errors import SteeringError
+from sally_anne.harness.evaluate import fitted_on
 from sally_anne.hooks.geometry import HEAD_OUT, Geometry, find_geometry, plain_weight, text_config
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.positions import ALL
@@ -56,12 +57,14 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     mismatch = require_fitted(vector, replace(loaded.identity, prompt=""))
     baked = bake_model(loaded.model, vector.delta(strength))
     folder = Path(loaded.source).expanduser()
+    # Also what one has seen that is baked in already.
+    fitted = fitted_on(loaded.source, vector.fitted) or {}
     record: dict[str, Any] = {
         "model": folder.resolve().name if folder.exists() else loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
         "acts_at": ALL,
-        "vector": vector.describe() | {"alpha": strength, "fitted": dict(vector.fitted)},
+        "vector": vector.describe() | {"alpha": strength, "fitted": dict(fitted)},
         **({"mismatch": mismatch} if mismatch else {}),
     }
     _write(out.resolve(), baked, loaded.processor, record)

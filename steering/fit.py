@@ -32,7 +32,7 @@ from sally_anne.data.samples import SEEN, SPLITS, Split
 from sally_anne.data.tasks import open_pairs
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.identity import ALLOW_MISMATCH
-from sally_anne.hooks.positions import LAST_PROMPT
+from sally_anne.hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Reopened, items_table, reopen
@@ -57,10 +57,10 @@ _OPEN = "open"
 def fit_vector(
     run: Path | str | Run,
     k: int,
-    alpha: float = 1.0,
+    alpha: float | None = None,
     direction: str = "logistic",
     label: str | None = None,
-    positions: str = "last_prompt+generated",
+    positions: str | None = None,
     seed: int = 0,
     towards: str | None = None,
     rank_by: RankBy = "probe_accuracy",
@@ -72,6 +72,7 @@ def fit_vector(
     Args:
         k: number of heads: the best by validation accuracy on the label, ties by log-loss. Heads
             whose probe has no weights have no direction and are passed over.
+        alpha, positions: 1 and last_prompt+generated, of a control those of what it controls.
         direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
             means. ``patched_mean``: the mean difference within training pairs at the token where
             patching exchanges heads. ``pca``: first principal component, turned towards the class.
@@ -86,6 +87,9 @@ def fit_vector(
         patched: of ``patched_mean``, as of :func:`read_patched`, which reads it by default.
     """
     run = run if isinstance(run, Run) else Run.open(run)
+    if norm_matched_to is not None:
+        alpha = norm_matched_to.alpha if alpha is None else alpha
+        positions = positions or norm_matched_to.positions
     label = label or next(iter(run.labels), "")
     directions = DIRECTIONS if norm_matched_to is None else CONTROLS
     for name, value, known in (("direction", direction, directions), ("label", label, run.labels)):
@@ -117,8 +121,8 @@ def fit_vector(
         if direction == "random":
             theta = torch.from_numpy(rng.standard_normal(tuple(norm_matched_to.theta.shape)))
             theta /= theta.norm(dim=1, keepdim=True)
-            changes: dict[str, Any] = {"alpha": alpha, "direction": direction, "fitted": facts}
-            return replace(norm_matched_to, theta=theta, **changes)
+            changes: dict[str, Any] = {"alpha": alpha, "positions": positions, "fitted": facts}
+            return replace(norm_matched_to, theta=theta, direction=direction, **changes)
         # Sorted: the same draw whatever the ranking of heads that are not steered.
         others = sorted(h for h in ranked if coef[h].any() and h not in norm_matched_to.heads)
         if norm_matched_to.k > len(others):
@@ -144,13 +148,15 @@ def fit_vector(
         x,
         [direction_of(kind, x[:, i], inside, coef[head]) for i, head in enumerate(heads)],
         coef.shape[:2],
-        alpha=alpha,
+        alpha=1.0 if alpha is None else alpha,
         direction=direction,
         site=run.config.get("site", run.store.meta.site),
-        positions=positions,
+        positions=positions or LAST_PROMPT_GENERATED,
         fitted=facts,
     )
-    return vector if norm_matched_to is None else replace(vector, sigma=norm_matched_to.sigma)
+    if norm_matched_to is None:
+        return vector
+    return replace(vector, sigma=norm_matched_to.sigma, site=norm_matched_to.site)
 
 
 def class_towards(values: Sequence[Any], label: str, towards: str | None = None) -> Any:
@@ -218,12 +224,14 @@ def run(config: VectorConfig) -> None:
     if sweep is not None:
         swept, own = sweep["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted)))
         # What only one of them knows is not compared.
-        known = own.keys() & swept.keys() - {SEEN, ALLOW_MISMATCH}
+        known = own.keys() & swept.keys() - {SEEN, ALLOW_MISMATCH, "rank_by"}
         if differ := sorted(name for name in known if swept[name] != own[name]):
             why = f"was of another probing run than {config.run}: {', '.join(differ)}"
             raise SteeringError(f"--sweep {config.sweep} {why}")
-        # The sweep chose K and alpha on its own validation stories.
-        more = {name: sweep[name] for name in (SEEN, FOUND) if sweep.get(name)}
+        # The sweep chose K and alpha on its own validation stories; what it found is of these.
+        chosen = *(sweep["chosen"][name] for name in ("k", "alpha")), LAST_PROMPT_GENERATED
+        same = (vector.k, vector.alpha, vector.positions) == chosen and config.gate is None
+        more = {name: sweep[name] for name in (SEEN, FOUND)[: 1 + same] if sweep.get(name)}
         site = sweep["config"].get("steer_site") or vector.site
         vector = replace(vector, site=site, fitted={**vector.fitted, **more})
     console = Console()

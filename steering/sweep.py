@@ -124,6 +124,8 @@ def opened(config: SweepConfig) -> Questions | Pairs:
         if getattr(config, name) != getattr(SweepConfig, name):
             there = "pairs" if config.on_pairs else "stories"
             raise SteeringError(f"{flag_name(name)} does not go with a sweep over {there}")
+    if config.direction == "patched_mean" and {"y_p", "y_o"} & {*config.also}:
+        raise SteeringError("--also: of patched_mean there is one direction, whatever the label")
     return Pairs(config) if config.on_pairs else Questions(config)
 
 
@@ -215,6 +217,8 @@ def run(
     # The widest vectors hold those of all K.
     numbers = " ".join(vector.describe()["numbers"] for vector in widest)
     about = {**loaded.about, **asked.about, "fitted": dict(widest[0].fitted), "vector": numbers}
+    if (site := widest[0].site) != probed.config.get("site", probed.store.meta.site):
+        about["steer_site"] = site
 
     def answer(
         split: str, points: Sequence[SweepPoint], task: str | None = None, most: int | None = None
@@ -233,7 +237,7 @@ def run(
         if processes.first:
             save_tables(config.folder, measure, {(None, "validation"): validation})
         processes.wait()
-        remedy = f"Other values of --K and --alpha go on from {config.folder}"
+        remedy = f"Other values of --alpha go on from {config.folder}, of --K with another --out"
         raise NothingToChooseError(f"nothing to choose, no vector is saved: {why}. {remedy}")
     chosen = measure.choose(
         ranked, lambda point, task: answer("validation", (BASELINE, point), task), config.tasks

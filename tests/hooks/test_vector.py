@@ -83,6 +83,18 @@ def test_comes_back_as_it_was(make, tmp_path: Path, path: str) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["README.md", FILE]
 
 
+def test_a_sweep_that_went_on_is_its_last_vector(make, skeleton, tmp_path: Path) -> None:
+    for alpha in (2.0, 3.0):
+        make(alpha=alpha).save(tmp_path / f"alpha{alpha:g}")
+    (tmp_path / "results.json").write_text('{"vector": "alpha3"}')
+    assert SteeringVector.load(tmp_path).alpha == 3.0
+    foreign, model = make(fitted={"model_type": "llama"}), skeleton()
+    model.config.model_type = "qwen2_vl"
+    assert foreign.apply(model, allow_mismatch=True)
+    with pytest.raises(ModelError, match="llama"):
+        foreign.apply(model)
+
+
 @pytest.mark.parametrize("gate", [None, Gate(0, 1, torch.tensor([0.5, -2.0]).double(), 0.25)])
 def test_every_flipped_bit_is_noticed(make, tmp_path: Path, gate: Gate | None) -> None:
     """Header, facts and numbers: the file is refused by name, or is still the same vector."""

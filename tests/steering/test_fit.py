@@ -120,11 +120,11 @@ def test_directions_and_widths_are_of_training_activations(made, kind: str) -> N
 @pytest.mark.parametrize("kind", ["logistic", "pca"])
 @pytest.mark.parametrize("control", ["random", "random_heads"])
 def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> None:
-    vector = fit_vector(made.folder, K, 2.5, direction=kind)
+    vector = fit_vector(made.folder, K, 2.5, direction=kind, positions="all")
     everyone = fit_vector(made.folder, 12, direction=kind)
     thetas = []
     for seed in range(3):
-        drawn = fit_vector(made.folder, K, 2.5, control, seed=seed, norm_matched_to=vector)
+        drawn = fit_vector(made.folder, K, None, control, seed=seed, norm_matched_to=vector)
         again = fit_vector(made.folder, K, 2.5, control, seed=seed, norm_matched_to=vector)
         assert same(drawn, again) and drawn.fitted["seed"] == seed
         thetas.append(drawn.theta)
@@ -133,7 +133,8 @@ def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> 
             for v in (vector, drawn)
         ]
         torch.testing.assert_close(*sizes, rtol=1e-6, atol=1e-6)
-        assert drawn.fitted["norm_matched_to"] == kind and drawn.alpha == 2.5
+        assert drawn.fitted["norm_matched_to"] == kind
+        assert (drawn.alpha, drawn.positions) == (2.5, "all")
         if control == "random":
             assert drawn.heads == vector.heads
             assert not torch.allclose(drawn.theta, vector.theta)
@@ -226,7 +227,9 @@ def test_the_sweep_gives_what_is_left_out(
 ) -> None:
     saved = {
         "config": {"direction": "mass_mean", "label": "y_p", "towards": None},
-        "about": {"fitted": dict(fit_vector(made.folder, 1).fitted)},
+        # Of several rankings the first one's.
+        "about": {"fitted": {**fit_vector(made.folder, 1).fitted, "rank_by": "patching"}},
+        "found": "Both, less the baseline's: 3 points",
         "chosen": {"k": 3, "alpha": 2.5, "rank_by": "probe_accuracy"},
         "run": str(made.folder),
     }
@@ -235,5 +238,7 @@ def test_the_sweep_gives_what_is_left_out(
     vector = SteeringVector.load(tmp_path / "v")
     unit = fit_vector(made.folder, k, direction="mass_mean")
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
+    # What the sweep found is of what it chose.
+    assert ("found" in vector.fitted) == (given == {})
     assert vector.heads == unit.heads
     assert torch.equal(vector.delta(), unit.delta(alpha))

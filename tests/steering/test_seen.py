@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from sally_anne.core.errors import ModelError, RunFolderError, SteeringError
+from sally_anne.core.errors import HarnessError, ModelError, RunFolderError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Lineage
@@ -101,6 +101,11 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["unseen"] == {"left_out": found.unseen.left_out, "of": 500, "known": True}
 
+    with pytest.raises(HarnessError, match="steer_site"):
+        sweep(replace(config, split_seed=1, steer_site="attn_out"))
+    with pytest.raises(SteeringError, match="patched_mean"):
+        sweep(replace(config, direction="patched_mean", also=("y_o",)))
+
     # The chosen vector knows both, and so does the same one made again.
     made = tmp_path / "again"
     make_vector(VectorConfig(sweep=config.folder, out=made))
@@ -149,6 +154,11 @@ def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     first = {"train": [generated().identity(drawn).content], "validation": []}
     folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
+    twice = bake.BakeConfig(vector_folder, tmp_path / "twice", model=str(baked))
+    bake.run(replace(twice, allow_mismatch=True))
+    record = json.loads((tmp_path / "twice" / "steering.json").read_text())
+    both = Lineage.read(record["vector"]["fitted"], "")
+    assert both is not None and {*first["train"]} < both.seen
     found = sweep(replace(config, model=str(baked), allow_mismatch=True, limit=2))
     assert found.test["story"].nunique() == 2
     assert f"story-{drawn:04d}" not in set(found.test["story"])

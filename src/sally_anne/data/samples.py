@@ -24,7 +24,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 # Columns of a table of samples; a label or tag of such a name would hide one.
-RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+RESERVED: tuple[str, ...] = ("item_id", "group", "split", "layer", "head", "op")
 RESERVED += ("samples", "stories", "unconverged_heads")  # counts beside labels in results.json
 # Of a table of heads; a condition of such a name would hide one.
 MEASURES = ("accuracy", "log_loss", "auc", "worst", "chance")
