@@ -112,7 +112,7 @@ def fit_vector(
     ranked = heads_of(table)
     heads = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)
-    if towards is not None:
+    if towards is not None and not direction.startswith("multinomial"):  # which names a class
         facts["towards"] = target
     kind = direction
     if norm_matched_to is not None:

@@ -51,6 +51,11 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
+def test_cues_stand_apart() -> None:
+    with pytest.raises(RecordError, match="empty line"):
+        parse(SRT.replace("there.\n\n", "there.\n"), "film", ".srt")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 @pytest.mark.parametrize(("name", "text"), [("film.srt", SRT), ("film.VTT", VTT)])

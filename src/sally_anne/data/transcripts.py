@@ -149,6 +149,8 @@ def _cues(text: str, where: str, vtt: bool) -> Iterator[Utterance]:
                 f"00:01:04,000, is {lines[timed].strip()[:60]!r}"
             )
         raw, speaker = "\n".join(lines[timed + 1 :]), ""
+        if "-->" in raw:
+            raise RecordError(f"{where}, line {number}: an empty line must part it from the next")
         if vtt:
             voice = _VTT_VOICE.search(raw)
             speaker = one_line(html.unescape(voice[1])) if voice else ""
