@@ -67,6 +67,15 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         if place_of(one) not in parts or one.options.get("steer") is not None:
             where = " or ".join(f"--setting {setting} --order {order}" for setting, order in parts)
             raise HarnessError(f"--baselines {one.folder} is steered, or not of {where}")
+        asked = one.saved["config"]
+        other = [n for n in ("data", "data_seed") if str(asked.get(n)) != str(getattr(config, n))]
+        usual = {"style": "plain", "prompting": "direct"}
+        other += [name for name, value in usual.items() if asked.get(name, value) != value]
+        if other or asked.get("split") in ("train", "validation"):
+            why = ", ".join(other) or f"--split {asked['split']}"
+            raise HarnessError(
+                f"--baselines {one.folder} does not ask the table's questions: {why}"
+            )
     prompting = [evaluation(config, *part, how) for part, how in product(parts, config.prompting)]
     for asked in prompting:
         check(asked)

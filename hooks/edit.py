@@ -33,6 +33,14 @@ class Gate:
     above: bool = True  # edit where the probability is above it; else where it is not
 
 
+def refuse_edited(model: nn.Module | None) -> None:
+    """A HookError if a block that edits the model is open: no record would say so."""
+    hooks = model._forward_pre_hooks.values() if model is not None else ()
+    if any(isinstance(getattr(hook, "__self__", None), Edit) for hook in hooks):
+        why = "which what is saved would not say: leave the block, or give the vector"
+        raise HookError(f"the model is steered or edited by an open `with` block, {why}")
+
+
 class Edit(ModelHooks):
     """Changes head slices while the `with` block is open.
 

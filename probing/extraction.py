@@ -32,6 +32,7 @@ from sally_anne.data.samples import Sample, copies, fingerprint, untrained, with
 from sally_anne.hooks.backends import NATIVE, Backend
 from sally_anne.hooks.backends import backend as backend_named
 from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import refuse_edited
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models import prompts
@@ -210,6 +211,8 @@ def extract(
     given = list(samples) if isinstance(samples, Iterable) else []
     if not given or not all(isinstance(sample, Sample) for sample in given):
         raise ProbingError("give samples, as sa.samples, sa.read_samples or sa.gridtom make them")
+    if folder is not None:
+        refuse_edited(vars(loaded).get("model"))
     samples = with_splits(given, seed)
     check_samples(loaded, samples, position)
     unknown = unknown_words(loaded, (t["content"] for s in samples for t in s.turns))

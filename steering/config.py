@@ -13,7 +13,6 @@ from sally_anne.data.gridtom.samples import Published, SplitSeed
 from sally_anne.data.items import Setting, short_name
 from sally_anne.harness.config import changed
 from sally_anne.harness.protocols import PROTOCOLS, ProtocolName
-from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions, settle
 from sally_anne.probing.config import RAW_TEXT, Contrast, Position, ProbeConfig, Site, Solver
 
@@ -231,7 +230,7 @@ class VectorConfig:
             self.towards,
             by,
             gate,
-            None if self.positions == LAST_PROMPT_GENERATED else self.positions,
+            None if self.positions == "last_prompt+generated" else self.positions,
         ]
         name = "-".join(filter(None, [*parts, f"K{self.k}", f"alpha{self.alpha:g}"]))
         return self.out or (self.run or Path()) / "vectors" / name

@@ -218,6 +218,12 @@ def test_one_call_gives_what_its_steps_give(model, tmp_path: Path) -> None:
     figure.savefig(tmp_path / "four.png")
     assert len(figure.subfigs) == 4
     how = {"setting": "text", "limit": 2}
+    with probes.to_vector(k=2).apply(model), pytest.raises(sa.SallyAnneError, match="open"):
+        sa.evaluate(model, **how)
+    with probes.to_vector(k=2).apply(model), pytest.raises(sa.SallyAnneError, match="open"):
+        sa.extract(model, samples, tmp_path / "kept")
+    with pytest.raises(sa.SallyAnneError, match="layer and head"):
+        sa.plot.kde(x, probes, layer=0)
     kept = sa.evaluate(model, vector=probes.to_vector(k=2), folder=tmp_path / "run", **how)
     assert kept.answers.equals(pd.read_parquet(tmp_path / "run" / "answers.parquet"))
     assert sa.evaluate(model, **how).results["config"]["limit"] == 2

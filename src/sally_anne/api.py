@@ -28,6 +28,7 @@ from sally_anne.data.samples import Frames, Label, Sample, Samples, Split, paire
 from sally_anne.figures.draw import ANSWERS, SWEEP, results_in, table_in
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate as evaluation
+from sally_anne.hooks.edit import refuse_edited
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import ModelOptions
@@ -281,6 +282,7 @@ def _config(kind: type[Any], loaded: LoadedModel, out: Path, options: dict[str, 
     """A command's options, with those by which the model was opened."""
     if not isinstance(loaded, LoadedModel):
         raise HarnessError(f"give a model that sa.load_model opened, not {loaded!r:.60}")
+    refuse_edited(vars(loaded).get("model"))
     opened: dict[str, Any] = {"revision": loaded.hub_revision, "device_map": loaded.device_map}
     opened |= {"model": loaded.name, "dtype": loaded.dtype, "prompt": loaded.prompt, "out": out}
     for name in ModelOptions.__dataclass_fields__.keys() & loaded.changes.keys():

@@ -162,6 +162,8 @@ def _at_head(
     if not isinstance(probes, HeadProbes):
         raise ProbingError(f"give activations, then the probes of a label, not {probes!r:.60}")
     train = probes.fitted_on()
+    if (layer is None) != (head is None):
+        raise ProbingError("name layer and head, or neither for the best head")
     if layer is None or head is None:
         if not hasattr(probes, "ranked_"):
             raise ProbingError("name layer and head, or rank the heads: probes.rank(...)")

@@ -230,6 +230,7 @@ def test_the_rules_know_all_options_in_the_published_wording(source: str) -> Non
 )
 def test_lists_of_all_forms(reply: str) -> None:
     assert read_list(reply) == ("walks to the bed", "takes the hat")
+    assert read_list('["opens the box [1]", "sits"]') == ("opens the box [1]", "sits")
     assert read_list("1. Walks. Sits.") == ("Walks. Sits.",)
     assert read_list('["He says \\"no\\"", "a\\/b \\ud83d\\ude00"]') == ('He says "no"', "a/b 😀")
 

@@ -191,6 +191,10 @@ _NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
 MOST = 40
 
 
+# A list in brackets; in JSON its texts may hold others.
+_BRACKETS = re.compile(r'\[(?:[^\[\]"]|"(?:[^"\\\n]|\\.)*")*\]|\[[^\[\]]*\]')
+
+
 def read_list(reply: str) -> tuple[str, ...]:
     """At most :data:`MOST` texts of a list: JSON, Python, bulleted or numbered, or one a line."""
     lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
@@ -199,7 +203,7 @@ def read_list(reply: str) -> tuple[str, ...]:
         lines = re.split(r"(?<=[.;!?])\s+", lines[0])
     listed = listed or [line for line in lines if not line.rstrip().endswith(":")]
     listed = [text.strip(" ,;\"“”'") for text in listed]
-    for part in reversed(re.findall(r"\[[^\[\]]*\]", reply)):
+    for part in reversed(_BRACKETS.findall(reply)):
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 value = read(part)

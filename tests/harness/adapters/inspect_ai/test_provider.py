@@ -136,6 +136,9 @@ def test_a_steered_provider_is_the_steered_model(vector_folder, alpha: int) -> N
     outputs = said(answers(model, [*TEXTS, *map(filmed, TEXTS)]))
     assert outputs == [own.generate([prompt], 8)[0] for prompt in prompts]
     assert (outputs == [plain.generate([prompt], 8)[0] for prompt in prompts]) == (not alpha)
+    # By which inspect-ai's cache tells models of one name apart.
+    others = {provider(batch_size=n).api.base_url for n in (1, 2)}
+    assert len(others) == 1 and model.api.base_url not in others
 
 
 def test_replies_come_in_batches_no_larger_than_connections(monkeypatch) -> None:

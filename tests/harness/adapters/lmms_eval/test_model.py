@@ -13,6 +13,7 @@ from PIL import Image
 
 pytest.importorskip("lmms_eval")
 import json
+import sys
 
 import lmms_eval.__main__
 import pytest
@@ -244,5 +245,12 @@ def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
     assert seen["options"] == {"limit": "3", "model": MODEL, "steer": seen_vector}
     # Stories that were seen in fitting are not asked about.
     assert len(seen["stories"]) == 3 and not seen["stories"].intersection(SEEN)
+    # A cache is of a vector's numbers, whatever it is called.
+    kept = []
+    for alpha in (1.0, 2.0, 1.0):
+        SteeringVector.load(seen_vector).with_alpha(alpha).save(seen_vector)
+        main([*words, "--use_cache", "kept"])
+        kept.append(sys.argv[-1])
+    assert kept[0] == kept[2] != kept[1] and kept[0].startswith("kept/")
     with pytest.raises(SystemExit, match="--metadata limit: write name=value"):
         main(["--metadata", "limit"])

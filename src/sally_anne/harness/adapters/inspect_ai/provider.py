@@ -6,6 +6,8 @@ Messages become prompts in the model's own chat layout; pictures and videos are 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -88,6 +90,9 @@ class SallyAnneAPI(model.ModelAPI):
                 common.whole("batch_size", batch_size)
             self.frames = common.whole("frames", frames)
             self.steered = common.open_steered(model_name, options, steer, alpha, allow_mismatch)
+        # inspect-ai's cache knows the model's name and this, not what steers it.
+        about = json.dumps([self.steered.about, self.frames], sort_keys=True, default=str)
+        self.base_url = f"sally-anne:{hashlib.sha256(about.encode()).hexdigest()[:16]}"
         self.batch_size = batch_size
         # Decoding, and the shape of the clip: not every processor takes clips that differ in it.
         self._batches = Batches(self._reply, lambda request: (request[1], request[0].shape))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     found, rest = finder.parse_known_args(words)
     finder.add_argument("--model_args", default="")
-    model_args = finder.parse_known_args(words)[0].model_args
+    finder.add_argument("--use_cache")
+    known, _ = finder.parse_known_args(words)
     if find_spec("lmms_eval") is None:
         sys.exit("error: lmms-eval is not installed: pip install 'sally-anne[lmms-eval]'")
     # Heavy libraries are imported here, so that --help answers at once.
@@ -54,12 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from lmms_eval.utils import simple_parse_args_string
 
     from sally_anne.harness.adapters.common import METADATA
+    from sally_anne.hooks.vector import SteeringVector
 
     with plain_errors(), task_files(f"{__package__}.model.Questions") as files:
         if wrong := [word for word in found.metadata if "=" not in word]:
             raise HarnessError(f"--metadata {wrong[0]}: write name=value")
         options = dict(word.split("=", 1) for word in found.metadata)
-        os.environ[METADATA] = json.dumps(simple_parse_args_string(model_args) | options)
+        options = simple_parse_args_string(known.model_args) | options
+        os.environ[METADATA] = json.dumps(options)
+        if known.use_cache:
+            # Their cache knows what these are called, not what they hold.
+            steer = options.get("steer")
+            about = [options, steer and SteeringVector.load(steer).describe()]
+            mark = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+            rest += ["--use_cache", os.path.join(known.use_cache, mark.hexdigest()[:16])]
         add_tasks(theirs, files, first=False)
         sys.argv = ["sally-anne lmms-eval", *rest]
         theirs.cli_evaluate()
