@@ -17,7 +17,7 @@ import transformers
 
 from sally_anne.core import processes
 from sally_anne.core.console import Shown
-from sally_anne.core.errors import ContextError, ModelError, SallyAnneError, first_line
+from sally_anne.core.errors import ModelError, SallyAnneError, first_line
 from sally_anne.core.media import frames_of
 from sally_anne.core.options import checked
 from sally_anne.hooks import identity
@@ -31,8 +31,8 @@ from sally_anne.models.families import FAMILIES, Family, Showing, check_senses, 
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.prefix import prefill
 from sally_anne.models.processor import RAW, layout_of
-from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt
-from sally_anne.models.videos import context_of, crops, frames_at_once, limited, patches_as_product
+from sally_anne.models.prompts import NOW, Message, encode, pieces_of, reply_prompt, sound_tokens
+from sally_anne.models.videos import check_room, crops, frames_at_once, limited, patches_as_product
 
 
 @dataclass(repr=False)
@@ -146,14 +146,13 @@ class LoadedModel(Shown):
         pieces = [] if sound is None else pieces_of(self, sound)
         prompt = reply_prompt(self, text, clip is not None, len(pieces))
         clips, sounds = None if clip is None else [clip], [pieces] if pieces else None
-        inputs, context = encode(self, [prompt], clips, sounds), context_of(self)
-        tokens = inputs["input_ids"].shape[1]
-        if context is not None and tokens + max_new_tokens > context:
-            why = f"are more than the {context:,} that {self.name} can read"
-            both = f"a prompt of {tokens:,} tokens and a reply of {max_new_tokens:,}"
-            raise ContextError(f"{both} {why}: give less text, or a smaller max_new_tokens")
+        shape = None if clip is None else clip.shape[:3]
+        heard = 0 if sound is None else sum(n - 1 for n in sound_tokens(self, len(sound)))
+        remedy = "give less text, or a smaller max_new_tokens"
+        check_room(self, "the prompt", prompt, shape, max_new_tokens, remedy, heard)
         with torch.inference_mode():
-            return decode(self, greedy(self, prefill(self, inputs), max_new_tokens))[0]
+            state = prefill(self, encode(self, [prompt], clips, sounds))
+            return decode(self, greedy(self, state, max_new_tokens))[0]
 
     @property
     def identity(self) -> ModelIdentity:

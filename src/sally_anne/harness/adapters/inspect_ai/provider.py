@@ -6,8 +6,6 @@ Messages become prompts in the model's own chat layout; pictures and videos are 
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -23,6 +21,7 @@ from inspect_ai import model
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from sally_anne.core.errors import HarnessError, MediaError
+from sally_anne.core.folder import fingerprint
 from sally_anne.core.media import as_shown, check_file, frames_of, opened_picture
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip
@@ -91,8 +90,8 @@ class SallyAnneAPI(model.ModelAPI):
             self.frames = common.whole("frames", frames)
             self.steered = common.open_steered(model_name, options, steer, alpha, allow_mismatch)
         # inspect-ai's cache knows the model's name and this, not what steers it.
-        about = json.dumps([self.steered.about, self.frames], sort_keys=True, default=str)
-        self.base_url = f"sally-anne:{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+        about = *sorted(self.steered.about.items()), self.frames
+        self.base_url = f"sally-anne:{fingerprint(about)}"
         self.batch_size = batch_size
         # Decoding, and the shape of the clip: not every processor takes clips that differ in it.
         self._batches = Batches(self._reply, lambda request: (request[1], request[0].shape))

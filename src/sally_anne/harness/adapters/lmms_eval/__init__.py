@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -55,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import lmms_eval.__main__ as theirs
     from lmms_eval.utils import simple_parse_args_string
 
+    from sally_anne.core.folder import fingerprint
     from sally_anne.harness.adapters.common import METADATA
     from sally_anne.hooks.vector import SteeringVector
 
@@ -67,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if known.use_cache:
             # Their cache knows what these are called, not what they hold.
             steer = options.get("steer")
-            about = [options, steer and SteeringVector.load(steer).describe()]
-            mark = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
-            rest += ["--use_cache", os.path.join(known.use_cache, mark.hexdigest()[:16])]
+            numbers = steer and SteeringVector.load(steer).describe()
+            mark = fingerprint((sorted(options.items()), numbers))
+            rest += ["--use_cache", os.path.join(known.use_cache, mark)]
         add_tasks(theirs, files, first=False)
         sys.argv = ["sally-anne lmms-eval", *rest]
         theirs.cli_evaluate()
